@@ -1,0 +1,119 @@
+//! One child of a connection: `connections.<conn>.children.<child>`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::proposal::ProposalConfig;
+use crate::dataplane::{HwOffload, Limits, Mode, TrafficSelector};
+
+/// A configured traffic selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TsSpec {
+    /// A fixed range.
+    Fixed(TrafficSelector),
+    /// `dynamic`: the end's own outer address.
+    Dynamic {
+        /// IP protocol; 0 is any.
+        protocol: u8,
+        /// First port.
+        start_port: u16,
+        /// Last port.
+        end_port: u16,
+    },
+}
+
+impl TsSpec {
+    /// `dynamic` for any protocol and port, the default of swanctl.conf(5).
+    pub const DYNAMIC: Self = Self::Dynamic { protocol: 0, start_port: 0, end_port: 65535 };
+
+    /// The selector, with `host` in the place of `dynamic`.
+    pub fn resolve(self, host: IpAddr) -> TrafficSelector {
+        match self {
+            Self::Fixed(ts) => ts,
+            Self::Dynamic { protocol, start_port, end_port } => {
+                TrafficSelector { protocol, start_port, end_port, start: host, end: host }
+            }
+        }
+    }
+}
+
+/// What to do at load (`start_action`), at a peer's delete (`close_action`) or at a dead peer
+/// (`dpd_action`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Action {
+    /// Nothing; swanctl.conf(5) spells it `none`, or `clear` for `dpd_action`.
+    #[default]
+    None,
+    /// Install a trap policy that brings the child up when traffic needs it.
+    Trap,
+    /// Bring the child up (again).
+    Start,
+}
+
+/// One child configuration.
+#[derive(Debug, Clone)]
+pub struct ChildConfig {
+    /// Name.
+    pub name: String,
+    /// `esp_proposals`.
+    pub esp_proposals: Vec<ProposalConfig>,
+    /// `local_ts`.
+    pub local_ts: Vec<TsSpec>,
+    /// `remote_ts`.
+    pub remote_ts: Vec<TsSpec>,
+    /// `mode`.
+    pub mode: Mode,
+    /// `rekey_time`; zero turns rekeying off.
+    pub rekey_time: Duration,
+    /// `life_time`: hard limit; zero for none.
+    pub life_time: Duration,
+    /// `rand_time`: up to this is taken off `rekey_time`.
+    pub rand_time: Duration,
+    /// `rekey_bytes`, `life_bytes`, `rekey_packets`, `life_packets`.
+    pub limits: Limits,
+    /// `rand_bytes` and `rand_packets`: up to this is taken off the soft limits.
+    pub rand_bytes: u64,
+    /// See `rand_bytes`.
+    pub rand_packets: u64,
+    /// `start_action`.
+    pub start_action: Action,
+    /// `close_action`.
+    pub close_action: Action,
+    /// `dpd_action`.
+    pub dpd_action: Action,
+    /// `inactivity`: the child is deleted after this without traffic; zero for never.
+    pub inactivity: Duration,
+    /// `priority` of the policies; 0 for automatic.
+    pub priority: u32,
+    /// `replay_window` in packets.
+    pub replay_window: u32,
+    /// `hw_offload`.
+    pub hw_offload: HwOffload,
+}
+
+impl ChildConfig {
+    /// A child with the defaults of swanctl.conf(5).
+    pub fn new(name: impl Into<String>) -> Self {
+        let hour = Duration::from_secs(3600);
+        Self {
+            name: name.into(),
+            esp_proposals: ProposalConfig::default_esp(),
+            local_ts: vec![TsSpec::DYNAMIC],
+            remote_ts: vec![TsSpec::DYNAMIC],
+            mode: Mode::Tunnel,
+            rekey_time: hour,
+            life_time: hour + hour / 10,
+            rand_time: hour / 10,
+            limits: Limits::default(),
+            rand_bytes: 0,
+            rand_packets: 0,
+            start_action: Action::None,
+            close_action: Action::None,
+            dpd_action: Action::None,
+            inactivity: Duration::ZERO,
+            priority: 0,
+            replay_window: 32,
+            hw_offload: HwOffload::No,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One connection: `connections.<conn>`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::child::ChildConfig;
+use super::proposal::ProposalConfig;
+use crate::crypto::Secret;
+use crate::wire::payload::IdData;
+
+/// Addresses a connection's end may have: an entry of `local_addrs` or `remote_addrs`. Names are
+/// resolved by the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressSpec {
+    /// `%any`, `%any4` (`Some(false)`) or `%any6` (`Some(true)`).
+    Any(Option<bool>),
+    /// One address or a range, ends included.
+    Range(IpAddr, IpAddr),
+}
+
+impl AddressSpec {
+    /// Exactly one address.
+    pub fn single(address: IpAddr) -> Self {
+        Self::Range(address, address)
+    }
+
+    /// True if `address` is covered.
+    pub fn contains(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any(None) => true,
+            Self::Any(Some(v6)) => address.is_ipv6() == v6,
+            Self::Range(start, end) => {
+                start.is_ipv4() == address.is_ipv4() && start <= address && address <= end
+            }
+        }
+    }
+
+    /// The address to initiate to or from, if the entry names just one.
+    pub fn host(self) -> Option<IpAddr> {
+        match self {
+            Self::Range(start, end) if start == end => Some(start),
+            _ => None,
+        }
+    }
+}
+
+/// Which identities a peer may assert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdMatch {
+    /// `%any`, the default.
+    Any,
+    /// Exactly this.
+    Exact(IdData),
+    /// An FQDN or e-mail address beginning with `*`: the rest must match, without regard to case.
+    Suffix(IdData),
+}
+
+/// How one end authenticates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AuthConfig {
+    /// `psk`: a pre-shared key (RFC 7296 §2.15).
+    #[default]
+    Psk,
+}
+
+/// `fragmentation` (RFC 7383).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fragmentation {
+    /// Announced, and used for messages over the fragment size.
+    #[default]
+    Yes,
+    /// Announced and accepted, never used for what this end sends.
+    Accept,
+    /// As `Yes`, and the first protected message of an initiator is always fragmented.
+    Force,
+    /// Neither announced nor accepted.
+    No,
+}
+
+/// `childless` (RFC 6023).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Childless {
+    /// Accepted as responder; not started as initiator.
+    #[default]
+    Allow,
+    /// Started when the peer supports it.
+    Prefer,
+    /// Required both ways.
+    Force,
+    /// Refused.
+    Never,
+}
+
+/// `unique`: what a second IKE SA with the same peer identity does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unique {
+    /// Only INITIAL_CONTACT replaces the old one.
+    #[default]
+    No,
+    /// As `No`, and INITIAL_CONTACT is neither sent nor obeyed.
+    Never,
+    /// The new one is refused.
+    Keep,
+    /// The old one is replaced.
+    Replace,
+}
+
+/// A pre-shared key and the identities it belongs to: `secrets.ike<suffix>`.
+#[derive(Debug)]
+pub struct PreSharedKey {
+    /// Identities; empty means any pair.
+    pub ids: Vec<IdData>,
+    /// The key.
+    pub secret: Secret,
+}
+
+/// One connection configuration.
+#[derive(Debug, Clone)]
+pub struct ConnectionConfig {
+    /// Name.
+    pub name: String,
+    /// `local_addrs`.
+    pub local_addrs: Vec<AddressSpec>,
+    /// `remote_addrs`.
+    pub remote_addrs: Vec<AddressSpec>,
+    /// `local_port`.
+    pub local_port: u16,
+    /// `remote_port`.
+    pub remote_port: u16,
+    /// `proposals`.
+    pub proposals: Vec<ProposalConfig>,
+    /// `local.auth`.
+    pub local_auth: AuthConfig,
+    /// `local.id`; `None` uses the local address.
+    pub local_id: Option<IdData>,
+    /// `remote.auth`.
+    pub remote_auth: AuthConfig,
+    /// `remote.id`.
+    pub remote_id: IdMatch,
+    /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
+    pub encap: bool,
+    /// `dpd_delay`; zero turns liveness checks off.
+    pub dpd_delay: Duration,
+    /// `fragmentation`.
+    pub fragmentation: Fragmentation,
+    /// `childless`.
+    pub childless: Childless,
+    /// `keyingtries`; 0 is for ever.
+    pub keyingtries: u32,
+    /// `unique`.
+    pub unique: Unique,
+    /// `rekey_time`; zero turns IKE rekeying off.
+    pub rekey_time: Duration,
+    /// `reauth_time`; zero turns reauthentication off.
+    pub reauth_time: Duration,
+    /// `over_time`: the IKE SA is deleted this long after a rekey that did not happen.
+    pub over_time: Duration,
+    /// `rand_time`: up to this is taken off `rekey_time` and `reauth_time`.
+    pub rand_time: Duration,
+    /// `children`, in order.
+    pub children: Vec<Arc<ChildConfig>>,
+}
+
+impl ConnectionConfig {
+    /// A connection with the defaults of swanctl.conf(5).
+    pub fn new(name: impl Into<String>) -> Self {
+        let rekey_time = Duration::from_secs(4 * 3600);
+        Self {
+            name: name.into(),
+            local_addrs: vec![AddressSpec::Any(None)],
+            remote_addrs: vec![AddressSpec::Any(None)],
+            local_port: 500,
+            remote_port: 500,
+            proposals: ProposalConfig::default_ike(),
+            local_auth: AuthConfig::Psk,
+            local_id: None,
+            remote_auth: AuthConfig::Psk,
+            remote_id: IdMatch::Any,
+            encap: false,
+            dpd_delay: Duration::ZERO,
+            fragmentation: Fragmentation::Yes,
+            childless: Childless::Allow,
+            keyingtries: 1,
+            unique: Unique::No,
+            rekey_time,
+            reauth_time: Duration::ZERO,
+            over_time: rekey_time / 10,
+            rand_time: rekey_time / 10,
+            children: Vec::new(),
+        }
+    }
+
+    /// The child called `name`.
+    pub fn child(&self, name: &str) -> Option<&Arc<ChildConfig>> {
+        self.children.iter().find(|child| child.name == name)
+    }
+}

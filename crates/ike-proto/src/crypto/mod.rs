@@ -1,0 +1,196 @@
+//! What the engine needs of cryptography, as traits.
+//!
+//! Backends are values in a plain struct, [`CryptoProvider`]; there is no process-wide default. The
+//! `pq-kem` crate implements these traits on kept libraries.
+
+use std::fmt;
+
+use crate::wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
+
+mod secret;
+
+pub use secret::Secret;
+
+/// Why a cryptographic operation failed. Carries no detail that could become an oracle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CryptoError {
+    /// The peer's public value or ciphertext has the wrong length or is not in the group.
+    InvalidPublic,
+    /// An integrity check failed.
+    Integrity,
+    /// Key, IV or buffer lengths do not fit the algorithm: a local bug.
+    Length,
+    /// The backend does not have this algorithm.
+    Unsupported,
+    /// The backend refused for a reason of its own.
+    Backend,
+}
+
+impl fmt::Display for CryptoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidPublic => "invalid public value",
+            Self::Integrity => "integrity check failed",
+            Self::Length => "wrong key, IV or buffer length",
+            Self::Unsupported => "algorithm not supported",
+            Self::Backend => "crypto backend failed",
+        })
+    }
+}
+
+impl std::error::Error for CryptoError {}
+
+/// A source of unpredictable octets, injected into the engine.
+pub trait SecureRandom: Send {
+    /// Fills `out` with unpredictable octets.
+    fn fill(&mut self, out: &mut [u8]);
+}
+
+/// Lengths of the two key exchange payloads of a method, in octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeLengths {
+    /// Octets of Key Exchange Data the initiator sends.
+    pub initiator: usize,
+    /// Octets of Key Exchange Data the responder sends.
+    pub responder: usize,
+}
+
+/// A key exchange method (transform type 4): a Diffie-Hellman group or a KEM; the engine does not
+/// tell them apart.
+pub trait KeMethod: Send + Sync + fmt::Debug {
+    /// Transform ID of the method.
+    fn id(&self) -> KeMethodId;
+    /// Lengths of the payloads; the engine checks the peer's against them before calling the method.
+    fn lengths(&self) -> KeLengths;
+    /// Makes the initiator's half.
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError>;
+    /// Answers the initiator's public value: the responder's payload and the shared secret.
+    fn respond(
+        &self,
+        peer: &[u8],
+        rng: &mut dyn SecureRandom,
+    ) -> Result<(Vec<u8>, Secret), CryptoError>;
+}
+
+/// The initiator's half of a key exchange that waits for the responder's.
+pub trait PendingKe: Send + Sync {
+    /// Key Exchange Data to send.
+    fn public(&self) -> &[u8];
+    /// Derives the shared secret. Takes `&self`: a forged response must not use the key up.
+    fn complete(&self, peer: &[u8]) -> Result<Secret, CryptoError>;
+}
+
+/// A pseudorandom function (transform type 2) with variable-length keys.
+pub trait Prf: Send + Sync + fmt::Debug {
+    /// Transform ID.
+    fn id(&self) -> PrfId;
+    /// Octets of output, which is also the preferred key length (RFC 7296 §2.13).
+    fn output_len(&self) -> usize;
+    /// `prf(key, parts[0] | parts[1] | …)`.
+    fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret;
+}
+
+/// Encryption and integrity as one suite: an AEAD (`integ` NONE) or a cipher with a MAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CipherSuite {
+    /// Encryption algorithm.
+    pub encr: EncrId,
+    /// Key length in bits, without salt; 0 where the algorithm has one fixed length.
+    pub key_bits: u16,
+    /// Integrity algorithm; [`IntegId::NONE`] for an AEAD.
+    pub integ: IntegId,
+}
+
+/// How the IV of a suite must be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IvKind {
+    /// Must never repeat under one key: the caller counts.
+    Counter,
+    /// Must be unpredictable: the caller draws it at random (CBC).
+    Random,
+}
+
+/// Lengths of a suite, in octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CipherLengths {
+    /// Encryption key with its salt, as taken from the key material.
+    pub encr_key: usize,
+    /// Integrity key; 0 for an AEAD.
+    pub integ_key: usize,
+    /// Explicit IV on the wire.
+    pub iv: usize,
+    /// How the IV is made.
+    pub iv_kind: IvKind,
+    /// Integrity check value on the wire.
+    pub icv: usize,
+    /// The plaintext with padding must be a multiple of this (1 for stream modes).
+    pub block: usize,
+    /// True for an AEAD: an ESN's high half is then part of `aad`, not of `trailer`.
+    pub aead: bool,
+}
+
+/// What surrounds the data of one seal or open.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// Explicit IV, exactly [`CipherLengths::iv`] octets.
+    pub iv: &'a [u8],
+    /// Authenticated, not encrypted, in front of the IV: the IKE header through the SK payload's
+    /// generic header, or the ESP header.
+    pub aad: &'a [u8],
+    /// Authenticated after the ciphertext by a MAC suite only: the high half of an extended sequence
+    /// number (RFC 4303 §2.2.1). Empty otherwise.
+    pub trailer: &'a [u8],
+}
+
+/// A keyed suite. The MAC of a non-AEAD suite covers `aad | iv | ciphertext | trailer`.
+pub trait CipherKey: Send + Sync {
+    /// Encrypts `data` in place and writes the ICV to `icv` (exactly [`CipherLengths::icv`]).
+    fn seal(&self, frame: Frame<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), CryptoError>;
+    /// Checks `icv` in constant time, then decrypts `data` in place. On `Err` the content of `data`
+    /// is unspecified and must not be used.
+    fn open(&self, frame: Frame<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), CryptoError>;
+}
+
+/// Where cipher suites come from, for IKE's SK payload and for ESP.
+pub trait CipherProvider: Send + Sync + fmt::Debug {
+    /// Lengths of `suite`, `None` if the backend does not have it.
+    fn lengths(&self, suite: CipherSuite) -> Option<CipherLengths>;
+    /// Keys `suite`: `encr_key` with its salt last, `integ_key` empty for an AEAD.
+    fn key(
+        &self,
+        suite: CipherSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+    ) -> Result<Box<dyn CipherKey>, CryptoError>;
+}
+
+/// The backends an endpoint uses.
+#[derive(Clone)]
+pub struct CryptoProvider {
+    /// Key exchange methods, in order of preference.
+    pub ke: Vec<&'static dyn KeMethod>,
+    /// Pseudorandom functions.
+    pub prf: Vec<&'static dyn Prf>,
+    /// Cipher suites.
+    pub ciphers: &'static dyn CipherProvider,
+    /// SHA-1 over the concatenated parts, for NAT detection (RFC 7296 §2.23) and nothing else.
+    pub sha1: fn(&[&[u8]]) -> [u8; 20],
+}
+
+impl CryptoProvider {
+    /// The key exchange method `id`.
+    pub fn ke(&self, id: KeMethodId) -> Option<&'static dyn KeMethod> {
+        self.ke.iter().copied().find(|m| m.id() == id)
+    }
+
+    /// The pseudorandom function `id`.
+    pub fn prf(&self, id: PrfId) -> Option<&'static dyn Prf> {
+        self.prf.iter().copied().find(|p| p.id() == id)
+    }
+}
+
+impl fmt::Debug for CryptoProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CryptoProvider").field("ke", &self.ke).field("prf", &self.prf).finish_non_exhaustive()
+    }
+}

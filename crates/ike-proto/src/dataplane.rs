@@ -1,0 +1,270 @@
+//! What the engine tells a data plane, and what it hears back.
+//!
+//! One command enum, so that recording, tracing and fault injection are each one `match`. The engine
+//! chooses inbound SPIs itself (it encodes the shard in them), so no command allocates one.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::crypto::{CipherSuite, Secret};
+pub use crate::wire::payload::TrafficSelector;
+
+/// Names one ESP SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SaId {
+    /// SPI as on the wire.
+    pub spi: u32,
+    /// Destination address of its packets.
+    pub dst: IpAddr,
+}
+
+/// Names one policy: stable while a child is rekeyed, and never used again by an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyId(pub u64);
+
+/// Direction of an SA, seen from this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Protects what arrives.
+    In,
+    /// Protects what leaves.
+    Out,
+}
+
+/// IPsec mode (RFC 4301 §4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// Whole packets travel inside ESP.
+    #[default]
+    Tunnel,
+    /// Only the payload is protected; end host to end host.
+    Transport,
+}
+
+/// UDP ports of encapsulated ESP (RFC 3948).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UdpEncap {
+    /// Source port of the packets of this SA.
+    pub src_port: u16,
+    /// Destination port of the packets of this SA.
+    pub dst_port: u16,
+}
+
+/// Byte and packet limits; time is the engine's own. Zero means none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Octets after which [`Event::SoftExpire`] is due.
+    pub soft_bytes: u64,
+    /// Octets after which the SA must not be used and [`Event::HardExpire`] is due.
+    pub hard_bytes: u64,
+    /// Packets for a soft expiry.
+    pub soft_packets: u64,
+    /// Packets for a hard expiry.
+    pub hard_packets: u64,
+}
+
+/// Hardware offload asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HwOffload {
+    /// None.
+    #[default]
+    No,
+    /// Crypto only.
+    Crypto,
+    /// Whole packets.
+    Packet,
+    /// The best the device takes.
+    Auto,
+}
+
+/// Everything about one ESP SA.
+#[derive(Debug)]
+pub struct SaSpec {
+    /// SPI and destination.
+    pub id: SaId,
+    /// Source address of its packets.
+    pub src: IpAddr,
+    /// Direction.
+    pub direction: Direction,
+    /// Mode.
+    pub mode: Mode,
+    /// The policy it serves; SAs of one child share it across rekeys. The kernel's reqid.
+    pub policy: PolicyId,
+    /// Cipher suite.
+    pub suite: CipherSuite,
+    /// Encryption key, salt last.
+    pub encr_key: Secret,
+    /// Integrity key, empty for an AEAD.
+    pub integ_key: Secret,
+    /// Extended sequence numbers (RFC 4303 §2.2.1).
+    pub esn: bool,
+    /// Anti-replay window in packets; 0 turns the check off.
+    pub replay_window: u32,
+    /// UDP encapsulation.
+    pub encap: Option<UdpEncap>,
+    /// Inner addresses on this host's side.
+    pub local_ts: Vec<TrafficSelector>,
+    /// Inner addresses on the peer's side.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// Byte and packet limits.
+    pub limits: Limits,
+    /// Hardware offload.
+    pub hw_offload: HwOffload,
+}
+
+/// What happens to packets a policy matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyAction {
+    /// ESP. Inbound packets must come through an inbound SA with this policy's id.
+    Protect {
+        /// Mode.
+        mode: Mode,
+        /// This end of the tunnel.
+        local: IpAddr,
+        /// The peer's end of the tunnel.
+        remote: IpAddr,
+        /// The outbound SA; `None` drops outbound packets until one is set.
+        outbound: Option<SaId>,
+    },
+    /// Drop, and raise [`Event::Acquire`] for outbound packets.
+    Trap,
+    /// Let through in clear.
+    Pass,
+    /// Drop in silence.
+    Drop,
+}
+
+/// A policy for traffic between `local_ts` and `remote_ts`, both directions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySpec {
+    /// Identity; installing an id again replaces the policy.
+    pub id: PolicyId,
+    /// Name of the child configuration, for logs.
+    pub child: String,
+    /// This host's side.
+    pub local_ts: Vec<TrafficSelector>,
+    /// The peer's side.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// What to do.
+    pub action: PolicyAction,
+    /// Lower wins; 0 means by selector size, the more specific first.
+    pub priority: u32,
+}
+
+/// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
+/// is a success, so that the engine can always clean up.
+#[derive(Debug)]
+pub enum Command {
+    /// Installs an SA.
+    InstallSa(Box<SaSpec>),
+    /// Removes an SA.
+    RemoveSa(SaId),
+    /// Installs or replaces a policy.
+    InstallPolicy(Box<PolicySpec>),
+    /// Removes a policy.
+    RemovePolicy(PolicyId),
+    /// Moves an SA to other outer addresses or ports (NAT mapping change).
+    UpdateSa {
+        /// The SA as installed.
+        id: SaId,
+        /// New source address and port.
+        src: SocketAddr,
+        /// New destination address and port.
+        dst: SocketAddr,
+        /// New encapsulation ports.
+        encap: Option<UdpEncap>,
+    },
+    /// Asks for the counters of an SA.
+    QueryUsage(SaId),
+    /// Removes everything this endpoint installed.
+    Flush,
+}
+
+/// Counters of one SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Octets of inner packets.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Time since the last packet, `None` if there was none.
+    pub idle: Option<Duration>,
+}
+
+/// The answer to one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// Counters asked for by [`Command::QueryUsage`].
+    Usage(SaId, Usage),
+}
+
+/// Why a command failed. The text names the device or errno; it never holds key material.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataPlaneError(pub String);
+
+impl fmt::Display for DataPlaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DataPlaneError {}
+
+/// What a data plane reports by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An outbound packet met a trap policy.
+    Acquire {
+        /// The trap.
+        policy: PolicyId,
+        /// The packet's source as a selector of one address and port.
+        local: TrafficSelector,
+        /// The packet's destination.
+        remote: TrafficSelector,
+    },
+    /// A soft limit was reached: rekey.
+    SoftExpire(SaId),
+    /// A hard limit was reached: the SA is unusable.
+    HardExpire(SaId),
+    /// Authenticated packets of this inbound SA now come from another address or port.
+    Mapping {
+        /// The SA.
+        sa: SaId,
+        /// Where its packets come from now.
+        remote: SocketAddr,
+    },
+    /// First authenticated packet on this inbound SA: the peer uses it.
+    FirstPacket(SaId),
+}
+
+/// What a data plane can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Transport mode.
+    pub transport_mode: bool,
+    /// Extended sequence numbers.
+    pub esn: bool,
+    /// ESP straight over IP, without UDP; where false the engine forces UDP encapsulation.
+    pub plain_esp: bool,
+}
+
+/// A data plane. `apply` is synchronous, as netlink is.
+pub trait DataPlane {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Applies one command.
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError>;
+    /// The next event that is due, if any.
+    fn poll_event(&mut self) -> Option<Event>;
+}
+
+/// Applies a batch in order and stops at the first failure. The engine cleans up what was applied.
+pub fn apply_all(
+    plane: &mut dyn DataPlane,
+    batch: Vec<Command>,
+) -> Result<Vec<Reply>, DataPlaneError> {
+    batch.into_iter().map(|command| plane.apply(command)).collect()
+}

@@ -1,0 +1,12 @@
+//! A sans-IO IKEv2 engine (RFC 7296).
+//!
+//! [`Endpoint`](endpoint::Endpoint) turns (now, input) into one ordered list of outputs. Whatever
+//! touches a socket, a clock, an OS random source, a kernel or a key file is outside this crate.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod crypto;
+pub mod dataplane;
+pub mod keys;
+pub mod wire;

@@ -1,0 +1,14 @@
+//! Encrypted and Authenticated payload (RFC 7296 §3.14), still sealed.
+
+use crate::wire::registry::PayloadType;
+
+/// The body of an SK payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sk<'a> {
+    /// Type of the first payload inside.
+    pub first: PayloadType,
+    /// Offset of `body` in the message: what is in front of it is authenticated as it stands.
+    pub offset: usize,
+    /// IV, ciphertext and ICV.
+    pub body: &'a [u8],
+}

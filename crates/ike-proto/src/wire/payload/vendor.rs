@@ -1,0 +1,1 @@
+//! Vendor ID payload (RFC 7296 §3.12).

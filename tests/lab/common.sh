@@ -1,0 +1,35 @@
+# Settings shared by the host-side scripts. Sourced, never run.
+# shellcheck shell=sh disable=SC2034
+
+LAB_SRC=$(cd "$(dirname "$0")" && pwd)
+LAB_TOP=$(cd "$LAB_SRC/../.." && pwd)
+LAB_DIR=${IKE_LAB_DIR:-/var/cache/ike-lab}
+LAB_ROOT=$LAB_DIR/root
+LAB_SUITE=forky
+# debootstrap has no script of its own for a suite newer than itself; every
+# recent Debian suite is built by the same one.
+LAB_SCRIPT=/usr/share/debootstrap/scripts/trixie
+
+# What the guests and the host-side throughput test run. strongSwan 6.1 and
+# OpenIKED 7.4 are the peers, user-mode-linux is the kernel with ESP.
+LAB_PACKAGES="iproute2 iputils-ping kmod user-mode-linux iperf3 tcpdump ethtool procps \
+nftables conntrack jq \
+strongswan-swanctl charon-systemd libstrongswan-standard-plugins \
+libstrongswan-extra-plugins libcharon-extra-plugins \
+libcharon-extauth-plugins strongswan-pki openiked"
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    say "lab: $*" >&2
+    say "lab: to leave the lab out on a machine that cannot run it, set IKE_LAB=skip" >&2
+    exit 2
+}
+
+# The one place where a skip is decided, so that every script agrees.
+skip_if_asked() {
+    if [ "${IKE_LAB:-}" = skip ]; then
+        say "lab: skipped (IKE_LAB=skip)"
+        exit 0
+    fi
+}
