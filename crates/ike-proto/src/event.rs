@@ -1,0 +1,398 @@
+//! What enters an [`Endpoint`](crate::Endpoint) and what leaves it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::config::EndpointConfig;
+use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
+use crate::wire::payload::IdData;
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+/// The time of an input.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Monotonic time: every timer is computed from it.
+    pub mono: Instant,
+    /// Wall-clock time, for certificates.
+    pub wall: SystemTime,
+}
+
+/// How a datagram travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// UDP without the non-ESP marker: port 500.
+    Udp,
+    /// UDP with the non-ESP marker of RFC 3948 §2.2: port 4500. The driver strips and adds the
+    /// marker.
+    UdpEncap,
+}
+
+/// A local and a remote socket address and the transport between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// This host's address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Transport.
+    pub transport: Transport,
+}
+
+/// Names one IKE SA of an endpoint, never used again. strongSwan's unique id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IkeSaId(pub u64);
+
+/// Names one Child SA of an endpoint, never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChildSaId(pub u64);
+
+/// Matches an output to the [`Input::Completed`] that answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Chosen by the driver to match a [`Command`] to its [`Event::Done`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// Something that happened outside the engine.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A datagram arrived; `octets` begin with the IKE header.
+    Datagram(Path, &'a [u8]),
+    /// The time of the last [`Output::Timeout`] has come (calling early or late is harmless).
+    Timeout,
+    /// The operator or the driver wants something.
+    Command(RequestId, Command),
+    /// A batch given out as [`Output::DataPlane`] was applied, or failed at its first bad command.
+    Completed(Ticket, Result<Vec<Reply>, DataPlaneError>),
+    /// The data plane reports something by itself.
+    DataPlane(dataplane::Event),
+}
+
+/// What an operator may ask for.
+#[derive(Debug)]
+pub enum Command {
+    /// Brings up a connection, or one child of it; an established IKE SA of the connection to the
+    /// same peer is used again.
+    Initiate {
+        /// Connection name.
+        connection: String,
+        /// Child name; `None` takes the IKE SA alone (childless where allowed, else the first child).
+        child: Option<String>,
+        /// Address to initiate from.
+        local: IpAddr,
+        /// Address to initiate to.
+        remote: IpAddr,
+    },
+    /// Deletes an IKE SA and its children at both ends.
+    TerminateIke(IkeSaId),
+    /// Deletes a Child SA at both ends.
+    TerminateChild(ChildSaId),
+    /// Rekeys an IKE SA.
+    RekeyIke(IkeSaId),
+    /// Makes a new IKE SA from the start, then deletes the old one (make before break).
+    Reauthenticate(IkeSaId),
+    /// Rekeys a Child SA.
+    RekeyChild(ChildSaId),
+    /// Installs the trap policies of a child with `start_action = trap`.
+    InstallTrap {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+        /// This host's address, for `dynamic` selectors.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
+    },
+    /// Takes new settings; SAs keep the configuration they were made with.
+    Reload(Box<EndpointConfig>),
+    /// Deletes every SA at the peers and accepts nothing new. Done when the last is gone.
+    Shutdown,
+}
+
+/// What the engine wants done, in this order.
+#[derive(Debug)]
+pub enum Output {
+    /// Send a datagram.
+    Transmit(Transmit),
+    /// Apply the commands in order, stop at the first failure, and report by [`Input::Completed`].
+    DataPlane(Ticket, Vec<dataplane::Command>),
+    /// Something worth telling.
+    Event(Event),
+    /// The queue is empty: call again at this time, or when there is input.
+    Timeout(Option<Instant>),
+}
+
+/// A datagram to send.
+#[derive(Debug, Clone)]
+pub struct Transmit {
+    /// Where from and to.
+    pub path: Path,
+    /// What it is.
+    pub kind: TransmitKind,
+    /// The octets, without the non-ESP marker. Shared with the retransmission buffer.
+    pub octets: Arc<[u8]>,
+}
+
+/// What a datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransmitKind {
+    /// An IKE message or fragment, sent for the first time.
+    Ike,
+    /// An IKE message or fragment sent again.
+    Retransmission,
+    /// A NAT keepalive (RFC 3948 §2.3): one octet 0xFF, never with a marker.
+    KeepAlive,
+}
+
+/// Why something failed or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer did not answer within the retransmission ladder.
+    Timeout,
+    /// The peer sent this error notify.
+    Peer(NotifyType),
+    /// This end refused the peer's message and answered with this error notify.
+    Refused(NotifyType),
+    /// No configured key fits the peer, or its AUTH payload is wrong.
+    Authentication,
+    /// The data plane refused.
+    DataPlane(String),
+    /// The configuration does not know the name, or lacks what is needed; says what.
+    Config(String),
+    /// The SA is gone, or never was.
+    NotFound,
+    /// Replaced by another SA (INITIAL_CONTACT, `unique`, reauthentication).
+    Replaced,
+    /// A hard lifetime was reached.
+    Expired,
+    /// No traffic for `inactivity`.
+    Inactive,
+    /// Deleted by the peer.
+    DeletedByPeer,
+    /// Deleted by command.
+    Terminated,
+    /// The crypto backend failed.
+    Crypto,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("the peer does not answer"),
+            Self::Peer(kind) => write!(f, "the peer answered {kind}"),
+            Self::Refused(kind) => write!(f, "refused with {kind}"),
+            Self::Authentication => f.write_str("authentication failed"),
+            Self::DataPlane(text) => write!(f, "data plane: {text}"),
+            Self::Config(text) => write!(f, "configuration: {text}"),
+            Self::NotFound => f.write_str("no such SA"),
+            Self::Replaced => f.write_str("replaced by another SA"),
+            Self::Expired => f.write_str("lifetime expired"),
+            Self::Inactive => f.write_str("inactive"),
+            Self::DeletedByPeer => f.write_str("deleted by the peer"),
+            Self::Terminated => f.write_str("terminated"),
+            Self::Crypto => f.write_str("crypto backend failed"),
+        }
+    }
+}
+
+/// Something worth telling: to a log, a control client, or another shard.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The command of this id has ended.
+    Done(RequestId, Result<(), Failure>),
+    /// An IKE SA is established (both ends authenticated).
+    IkeUp(IkeSaId),
+    /// An IKE SA, or an attempt at one, has ended. `established` tells which.
+    IkeDown {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// Its connection; empty if the peer never got as far as one.
+        connection: String,
+        /// True if it had been established.
+        established: bool,
+        /// Why.
+        reason: Failure,
+    },
+    /// An IKE SA was rekeyed: its children now belong to `new`.
+    IkeRekeyed {
+        /// Replaced.
+        old: IkeSaId,
+        /// In its place.
+        new: IkeSaId,
+    },
+    /// A Child SA is installed.
+    ChildUp {
+        /// Its IKE SA.
+        ike: IkeSaId,
+        /// The Child SA.
+        child: ChildSaId,
+    },
+    /// A Child SA was rekeyed.
+    ChildRekeyed {
+        /// Its IKE SA.
+        ike: IkeSaId,
+        /// Replaced.
+        old: ChildSaId,
+        /// In its place.
+        new: ChildSaId,
+    },
+    /// A Child SA has ended, other than by rekeying.
+    ChildDown {
+        /// Its IKE SA.
+        ike: IkeSaId,
+        /// The Child SA.
+        child: ChildSaId,
+        /// Its configuration.
+        name: String,
+        /// Why.
+        reason: Failure,
+    },
+    /// A Child SA could not be made or rekeyed.
+    ChildFailed {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// The child configuration, if it got as far as one.
+        name: String,
+        /// Why.
+        reason: Failure,
+    },
+    /// A trap policy was hit and the driver should [`Command::Initiate`] this child.
+    Acquire {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+    },
+    /// The peer of this IKE SA now sends from another address.
+    PathChanged {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// The new path.
+        path: Path,
+    },
+    /// A peer with this identity says that this is its only IKE SA, or `unique` wants it so: other
+    /// shards close theirs.
+    Unique {
+        /// The IKE SA that stays.
+        ike: IkeSaId,
+        /// This end's identity.
+        local: IdData,
+        /// The peer's identity.
+        remote: IdData,
+    },
+    /// A message was dropped. For counters and debug logs; under attack there are many.
+    Dropped {
+        /// Where it came from.
+        path: Path,
+        /// Why, in a few fixed words.
+        why: &'static str,
+    },
+}
+
+/// State of an IKE SA, in strongSwan's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IkeState {
+    /// Not established yet.
+    Connecting,
+    /// Both ends are authenticated.
+    Established,
+    /// Replaced by a rekey, waiting for its delete.
+    Rekeyed,
+    /// Waiting for the peer to confirm the delete.
+    Deleting,
+}
+
+/// State of a Child SA, in strongSwan's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildState {
+    /// The data plane is at work.
+    Installing,
+    /// In use.
+    Installed,
+    /// A rekey is under way.
+    Rekeying,
+    /// Replaced, waiting for its delete.
+    Rekeyed,
+    /// Waiting for the peer to confirm the delete.
+    Deleting,
+}
+
+/// One IKE SA as `list` shows it.
+#[derive(Debug, Clone)]
+pub struct IkeStatus {
+    /// Id.
+    pub id: IkeSaId,
+    /// Connection name.
+    pub connection: String,
+    /// State.
+    pub state: IkeState,
+    /// True if this end is the original initiator.
+    pub initiator: bool,
+    /// Initiator's SPI.
+    pub spi_i: u64,
+    /// Responder's SPI.
+    pub spi_r: u64,
+    /// Path.
+    pub path: Path,
+    /// This end's identity, once known.
+    pub local_id: Option<IdData>,
+    /// The peer's identity, once authenticated.
+    pub remote_id: Option<IdData>,
+    /// True if this end is behind a NAT.
+    pub nat_local: bool,
+    /// True if the peer is behind a NAT.
+    pub nat_remote: bool,
+    /// Negotiated algorithms, once known.
+    pub algorithms: Option<crate::config::proposal::Selected>,
+    /// When it was established.
+    pub established: Option<Instant>,
+    /// From the first message sent or received to established.
+    pub setup_time: Option<Duration>,
+    /// When it will be rekeyed.
+    pub rekey_at: Option<Instant>,
+    /// When it will be reauthenticated.
+    pub reauth_at: Option<Instant>,
+    /// Exchange of the request this end waits on, if any.
+    pub outstanding: Option<ExchangeType>,
+    /// Children.
+    pub children: Vec<ChildStatus>,
+}
+
+/// One Child SA as `list` shows it.
+#[derive(Debug, Clone)]
+pub struct ChildStatus {
+    /// Id.
+    pub id: ChildSaId,
+    /// Configuration name.
+    pub name: String,
+    /// State.
+    pub state: ChildState,
+    /// Mode.
+    pub mode: Mode,
+    /// The policy, which is also the reqid.
+    pub policy: dataplane::PolicyId,
+    /// Inbound SA.
+    pub inbound: SaId,
+    /// Outbound SA.
+    pub outbound: SaId,
+    /// UDP encapsulation.
+    pub encap: bool,
+    /// Negotiated algorithms.
+    pub algorithms: crate::config::proposal::Selected,
+    /// Inner addresses on this side.
+    pub local_ts: Vec<TrafficSelector>,
+    /// Inner addresses on the peer's side.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// When it was installed.
+    pub installed: Instant,
+    /// From the first message of its exchange to installed.
+    pub setup_time: Duration,
+    /// When it will be rekeyed.
+    pub rekey_at: Option<Instant>,
+    /// When its hard lifetime ends.
+    pub expires_at: Option<Instant>,
+}
