@@ -1,0 +1,48 @@
+# ike-daemon behind the verbs.
+# shellcheck shell=bash
+
+DAEMON=/bin-under-test/ike-daemon
+
+ctl() {
+    local side=$1
+    shift
+    timeout 30 "$DAEMON" --control "$STATE/$side.ctl" "$@"
+}
+
+daemon_start() {
+    local side=$1
+    to_toml "$side" >"$STATE/$side.toml"
+    cp "$STATE/$side.toml" $OUT/
+    RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.toml" \
+        --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" >"$(log_of "$side")" 2>&1 &
+    echo $! >"$STATE/$side.pid"
+    wait_for 20 test -S "$STATE/$side.ctl" || fail "ike-daemon of $side did not start"
+}
+
+daemon_up() {
+    ctl "$1" up "${2:-net}" >>"$OUT/$1.ctl.out" 2>&1 || {
+        tail -n 20 "$OUT/$1.ctl.out"
+        fail "$1 could not bring up ${2:-net}"
+    }
+}
+
+daemon_up_ike() { daemon_up "$1" "${2:-site}"; }
+
+daemon_rekey() { daemon_verb rekey "$@"; }
+daemon_down() { daemon_verb down "$@"; }
+
+daemon_verb() {
+    local verb=$1 side=$2 what=$3 name=${4:-}
+    [ -n "$name" ] || case $what in child) name=net ;; ike) name=site ;; esac
+    ctl "$side" "$verb" "--$what" "$name" >>"$OUT/$side.ctl.out" 2>&1 || {
+        tail -n 20 "$OUT/$side.ctl.out"
+        fail "$verb --$what $name"
+    }
+}
+
+daemon_stop() {
+    kill -TERM "$(cat "$STATE/$1.pid")"
+    : >"$STATE/$1.killed"
+}
+
+daemon_sas() { ctl "$1" list --json; }

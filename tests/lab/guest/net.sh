@@ -1,0 +1,103 @@
+# Namespaces, addresses, impairment, NAT.
+# shellcheck shell=bash disable=SC2034
+
+LEFT_IN=10.1.0.1 RIGHT_IN=10.2.0.1
+LEFT_IN2=10.3.0.1 RIGHT_IN2=10.4.0.1
+LEFT_IN6=fd01::1 RIGHT_IN6=fd02::1
+
+# Addresses the peers use for themselves (own) and for each other (seen).
+US_OWN=192.0.2.1 US_SEEN=192.0.2.1
+THEM_OWN=192.0.2.2 THEM_SEEN=192.0.2.2
+US_IF=l0 THEM_IF=r0
+
+new_ns() {
+    ip netns add "$1"
+    ip -n "$1" link set lo up
+}
+
+# join NS IF ADDRESS NS IF ADDRESS
+join() {
+    ip link add "$2" netns "$1" type veth peer name "$5" netns "$4"
+    ip -n "$1" addr add "$3" dev "$2"
+    ip -n "$4" addr add "$6" dev "$5"
+    ip -n "$1" link set "$2" up
+    ip -n "$4" link set "$5" up
+}
+
+# The networks behind each peer: addresses of the peer itself.
+inner() {
+    ip -n "$1" link add inner0 type dummy
+    ip -n "$1" link set inner0 up
+    shift
+}
+
+inner_networks() {
+    local ns addr
+    for ns in left right; do
+        ip -n $ns link add inner0 type dummy
+        ip -n $ns link set inner0 up
+    done
+    for addr in $LEFT_IN/16 $LEFT_IN2/16; do ip -n left addr add "$addr" dev inner0; done
+    for addr in $RIGHT_IN/16 $RIGHT_IN2/16; do ip -n right addr add "$addr" dev inner0; done
+    ip -n left addr add $LEFT_IN6/64 dev inner0 nodad
+    ip -n right addr add $RIGHT_IN6/64 dev inner0 nodad
+}
+
+# left 192.0.2.1 ── 192.0.2.2 right
+net_direct() {
+    new_ns left
+    new_ns right
+    join left l0 192.0.2.1/24 right r0 192.0.2.2/24
+    ip -n left addr add 2001:db8::1/64 dev l0 nodad
+    ip -n right addr add 2001:db8::2/64 dev r0 nodad
+    inner_networks
+    capture
+}
+
+# net_nat SIDE: that side sits behind a router that rewrites its address and port.
+#   inside 172.16.0.2 ── 172.16.0.1 nat 192.0.2.254 ── 192.0.2.x outside
+net_nat() {
+    local inside outside in_if out_if pub
+    inside=$(netns "$1")
+    case $1 in
+    us) outside=right in_if=l0 out_if=r0 pub=192.0.2.2 US_OWN=172.16.0.2 US_SEEN=192.0.2.254 ;;
+    them) outside=left in_if=r0 out_if=l0 pub=192.0.2.1 THEM_OWN=172.16.0.2 THEM_SEEN=192.0.2.254 ;;
+    esac
+    new_ns left
+    new_ns right
+    new_ns nat
+    join "$inside" $in_if 172.16.0.2/24 nat in0 172.16.0.1/24
+    join nat out0 192.0.2.254/24 "$outside" $out_if $pub/24
+    ip -n "$inside" route add default via 172.16.0.1
+    in_ns nat sysctl -qw net.ipv4.ip_forward=1
+    # This kernel has no nftables nat chain; the connection tracking action of
+    # tc does the same rewriting, on the outer interface in both directions.
+    modprobe -a sch_ingress cls_flower act_ct nf_nat nf_conntrack
+    tc -n nat qdisc add dev out0 clsact
+    tc -n nat filter add dev out0 egress protocol ip prio 1 flower ip_proto udp src_ip 172.16.0.0/24 \
+        action ct commit nat src addr 192.0.2.254 port 20000-29999 pipe action pass
+    tc -n nat filter add dev out0 ingress protocol ip prio 1 flower ip_proto udp dst_ip 192.0.2.254 \
+        action ct nat pipe action pass
+    inner_networks
+    capture
+}
+
+# forget_nat: the router loses its table, as after a restart; the next packet
+# from inside gets another port.
+forget_nat() { in_ns nat conntrack -F >/dev/null 2>&1; }
+
+# impair SIDE ARGUMENTS: netem on what that side sends.
+impair() {
+    local side=$1 dev
+    shift
+    case $side in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
+    modprobe sch_netem
+    # shellcheck disable=SC2068
+    tc -n "$(netns "$side")" qdisc replace dev $dev root netem $@
+}
+
+capture() {
+    ip netns exec left tcpdump -q -U -Z root -n -i l0 -w "$OUT/wire.pcap" >/dev/null 2>"$OUT/tcpdump.log" &
+    echo $! >"$STATE/tcpdump.pid"
+    wait_for 5 grep -q listening "$OUT/tcpdump.log" || note "no capture: $(cat "$OUT/tcpdump.log")"
+}

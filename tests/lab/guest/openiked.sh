@@ -1,0 +1,2 @@
+# OpenIKED behind the verbs.
+# shellcheck shell=bash

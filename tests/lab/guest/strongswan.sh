@@ -1,0 +1,97 @@
+# strongSwan behind the verbs. Sockets and files are per side, so two of them
+# run next to each other without mount namespaces.
+# shellcheck shell=bash
+
+vici() { echo "unix://$STATE/$1.vici"; }
+
+swan() {
+    local side=$1
+    shift
+    SWANCTL_DIR=$STATE STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
+        timeout 30 swanctl "$@" --uri "$(vici "$side")"
+}
+
+strongswan_start() {
+    local side=$1
+    cat >"$STATE/$side.strongswan.conf" <<CONF
+charon {
+    load_modular = yes
+    plugins {
+        include /etc/strongswan.d/charon/*.conf
+        vici {
+            socket = $(vici "$side")
+        }
+    }
+    filelog {
+        lab {
+            path = $(log_of "$side")
+            time_format = %H:%M:%S
+            time_add_ms = yes
+            default = 1
+            ike = 2
+            cfg = 2
+            flush_line = yes
+        }
+    }
+}
+$(to_strongswan "$side")
+CONF
+    to_swanctl "$side" >"$STATE/$side.swanctl.conf"
+    cp "$STATE/$side.strongswan.conf" "$STATE/$side.swanctl.conf" $OUT/
+    STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
+        ip netns exec "$(netns "$side")" charon-systemd >"$OUT/$side.charon.out" 2>&1 &
+    echo $! >"$STATE/$side.pid"
+    wait_for 20 test -S "$STATE/$side.vici" || fail "charon of $side did not start"
+    swan "$side" --load-all --file "$STATE/$side.swanctl.conf" >"$OUT/$side.load.out" 2>&1 || {
+        cat "$OUT/$side.load.out"
+        fail "swanctl refused the configuration of $side"
+    }
+}
+
+# strongswan_up SIDE [CHILD]
+strongswan_up() {
+    swan "$1" --initiate --child "${2:-net}" --timeout 20 >>"$OUT/$1.swanctl.out" 2>&1 || {
+        tail -n 20 "$OUT/$1.swanctl.out"
+        fail "$1 could not bring up ${2:-net}"
+    }
+}
+
+# The IKE SA alone.
+strongswan_up_ike() {
+    swan "$1" --initiate --ike "${2:-site}" --timeout 20 >>"$OUT/$1.swanctl.out" 2>&1 ||
+        fail "$1 could not bring up ${2:-site}"
+}
+
+strongswan_rekey() { strongswan_verb --rekey "$@"; }
+strongswan_down() { strongswan_verb --terminate "$@"; }
+
+strongswan_verb() {
+    local verb=$1 side=$2 what=$3 name=${4:-}
+    [ -n "$name" ] || case $what in child) name=net ;; ike) name=site ;; esac
+    swan "$side" "$verb" "--$what" "$name" >>"$OUT/$side.swanctl.out" 2>&1 || fail "swanctl $verb $name"
+}
+
+strongswan_stop() {
+    kill -TERM "$(cat "$STATE/$1.pid")"
+    : >"$STATE/$1.killed"
+}
+
+# swanctl prints "key = value", "key = [" and "key {" lines, one each.
+strongswan_sas() {
+    swan "$1" --list-sas --pretty 2>/dev/null | awk '
+        function sep() { if (depth && count[depth]++) printf "," }
+        function str(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
+        BEGIN { printf "["; depth = 1 }
+        { sub(/^ +/, "") }
+        /^list-sa event/ { top = 1; next }
+        /^list-sas reply/ { exit }
+        top && /\{$/ { sub(/ *\{$/, ""); sep(); printf "{\"name\":%s", str($0)
+                       depth++; count[depth] = 1; top = 0; next }
+        /\{$/ { sub(/ *\{$/, ""); sep(); printf "%s:{", str($0); depth++; count[depth] = 0; next }
+        /= \[$/ { sub(/ = \[$/, ""); sep(); printf "%s:[", str($0); depth++; count[depth] = 0; list = 1; next }
+        /^\]$/ { printf "]"; depth--; list = 0; next }
+        /^\}$/ { if (depth > 1) { printf "}"; depth-- } next }
+        list { sep(); printf "%s", str($0); next }
+        / = / { i = index($0, " = "); sep(); printf "%s:%s", str(substr($0, 1, i - 1)), str(substr($0, i + 3)) }
+        END { print "]" }'
+}
