@@ -8,5 +8,6 @@
 pub mod config;
 pub mod crypto;
 pub mod dataplane;
+pub mod ike_sa;
 pub mod keys;
 pub mod wire;

@@ -1,1 +1,12 @@
-//! Key derivation (RFC 7296 §2.13–2.18) and the octets an AUTH payload covers.
+//! Key derivation (RFC 7296 §2.13–2.18), the octets an AUTH payload covers, and the keys that
+//! protect messages.
+
+pub mod epoch;
+pub mod schedule;
+pub mod signed_octets;
+
+pub use epoch::{Epoch, OpenError, Opened, Outgoing};
+pub use schedule::{ChildKeys, DirectionKeys, IkeKeys, prf_plus};
+pub use signed_octets::{
+    AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,
+};

@@ -1,0 +1,204 @@
+//! Putting fragmented messages together (RFC 7383 §2.6), in bounded memory.
+//!
+//! Only the content of authenticated fragments comes here, one message at a time for each direction
+//! of an IKE SA. What is held is counted against a [`MemoryBudget`] that all SAs of an endpoint
+//! share; whoever drops a [`Reassembly`] calls [`release`](Reassembly::release) first.
+
+use std::collections::BTreeMap;
+
+use crate::keys::Opened;
+use crate::wire::registry::{ExchangeType, PayloadType};
+
+/// Octets that all incomplete messages of an endpoint together may hold.
+#[derive(Debug)]
+pub(crate) struct MemoryBudget {
+    limit: usize,
+    used: usize,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit` octets.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, used: 0 }
+    }
+
+    /// Octets held now.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    fn take(&mut self, octets: usize) -> bool {
+        match self.used.checked_add(octets) {
+            Some(used) if used <= self.limit => {
+                self.used = used;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn give_back(&mut self, octets: usize) {
+        self.used = self.used.saturating_sub(octets);
+    }
+}
+
+/// One authenticated fragment.
+#[derive(Debug, Clone)]
+pub(crate) struct Fragment {
+    /// Message ID.
+    pub(crate) message_id: u32,
+    /// Exchange type.
+    pub(crate) exchange: ExchangeType,
+    /// Fragment Number, from 1.
+    pub(crate) number: u16,
+    /// Total Fragments.
+    pub(crate) total: u16,
+    /// Next Payload of the fragment; means something in fragment 1 only.
+    pub(crate) first: PayloadType,
+    /// Decrypted content.
+    pub(crate) content: Vec<u8>,
+}
+
+/// What a fragment did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Kept; others are missing.
+    Incomplete,
+    /// Was there already, or belongs to a set that was replaced.
+    Duplicate,
+    /// The message is whole.
+    Complete(Opened),
+    /// Not kept: impossible numbers, or no room for it. The message may still complete if the peer
+    /// sends it again.
+    Rejected,
+}
+
+/// The message being put together, if any.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    max_message: usize,
+    set: Option<Set>,
+}
+
+#[derive(Debug)]
+struct Set {
+    message_id: u32,
+    exchange: ExchangeType,
+    total: u16,
+    first: PayloadType,
+    /// Contents by fragment number.
+    contents: BTreeMap<u16, Vec<u8>>,
+    /// Octets of content.
+    octets: usize,
+    /// Octets taken from the budget.
+    charged: usize,
+}
+
+impl Reassembly {
+    /// Accepts messages whose inner payloads have up to `max_message` octets.
+    pub(crate) fn new(max_message: usize) -> Self {
+        Self { max_message, set: None }
+    }
+
+    /// Message ID of the message in progress.
+    pub(crate) fn message_id(&self) -> Option<u32> {
+        self.set.as_ref().map(|set| set.message_id)
+    }
+
+    /// True if such a fragment would be looked at: a cheap test before decryption. The message ID is
+    /// one that the window lets through, so that another than the one in progress supersedes it.
+    pub(crate) fn wants(&self, message_id: u32, number: u16, total: u16) -> bool {
+        let possible = number >= 1 && number <= total;
+        possible
+            && match &self.set {
+                Some(set) if set.message_id == message_id => match total.cmp(&set.total) {
+                    std::cmp::Ordering::Less => false,
+                    std::cmp::Ordering::Equal => !set.contents.contains_key(&number),
+                    std::cmp::Ordering::Greater => true,
+                },
+                _ => true,
+            }
+    }
+
+    /// Takes an authenticated fragment. A message is given out whole once, and all it held is
+    /// released then.
+    pub(crate) fn insert(&mut self, fragment: Fragment, budget: &mut MemoryBudget) -> Progress {
+        let Fragment { message_id, exchange, number, total, first, content } = fragment;
+        //= RFC 7383 §2.6
+        //# check that the value in the Fragment Number field is less than
+        //# or equal to the value in the Total Fragments field
+        if number == 0 || number > total || (content.is_empty() && number > 1) {
+            return Progress::Rejected;
+        }
+        if !self.wants(message_id, number, total) {
+            return Progress::Duplicate;
+        }
+        let same_set = |set: &Set| set.message_id == message_id && set.total == total;
+        if !self.set.as_ref().is_some_and(same_set) {
+            //= RFC 7383 §2.6
+            //# the receiver MUST discard all received fragments and start the
+            //# reassembly process over with just the received IKE Fragment message.
+            self.release(budget);
+        }
+        let set = self.set.get_or_insert_with(|| Set::new(message_id, exchange, total));
+        let charge = content.len() + FRAGMENT_OVERHEAD;
+        // Twice the message: room for the overhead of all but absurdly small fragments.
+        let fits = content.len() <= self.max_message.saturating_sub(set.octets)
+            && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged);
+        if set.exchange != exchange || !fits || !budget.take(charge) {
+            return self.reject(budget);
+        }
+        set.charged += charge;
+        set.octets += content.len();
+        if number == 1 {
+            set.first = first;
+        }
+        set.contents.insert(number, content);
+        if set.contents.len() < usize::from(total) {
+            return Progress::Incomplete;
+        }
+        let whole = set.assemble();
+        self.release(budget);
+        Progress::Complete(whole)
+    }
+
+    /// Forgets the message in progress and gives its memory back.
+    pub(crate) fn release(&mut self, budget: &mut MemoryBudget) {
+        if let Some(set) = self.set.take() {
+            budget.give_back(set.charged);
+        }
+    }
+
+    /// Drops a set that holds nothing, so that a refused fragment leaves no trace.
+    fn reject(&mut self, budget: &mut MemoryBudget) -> Progress {
+        if self.set.as_ref().is_some_and(|set| set.contents.is_empty()) {
+            self.release(budget);
+        }
+        Progress::Rejected
+    }
+}
+
+impl Set {
+    fn new(message_id: u32, exchange: ExchangeType, total: u16) -> Self {
+        Self {
+            message_id,
+            exchange,
+            total,
+            first: PayloadType::NONE,
+            contents: BTreeMap::new(),
+            octets: 0,
+            charged: 0,
+        }
+    }
+
+    fn assemble(&mut self) -> Opened {
+        let mut octets = Vec::with_capacity(self.octets);
+        for content in std::mem::take(&mut self.contents).into_values() {
+            octets.extend_from_slice(&content);
+        }
+        Opened { first: self.first, octets }
+    }
+}
+
+/// Charged for every fragment besides its content: the map entry and the allocation.
+const FRAGMENT_OVERHEAD: usize = 64;

@@ -1,0 +1,206 @@
+//! Every reason an IKE SA may wake for, and when.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Timers an IKE SA has one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Timer {
+    /// The outstanding request is due again (RFC 7296 §2.4).
+    Retransmit,
+    /// The SA is not established in time.
+    HalfOpen,
+    /// A fragmented message is not complete in time (RFC 7383 §2.6).
+    Reassembly,
+    /// Rekey the IKE SA.
+    RekeyIke,
+    /// Reauthenticate.
+    ReauthIke,
+    /// The IKE SA must go, rekeyed or not.
+    HardLifeIke,
+    /// Ask whether the peer is alive.
+    Dpd,
+    /// Keep a NAT mapping (RFC 7296 §2.23).
+    KeepAlive,
+    /// Try again what the peer answered TEMPORARY_FAILURE to (RFC 7296 §2.25).
+    RetryTemporaryFailure,
+    /// A rekeyed IKE SA whose Delete the peer never sent.
+    DeleteOldIke,
+}
+
+/// Timers each child has one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ChildTimer {
+    /// Rekey the child.
+    RekeyChild,
+    /// The child must go, rekeyed or not.
+    HardLifeChild,
+    /// Look whether the child carried traffic.
+    Inactivity,
+    /// Remove the inbound SA of a rekeyed child.
+    DeleteOldInbound,
+    /// Try again what the peer answered TEMPORARY_FAILURE to.
+    RetryTemporaryFailure,
+}
+
+/// Names one timer of an IKE SA. Of timers due together, the lower comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TimerKey {
+    /// A timer of the IKE SA itself.
+    Ike(Timer),
+    /// A timer of the child with this number.
+    Child(u32, ChildTimer),
+}
+
+/// The timers of one IKE SA. Setting a timer again replaces its deadline.
+#[derive(Debug, Default)]
+pub(crate) struct TimerTable {
+    fixed: [Option<Instant>; Timer::ALL.len()],
+    children: BTreeMap<(u32, ChildTimer), Instant>,
+}
+
+impl TimerTable {
+    /// Arms `key` for `at`.
+    pub(crate) fn set(&mut self, key: TimerKey, at: Instant) {
+        match key {
+            TimerKey::Ike(timer) => self.fixed[timer as usize] = Some(at),
+            TimerKey::Child(child, kind) => {
+                self.children.insert((child, kind), at);
+            }
+        }
+    }
+
+    /// Arms `key` if there is a deadline, else disarms it.
+    pub(crate) fn set_or_clear(&mut self, key: TimerKey, at: Option<Instant>) {
+        match at {
+            Some(at) => self.set(key, at),
+            None => self.clear(key),
+        }
+    }
+
+    /// Disarms `key`.
+    pub(crate) fn clear(&mut self, key: TimerKey) {
+        match key {
+            TimerKey::Ike(timer) => self.fixed[timer as usize] = None,
+            TimerKey::Child(child, kind) => {
+                self.children.remove(&(child, kind));
+            }
+        }
+    }
+
+    /// Disarms all timers of `child`.
+    pub(crate) fn clear_child(&mut self, child: u32) {
+        self.children.retain(|(id, _), _| *id != child);
+    }
+
+    /// Disarms everything.
+    pub(crate) fn clear_all(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The deadline of `key`, if it is armed.
+    pub(crate) fn get(&self, key: TimerKey) -> Option<Instant> {
+        match key {
+            TimerKey::Ike(timer) => self.fixed[timer as usize],
+            TimerKey::Child(child, kind) => self.children.get(&(child, kind)).copied(),
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<(Instant, TimerKey)> {
+        let fixed = Timer::ALL
+            .into_iter()
+            .filter_map(|timer| Some((self.fixed[timer as usize]?, TimerKey::Ike(timer))));
+        let children =
+            self.children.iter().map(|(&(child, kind), &at)| (at, TimerKey::Child(child, kind)));
+        fixed.chain(children).min()
+    }
+
+    /// Takes the earliest timer that is due at `now`.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<TimerKey> {
+        let (at, key) = self.next()?;
+        if at > now {
+            return None;
+        }
+        self.clear(key);
+        Some(key)
+    }
+}
+
+impl Timer {
+    /// Every fixed timer, in the order of declaration, which is its place in the table.
+    const ALL: [Self; 10] = [
+        Self::Retransmit,
+        Self::HalfOpen,
+        Self::Reassembly,
+        Self::RekeyIke,
+        Self::ReauthIke,
+        Self::HardLifeIke,
+        Self::Dpd,
+        Self::KeepAlive,
+        Self::RetryTemporaryFailure,
+        Self::DeleteOldIke,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The one arbitrary instant; the engine itself never asks the clock.
+    fn epoch() -> Instant {
+        #[expect(clippy::disallowed_methods, reason = "tests need one instant to count from")]
+        Instant::now()
+    }
+
+    #[test]
+    fn all_is_in_declaration_order() {
+        for (place, timer) in Timer::ALL.into_iter().enumerate() {
+            assert_eq!(timer as usize, place);
+        }
+    }
+
+    #[test]
+    fn due_timers_come_out_by_deadline_then_key() {
+        let t0 = epoch();
+        let at = |s| t0 + Duration::from_secs(s);
+        let mut table = TimerTable::default();
+        assert_eq!(table.next(), None);
+        table.set(TimerKey::Ike(Timer::RekeyIke), at(20));
+        table.set(TimerKey::Ike(Timer::Dpd), at(10));
+        table.set(TimerKey::Child(2, ChildTimer::RekeyChild), at(10));
+        table.set(TimerKey::Child(1, ChildTimer::Inactivity), at(10));
+        assert_eq!(table.next(), Some((at(10), TimerKey::Ike(Timer::Dpd))));
+        assert_eq!(table.pop_due(at(9)), None);
+        assert_eq!(table.pop_due(at(15)), Some(TimerKey::Ike(Timer::Dpd)));
+        assert_eq!(table.pop_due(at(15)), Some(TimerKey::Child(1, ChildTimer::Inactivity)));
+        assert_eq!(table.pop_due(at(15)), Some(TimerKey::Child(2, ChildTimer::RekeyChild)));
+        assert_eq!(table.pop_due(at(15)), None);
+        assert_eq!(table.pop_due(at(20)), Some(TimerKey::Ike(Timer::RekeyIke)));
+        assert_eq!(table.next(), None);
+    }
+
+    #[test]
+    fn setting_again_replaces_and_a_child_goes_with_all_its_timers() {
+        let t0 = epoch();
+        let later = t0 + Duration::from_secs(1);
+        let mut table = TimerTable::default();
+        let rekey = TimerKey::Child(7, ChildTimer::RekeyChild);
+        table.set(rekey, t0);
+        table.set(rekey, later);
+        table.set(TimerKey::Child(7, ChildTimer::HardLifeChild), t0);
+        let other = TimerKey::Child(8, ChildTimer::RekeyChild);
+        table.set_or_clear(other, Some(later));
+        assert_eq!(table.get(rekey), Some(later));
+        table.clear_child(7);
+        assert_eq!(table.get(rekey), None);
+        assert_eq!(table.next(), Some((later, other)));
+        table.set_or_clear(other, None);
+        table.set(TimerKey::Ike(Timer::KeepAlive), t0);
+        assert_eq!(table.get(TimerKey::Ike(Timer::KeepAlive)), Some(t0));
+        table.clear_all();
+        assert_eq!(table.next(), None);
+    }
+}

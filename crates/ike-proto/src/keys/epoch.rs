@@ -1,0 +1,313 @@
+//! The keys that protect messages now, in both directions: sealing and opening of the Encrypted
+//! payload (RFC 7296 §3.14, RFC 5282) and of its fragments (RFC 7383 §2.5).
+
+use std::fmt;
+
+use super::schedule::IkeKeys;
+use crate::crypto::{
+    CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind, SecureRandom,
+};
+use crate::wire::payload::{Payload, Sk, Skf};
+use crate::wire::registry::{ExchangeType, PayloadType};
+use crate::wire::{Flags, HEADER_LEN, Header, encode_payloads};
+
+/// A message before it is sealed.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Initiator's SPI.
+    pub spi_i: u64,
+    /// Responder's SPI.
+    pub spi_r: u64,
+    /// Exchange type.
+    pub exchange: ExchangeType,
+    /// Flags.
+    pub flags: Flags,
+    /// Message ID.
+    pub message_id: u32,
+    /// What goes inside the Encrypted payload, in order.
+    pub payloads: &'a [Payload<'a>],
+    /// The most octets of IKE message, from the header on, that one datagram may carry; `None` never
+    /// fragments.
+    pub max_datagram: Option<usize>,
+    /// Sends Encrypted Fragment payloads even where one Encrypted payload would do.
+    pub force_fragment: bool,
+}
+
+/// The content of an Encrypted payload, authenticated and without padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Type of the first payload in `octets`; NONE if there is none.
+    pub first: PayloadType,
+    /// The chain of inner payloads.
+    pub octets: Vec<u8>,
+}
+
+/// A datagram that the peer did not seal with these keys. One value for every cause, so that no
+/// answer can tell an attacker which it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenError;
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not authenticated by the keys of this IKE SA")
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// The keys protecting the messages of one IKE SA, one per direction, and the IVs used so far.
+pub struct Epoch {
+    suite: CipherSuite,
+    lengths: CipherLengths,
+    outbound: Box<dyn CipherKey>,
+    inbound: Box<dyn CipherKey>,
+    /// IVs handed out under `outbound`. Advances for every datagram sealed, sent or not.
+    sealed: u64,
+}
+
+impl Epoch {
+    /// Keys both directions of `suite`. `is_initiator` is true for the original initiator of the IKE
+    /// SA (or of the exchange that rekeyed it), who sends under SK_ei and SK_ai.
+    ///
+    /// # Errors
+    ///
+    /// [`CryptoError::Unsupported`] if the backend lacks the suite, or what it answers to the keys.
+    pub fn new(
+        ciphers: &dyn CipherProvider,
+        suite: CipherSuite,
+        keys: &IkeKeys,
+        is_initiator: bool,
+    ) -> Result<Self, CryptoError> {
+        let lengths = ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
+        let initiator = ciphers.key(suite, keys.ei.expose(), keys.ai.expose())?;
+        let responder = ciphers.key(suite, keys.er.expose(), keys.ar.expose())?;
+        let (outbound, inbound) =
+            if is_initiator { (initiator, responder) } else { (responder, initiator) };
+        Ok(Self { suite, lengths, outbound, inbound, sealed: 0 })
+    }
+
+    /// The suite in use.
+    pub fn suite(&self) -> CipherSuite {
+        self.suite
+    }
+
+    /// Seals a message into the datagrams that carry it: one Encrypted payload, or the fragments of
+    /// RFC 7383 if that would exceed `max_datagram`. Every fragment but the last is as large as fits.
+    ///
+    /// # Errors
+    ///
+    /// [`CryptoError::Length`] if the message fits neither one payload nor 65535 fragments of
+    /// `max_datagram`, or if the IVs are used up; else what the backend answers.
+    pub fn seal(
+        &mut self,
+        m: &Outgoing<'_>,
+        rng: &mut dyn SecureRandom,
+    ) -> Result<Vec<Vec<u8>>, CryptoError> {
+        let mut inner = Vec::new();
+        let first = encode_payloads(m.payloads, &mut inner);
+        let limit = m.max_datagram.unwrap_or(usize::MAX);
+        let fits = self.room(Shape::Whole, limit).is_some_and(|room| inner.len() <= room);
+        if !m.force_fragment && fits {
+            return Ok(vec![self.seal_one(m, Part::Whole(first), &inner, rng)?]);
+        }
+        if m.max_datagram.is_none() && !m.force_fragment {
+            return Err(CryptoError::Length);
+        }
+        self.seal_fragments(m, first, &inner, limit, rng)
+    }
+
+    /// Opens the Encrypted payload `sk` of `datagram`, which is one IKE message without non-ESP
+    /// marker.
+    pub fn open(&self, datagram: &[u8], sk: &Sk<'_>) -> Result<Opened, OpenError> {
+        let octets = self.open_body(datagram, sk.offset, sk.body)?;
+        Ok(Opened { first: sk.first, octets })
+    }
+
+    /// Opens the Encrypted Fragment payload `skf` of `datagram`: a piece of the content of an
+    /// Encrypted payload.
+    pub fn open_fragment(&self, datagram: &[u8], skf: &Skf<'_>) -> Result<Vec<u8>, OpenError> {
+        self.open_body(datagram, skf.offset, skf.body)
+    }
+
+    fn seal_fragments(
+        &mut self,
+        m: &Outgoing<'_>,
+        first: PayloadType,
+        inner: &[u8],
+        limit: usize,
+        rng: &mut dyn SecureRandom,
+    ) -> Result<Vec<Vec<u8>>, CryptoError> {
+        let room = self.room(Shape::Fragment, limit).filter(|room| *room > 0);
+        let room = room.ok_or(CryptoError::Length)?;
+        let total = inner.len().div_ceil(room).max(1);
+        let total = u16::try_from(total).map_err(|_| CryptoError::Length)?;
+        let mut rest = inner;
+        let mut datagrams = Vec::with_capacity(total.into());
+        for number in 1..=total {
+            let (chunk, tail) = rest.split_at(room.min(rest.len()));
+            rest = tail;
+            let first = if number == 1 { first } else { PayloadType::NONE };
+            datagrams.push(self.seal_one(
+                m,
+                Part::Fragment { first, number, total },
+                chunk,
+                rng,
+            )?);
+        }
+        Ok(datagrams)
+    }
+
+    /// Seals `content` into one datagram. The caller has checked that it fits.
+    fn seal_one(
+        &mut self,
+        m: &Outgoing<'_>,
+        part: Part,
+        content: &[u8],
+        rng: &mut dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        let CipherLengths { iv, icv, block, .. } = self.lengths;
+        let front = part.shape().front();
+        let padding = padding(content.len(), block);
+        let len = front + iv + content.len() + padding + 1 + icv;
+        let mut datagram = Vec::with_capacity(len);
+        part.write_front(m, len, &mut datagram)?;
+        datagram.resize(front + iv, 0);
+        datagram.extend_from_slice(content);
+        datagram.resize(datagram.len() + padding, 0);
+        datagram.push(u8::try_from(padding).map_err(|_| CryptoError::Length)?);
+        datagram.resize(len, 0);
+
+        let (aad, rest) = datagram.split_at_mut(front);
+        let (iv, rest) = rest.split_at_mut(iv);
+        let (data, icv) = rest.split_at_mut(rest.len() - icv);
+        self.next_iv(iv, rng)?;
+        self.outbound.seal(Frame { iv, aad, trailer: &[] }, data, icv)?;
+        Ok(datagram)
+    }
+
+    /// Writes an IV never used before under the outbound key.
+    fn next_iv(&mut self, iv: &mut [u8], rng: &mut dyn SecureRandom) -> Result<(), CryptoError> {
+        let count = self.sealed;
+        self.sealed = count.checked_add(1).ok_or(CryptoError::Length)?;
+        match self.lengths.iv_kind {
+            IvKind::Random => rng.fill(iv),
+            IvKind::Counter => {
+                let tail = iv.last_chunk_mut::<8>().ok_or(CryptoError::Unsupported)?;
+                *tail = count.to_be_bytes();
+            }
+        }
+        Ok(())
+    }
+
+    /// How many octets of content fit into one datagram of `limit` octets; `None` if not even the Pad
+    /// Length octet does. The one home of this sum.
+    fn room(&self, shape: Shape, limit: usize) -> Option<usize> {
+        let CipherLengths { iv, icv, block, .. } = self.lengths;
+        // Payload Length is 16 bits and counts from the generic header.
+        let limit = limit.min(HEADER_LEN + usize::from(u16::MAX));
+        let sealed = limit.checked_sub(shape.front() + iv + icv)?;
+        (sealed - sealed % block.max(1)).checked_sub(1)
+    }
+
+    /// Opens what is behind `offset`, checks it and cuts the padding off.
+    fn open_body(&self, datagram: &[u8], offset: usize, body: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let CipherLengths { iv, icv, block, .. } = self.lengths;
+        // The payload is the last of the message, and the ICV covers all of it.
+        let (aad, rest) = datagram.split_at_checked(offset).ok_or(OpenError)?;
+        if rest.len() != body.len() {
+            return Err(OpenError);
+        }
+        let (iv, rest) = rest.split_at_checked(iv).ok_or(OpenError)?;
+        let data_len = rest.len().checked_sub(icv).ok_or(OpenError)?;
+        let (data, icv) = rest.split_at_checked(data_len).ok_or(OpenError)?;
+        if data.is_empty() || data.len() % block.max(1) != 0 {
+            return Err(OpenError);
+        }
+        let mut data = data.to_vec();
+        self.inbound
+            .open(Frame { iv, aad, trailer: &[] }, &mut data, icv)
+            .map_err(|_| OpenError)?;
+        //= RFC 7296 §3.14
+        //# The recipient MUST accept any length that results in proper alignment.
+        let padding = usize::from(data.pop().ok_or(OpenError)?);
+        let content = data.len().checked_sub(padding).ok_or(OpenError)?;
+        data.truncate(content);
+        Ok(data)
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epoch").field("suite", &self.suite).finish_non_exhaustive()
+    }
+}
+
+/// The two payloads that carry sealed content.
+#[derive(Clone, Copy)]
+enum Shape {
+    Whole,
+    Fragment,
+}
+
+impl Shape {
+    /// Octets in front of the IV, which are authenticated as they stand.
+    fn front(self) -> usize {
+        match self {
+            Self::Whole => HEADER_LEN + 4,
+            Self::Fragment => HEADER_LEN + 8,
+        }
+    }
+}
+
+/// What one datagram carries of a message.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole(PayloadType),
+    Fragment { first: PayloadType, number: u16, total: u16 },
+}
+
+impl Part {
+    fn shape(self) -> Shape {
+        match self {
+            Self::Whole(_) => Shape::Whole,
+            Self::Fragment { .. } => Shape::Fragment,
+        }
+    }
+
+    /// Writes header and payload header of a datagram of `len` octets.
+    fn write_front(
+        self,
+        m: &Outgoing<'_>,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CryptoError> {
+        let (kind, first) = match self {
+            Self::Whole(first) => (PayloadType::SK, first),
+            Self::Fragment { first, .. } => (PayloadType::SKF, first),
+        };
+        let payload = u16::try_from(len - HEADER_LEN).map_err(|_| CryptoError::Length)?;
+        let header = Header {
+            spi_i: m.spi_i,
+            spi_r: m.spi_r,
+            next_payload: kind,
+            minor_version: 0,
+            exchange: m.exchange,
+            flags: m.flags,
+            message_id: m.message_id,
+            length: u32::try_from(len).map_err(|_| CryptoError::Length)?,
+        };
+        header.encode(out);
+        out.extend([first.0, 0]);
+        out.extend(payload.to_be_bytes());
+        if let Self::Fragment { number, total, .. } = self {
+            out.extend(number.to_be_bytes());
+            out.extend(total.to_be_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The fewest octets of padding that align `content` and the Pad Length octet to `block`.
+fn padding(content: usize, block: usize) -> usize {
+    (content + 1).next_multiple_of(block.max(1)) - (content + 1)
+}

@@ -1,0 +1,209 @@
+//! Key material of IKE SAs and Child SAs (RFC 7296 §2.13, §2.14, §2.17, §2.18; RFC 9370 §2.2.2,
+//! §2.2.4).
+//!
+//! ```text
+//! SKEYSEED  = prf(Ni | Nr, g^ir)                                  first keys of an IKE SA
+//! SKEYSEED  = prf(SK_d, SK(n) | Ni | Nr)                          after an IKE_INTERMEDIATE
+//! SKEYSEED  = prf(SK_d, SK(0) | Ni | Nr | SK(1) | … | SK(n))      a rekeyed IKE SA
+//! KEYMAT    = prf+(SK_d, [SK(0)] | Ni | Nr | SK(1) | … | SK(n))   a Child SA
+//! ```
+
+use crate::crypto::{CipherLengths, Prf, Secret};
+
+/// `prf+(key, seed[0] | seed[1] | …)` of `len` octets (RFC 7296 §2.13).
+///
+/// # Panics
+///
+/// If `len` is more than 255 blocks of the PRF: the counter is one octet. No sum of the lengths of
+/// an IKE or ESP suite comes near, so this is a local bug, never the peer's doing.
+pub fn prf_plus(prf: &dyn Prf, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
+    assert!(len <= 255 * prf.output_len(), "prf+ of {len} octets");
+    let mut out = Vec::with_capacity(len);
+    let mut last: Option<Secret> = None;
+    for counter in 1..=u8::MAX {
+        if out.len() == len {
+            break;
+        }
+        let counter = [counter];
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(seed.len() + 2);
+        parts.extend(last.as_ref().map(Secret::expose));
+        parts.extend_from_slice(seed);
+        parts.push(&counter);
+        let block = prf.prf(key, &parts);
+        let wanted = block.len().min(len - out.len());
+        out.extend(block.expose().iter().take(wanted));
+        last = Some(block);
+    }
+    Secret::new(out)
+}
+
+/// The seven keys of an IKE SA (RFC 7296 §2.14), named after its `SK_` subscripts. One value is one
+/// generation: an IKE_INTERMEDIATE key exchange makes the [`next`](Self::next).
+#[derive(Debug)]
+pub struct IkeKeys {
+    /// SK_d: derives keys of Child SAs and of the next generation.
+    pub d: Secret,
+    /// SK_ai: integrity of what the initiator sends; empty for an AEAD.
+    pub ai: Secret,
+    /// SK_ar: integrity of what the responder sends; empty for an AEAD.
+    pub ar: Secret,
+    /// SK_ei: encryption of what the initiator sends, salt last.
+    pub ei: Secret,
+    /// SK_er: encryption of what the responder sends, salt last.
+    pub er: Secret,
+    /// SK_pi: the initiator's identity in AUTH.
+    pub pi: Secret,
+    /// SK_pr: the responder's identity in AUTH.
+    pub pr: Secret,
+}
+
+impl IkeKeys {
+    /// The first keys of an IKE SA (RFC 7296 §2.14). `shared` is the shared secret of IKE_SA_INIT,
+    /// in one piece or several; `ni` and `nr` are its nonces without payload headers.
+    pub fn initial(
+        prf: &dyn Prf,
+        shared: &[&Secret],
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        lengths: &CipherLengths,
+    ) -> Self {
+        let shared: Vec<&[u8]> = shared.iter().map(|secret| secret.expose()).collect();
+        let skeyseed = prf.prf(&[ni, nr].concat(), &shared);
+        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+    }
+
+    /// The keys of the IKE SA that replaces one whose SK_d is `old_sk_d` (RFC 7296 §2.18, RFC 9370
+    /// §2.2.4). `shared` is SK(0) of the CREATE_CHILD_SA, then one secret for each IKE_FOLLOWUP_KE;
+    /// nonces and SPIs are those of the new SA. SKEYSEED is made with the old SA's PRF, the keys
+    /// with the new one's.
+    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
+    pub fn rekeyed(
+        old_prf: &dyn Prf,
+        old_sk_d: &Secret,
+        shared: &[&Secret],
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        new_prf: &dyn Prf,
+        lengths: &CipherLengths,
+    ) -> Self {
+        let skeyseed = old_prf.prf(old_sk_d.expose(), &around_nonces(shared, ni, nr));
+        Self::expand(new_prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+    }
+
+    /// The next generation of keys, after an IKE_INTERMEDIATE exchange with the shared secret
+    /// `shared` (RFC 9370 §2.2.2). Nonces and SPIs are those of IKE_SA_INIT. Takes `&self`: the
+    /// exchange itself is still protected by this generation.
+    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
+    pub fn next(
+        &self,
+        prf: &dyn Prf,
+        shared: &Secret,
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        lengths: &CipherLengths,
+    ) -> Self {
+        let skeyseed = prf.prf(self.d.expose(), &[shared.expose(), ni, nr]);
+        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+    }
+
+    /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`
+    fn expand(prf: &dyn Prf, skeyseed: &Secret, seed: &Seed<'_>, lengths: &CipherLengths) -> Self {
+        let &Seed { ni, nr, spi_i, spi_r } = seed;
+        let preferred = prf.output_len();
+        let (spi_i, spi_r) = (spi_i.to_be_bytes(), spi_r.to_be_bytes());
+        let [d, ai, ar, ei, er, pi, pr] = cut(
+            prf,
+            skeyseed,
+            &[ni, nr, &spi_i, &spi_r],
+            [
+                preferred,
+                lengths.integ_key,
+                lengths.integ_key,
+                lengths.encr_key,
+                lengths.encr_key,
+                preferred,
+                preferred,
+            ],
+        );
+        Self { d, ai, ar, ei, er, pi, pr }
+    }
+}
+
+/// Keys of one direction of a Child SA.
+#[derive(Debug)]
+pub struct DirectionKeys {
+    /// Encryption key, salt last.
+    pub encr: Secret,
+    /// Integrity key; empty for an AEAD.
+    pub integ: Secret,
+}
+
+/// Keys of a Child SA, by who sends under them in the exchange that made it.
+#[derive(Debug)]
+pub struct ChildKeys {
+    /// From the initiator of the exchange to the responder.
+    pub initiator: DirectionKeys,
+    /// From the responder of the exchange to the initiator.
+    pub responder: DirectionKeys,
+}
+
+impl ChildKeys {
+    /// Keys of a Child SA (RFC 7296 §2.17, RFC 9370 §2.2.4). `shared` is empty without a key
+    /// exchange of its own, else SK(0), SK(1), …; the nonces are those of the exchange that
+    /// creates the SA, which is IKE_SA_INIT for a child of IKE_AUTH.
+    pub fn derive(
+        prf: &dyn Prf,
+        sk_d: &Secret,
+        shared: &[&Secret],
+        ni: &[u8],
+        nr: &[u8],
+        lengths: &CipherLengths,
+    ) -> Self {
+        let (encr, integ) = (lengths.encr_key, lengths.integ_key);
+        let [encr_i, integ_i, encr_r, integ_r] =
+            cut(prf, sk_d, &around_nonces(shared, ni, nr), [encr, integ, encr, integ]);
+        Self {
+            initiator: DirectionKeys { encr: encr_i, integ: integ_i },
+            responder: DirectionKeys { encr: encr_r, integ: integ_r },
+        }
+    }
+}
+
+/// What every key of an IKE SA is bound to.
+struct Seed<'a> {
+    ni: &'a [u8],
+    nr: &'a [u8],
+    spi_i: u64,
+    spi_r: u64,
+}
+
+/// `SK(0) | Ni | Nr | SK(1) | … | SK(n)`, or `Ni | Nr` with no shared secret.
+fn around_nonces<'a>(shared: &[&'a Secret], ni: &'a [u8], nr: &'a [u8]) -> Vec<&'a [u8]> {
+    let mut secrets = shared.iter().map(|secret| secret.expose());
+    let mut parts: Vec<&[u8]> = secrets.next().into_iter().collect();
+    parts.extend([ni, nr]);
+    parts.extend(secrets);
+    parts
+}
+
+/// Takes keys of the given lengths, in order, from the bits of prf+.
+fn cut<const N: usize>(
+    prf: &dyn Prf,
+    key: &Secret,
+    seed: &[&[u8]],
+    lengths: [usize; N],
+) -> [Secret; N] {
+    let stream = prf_plus(prf, key.expose(), seed, lengths.iter().sum());
+    let mut rest = stream.expose();
+    lengths.map(|len| {
+        let (head, tail) = rest.split_at(len);
+        rest = tail;
+        Secret::copy_from(head)
+    })
+}
