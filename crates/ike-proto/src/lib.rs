@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod child;
 pub mod config;
 pub mod crypto;
 pub mod dataplane;

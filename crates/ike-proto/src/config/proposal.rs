@@ -1,1 +1,144 @@
 //! Algorithm proposals in strongSwan's spelling, and choosing among them (RFC 7296 §2.7, §3.3).
+
+use std::fmt;
+
+use crate::crypto::{CipherSuite, CryptoProvider};
+use crate::wire::payload::{Proposal, Spi, Transform};
+use crate::wire::registry::{
+    EncrId, IntegId, KeMethodId, PrfId, ProtocolId, SequenceNumbers, TransformType,
+};
+
+mod keywords;
+mod parse;
+mod select;
+
+pub use parse::ProposalError;
+pub use select::{AcceptError, SelectOptions, Selected, accept, select};
+
+/// One configured proposal: for each transform type the alternatives, best first.
+///
+/// Made by [`ProposalConfig::parse`], so it always has what its protocol needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProposalConfig {
+    /// IKE or ESP.
+    pub protocol: ProtocolId,
+    /// Transforms, grouped by type in the order ENCR, PRF, INTEG, KE, SN, ADDKE1 to ADDKE7.
+    pub transforms: Vec<Transform>,
+}
+
+impl ProposalConfig {
+    /// What `default` means for IKE: AEADs first, then CBC with a MAC; elliptic curves before MODP;
+    /// nothing weaker than 128 bits of security, save MODP-2048 as the last resort.
+    pub fn default_ike() -> Vec<Self> {
+        const KE: &str = "x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048";
+        const PRF: &str = "prfsha256-prfsha384-prfsha512";
+        [
+            format!("aes256gcm16-aes128gcm16-chacha20poly1305-{PRF}-{KE}"),
+            format!("aes256-aes128-sha256-sha384-sha512-{PRF}-{KE}"),
+        ]
+        .iter()
+        .filter_map(|text| Self::parse(ProtocolId::IKE, text).ok())
+        .collect()
+    }
+
+    /// What `default` means for ESP. As in strongSwan there is no key exchange in it, so a rekeyed
+    /// child draws on the keys of the IKE SA.
+    pub fn default_esp() -> Vec<Self> {
+        ["aes256gcm16-aes128gcm16-chacha20poly1305", "aes256-aes128-sha256-sha384-sha512"]
+            .iter()
+            .filter_map(|text| Self::parse(ProtocolId::ESP, text).ok())
+            .collect()
+    }
+
+    /// The proposal substructure with `number` (from 1) and `spi`.
+    pub fn to_wire(&self, number: u8, spi: Spi) -> Proposal {
+        Proposal { number, protocol: self.protocol, spi, transforms: self.transforms.clone() }
+    }
+
+    /// Methods of the first key exchange (transform type 4), best first, NONE left out.
+    pub fn ke_methods(&self) -> impl Iterator<Item = KeMethodId> {
+        self.of_type(TransformType::KE)
+            .map(|t| KeMethodId(t.id))
+            .filter(|id| *id != KeMethodId::NONE)
+    }
+
+    /// True if an additional key exchange (RFC 9370) is proposed.
+    pub fn has_additional_ke(&self) -> bool {
+        self.transforms.iter().any(|t| t.kind.additional_ke().is_some())
+    }
+
+    /// The same without key exchange methods: what IKE_AUTH proposes for its child, whose keys come
+    /// from the IKE SA (RFC 7296 §1.2).
+    pub fn without_ke(&self) -> Self {
+        let transforms = self.transforms.iter().filter(|t| !t.kind.is_ke()).copied().collect();
+        Self { protocol: self.protocol, transforms }
+    }
+
+    /// The same with only what `provider` implements; `None` if a type loses all its alternatives.
+    ///
+    /// An ENCR transform stays if the provider has it with at least one of the integrity algorithms.
+    pub fn supported_by(&self, provider: &CryptoProvider) -> Option<Self> {
+        let has_suite = |encr: &Transform, integ: IntegId| {
+            let (encr, key_bits) = (EncrId(encr.id), encr.key_bits.unwrap_or(0));
+            provider.ciphers.lengths(CipherSuite { encr, key_bits, integ }).is_some()
+        };
+        let integ_for = |encr: &Transform| -> Vec<IntegId> {
+            if EncrId(encr.id).is_aead() {
+                vec![IntegId::NONE]
+            } else {
+                self.of_type(TransformType::INTEG).map(|t| IntegId(t.id)).collect()
+            }
+        };
+        let keep = |t: &&Transform| match t.kind {
+            TransformType::ENCR => integ_for(t).into_iter().any(|integ| has_suite(t, integ)),
+            TransformType::INTEG => {
+                self.of_type(TransformType::ENCR).any(|encr| has_suite(encr, IntegId(t.id)))
+            }
+            TransformType::PRF => provider.prf(PrfId(t.id)).is_some(),
+            kind if kind.is_ke() => {
+                t.id == KeMethodId::NONE.0 || provider.ke(KeMethodId(t.id)).is_some()
+            }
+            _ => true,
+        };
+        let transforms: Vec<Transform> = self.transforms.iter().filter(keep).copied().collect();
+        let complete = self.transforms.iter().all(|t| transforms.iter().any(|k| k.kind == t.kind));
+        complete.then_some(Self { protocol: self.protocol, transforms })
+    }
+
+    /// The alternatives of one type, best first.
+    pub fn of_type(&self, kind: TransformType) -> impl Iterator<Item = &Transform> {
+        self.transforms.iter().filter(move |t| t.kind == kind)
+    }
+}
+
+impl fmt::Display for ProposalConfig {
+    /// In keywords that [`ProposalConfig::parse`] reads back to the same proposal; what it would add
+    /// by itself is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let derived: Vec<Transform> = parse::derived_prfs(self.of_type(TransformType::INTEG));
+        let prf_is_derived = self.of_type(TransformType::PRF).eq(&derived);
+        let noesn = Transform::new(TransformType::SN, SequenceNumbers::NO_EXT_SEQ.0);
+        let sn_is_default = self.of_type(TransformType::SN).eq([&noesn]);
+        let mut transforms: Vec<&Transform> = self
+            .transforms
+            .iter()
+            .filter(|t| match t.kind {
+                TransformType::PRF => !prf_is_derived,
+                TransformType::SN => !sn_is_default,
+                _ => true,
+            })
+            .collect();
+        transforms.sort_by_key(|t| t.kind.display_rank());
+        for (i, transform) in transforms.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { "-" })?;
+            if let Some(slot) = transform.kind.additional_ke() {
+                write!(f, "ke{}_", slot + 1)?;
+            }
+            match keywords::spell(transform) {
+                Some(keyword) => f.write_str(keyword)?,
+                None => write!(f, "{transform}")?,
+            }
+        }
+        Ok(())
+    }
+}

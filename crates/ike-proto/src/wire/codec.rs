@@ -100,3 +100,17 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(what)) }
     }
 }
+
+/// Writes a 16-bit length field that covers everything from `start` on, over the two octets at
+/// `field`.
+///
+/// A length over 65,535 cannot be said on the wire: the field saturates, and the peer refuses the
+/// message. No caller builds one, because a message must fit a UDP datagram.
+pub fn patch_length(out: &mut [u8], start: usize, field: usize) {
+    let length = out.len().saturating_sub(start);
+    debug_assert!(length <= usize::from(u16::MAX), "payload longer than its length field can say");
+    let length = u16::try_from(length).unwrap_or(u16::MAX);
+    if let Some(octets) = out.get_mut(field..field + 2) {
+        octets.copy_from_slice(&length.to_be_bytes());
+    }
+}

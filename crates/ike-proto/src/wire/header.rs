@@ -37,3 +37,71 @@ pub struct Header {
     /// Length of the whole message in octets, header included.
     pub length: u32,
 }
+
+const INITIATOR: u8 = 0x08;
+const VERSION: u8 = 0x10;
+const RESPONSE: u8 = 0x20;
+/// Major version 2 in the version octet.
+const MAJOR_2: u8 = 2;
+
+impl Flags {
+    /// Decodes the flags octet; reserved bits are ignored.
+    pub fn decode(octet: u8) -> Self {
+        Self {
+            initiator: octet & INITIATOR != 0,
+            version: octet & VERSION != 0,
+            response: octet & RESPONSE != 0,
+        }
+    }
+
+    /// The flags octet, reserved bits zero.
+    pub fn encode(self) -> u8 {
+        let bit = |set: bool, mask: u8| if set { mask } else { 0 };
+        bit(self.initiator, INITIATOR) | bit(self.version, VERSION) | bit(self.response, RESPONSE)
+    }
+}
+
+impl Header {
+    /// Decodes the first [`HEADER_LEN`] octets of `datagram`.
+    ///
+    /// The length field is not compared with the datagram: a peer of another version is answered
+    /// from the header alone. [`DecodeError::Version`] if the major version is not 2.
+    pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(datagram);
+        let spi_i = r.u64("IKE header")?;
+        let spi_r = r.u64("IKE header")?;
+        let next_payload = PayloadType(r.u8("IKE header")?);
+        let version = r.u8("IKE header")?;
+        let exchange = ExchangeType(r.u8("IKE header")?);
+        let flags = Flags::decode(r.u8("IKE header")?);
+        let message_id = r.u32("IKE header")?;
+        let length = r.u32("IKE header")?;
+        if version >> 4 != MAJOR_2 {
+            return Err(DecodeError::Version(version));
+        }
+        Ok(Self {
+            spi_i,
+            spi_r,
+            next_payload,
+            minor_version: version & 0x0f,
+            exchange,
+            flags,
+            message_id,
+            length,
+        })
+    }
+
+    /// Appends the [`HEADER_LEN`] octets of the header.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Self { spi_i, spi_r, next_payload, minor_version, exchange, flags, message_id, length } =
+            self;
+        out.extend_from_slice(&spi_i.to_be_bytes());
+        out.extend_from_slice(&spi_r.to_be_bytes());
+        out.push(next_payload.0);
+        out.push(MAJOR_2 << 4 | (minor_version & 0x0f));
+        out.push(exchange.0);
+        out.push(flags.encode());
+        out.extend_from_slice(&message_id.to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+    }
+}

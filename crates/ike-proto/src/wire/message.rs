@@ -1,1 +1,116 @@
 //! Whole messages: the header and the chain of payloads (RFC 7296 §3.1, §3.2).
+
+use super::codec::{DecodeError, Reader, patch_length};
+use super::header::{HEADER_LEN, Header};
+use super::payload::Payload;
+use super::registry::PayloadType;
+
+/// Octets of the generic payload header.
+pub const GENERIC_HEADER_LEN: usize = 4;
+/// Payloads taken in one chain; a longer one is [`DecodeError::TooMany`].
+pub const MAX_PAYLOADS: usize = 256;
+
+const CRITICAL: u8 = 0x80;
+
+/// A message, its outer payloads decoded; what is inside SK or SKF is still sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Header.
+    pub header: Header,
+    /// Payloads in order.
+    pub payloads: Vec<Payload<'a>>,
+}
+
+impl<'a> Message<'a> {
+    /// Decodes a datagram, without the non-ESP marker of port 4500.
+    ///
+    /// The header's length must be the datagram's, and the initiator's SPI not zero.
+    pub fn decode(datagram: &'a [u8]) -> Result<Self, DecodeError> {
+        let header = Header::decode(datagram)?;
+        if usize::try_from(header.length) != Ok(datagram.len()) {
+            return Err(DecodeError::Invalid("message length"));
+        }
+        if header.spi_i == 0 {
+            return Err(DecodeError::Invalid("initiator's SPI"));
+        }
+        let chain = datagram.get(HEADER_LEN..).unwrap_or_default();
+        let payloads = decode_payloads(header.next_payload, chain, HEADER_LEN)?;
+        Ok(Self { header, payloads })
+    }
+}
+
+/// Decodes a chain of payloads: all of a message after its header, or the plaintext of SK.
+///
+/// `first` is the type of the first payload, `base_offset` the offset of `octets` in the message
+/// (it shows again in [`Sk::offset`](super::payload::Sk::offset)). All octets must be used up, and SK
+/// and SKF must come last. The critical bit counts only for unknown types (RFC 7296 §3.2).
+///
+/// ```text
+///                      1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+/// | Next Payload  |C|  RESERVED   |         Payload Length        |
+/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+/// ```
+pub fn decode_payloads(
+    first: PayloadType,
+    octets: &[u8],
+    base_offset: usize,
+) -> Result<Vec<Payload<'_>>, DecodeError> {
+    let mut payloads = Vec::new();
+    let mut kind = first;
+    let mut r = Reader::new(octets);
+    while kind != PayloadType::NONE {
+        if payloads.len() == MAX_PAYLOADS {
+            return Err(DecodeError::TooMany("payloads"));
+        }
+        let next = PayloadType(r.u8("payload header")?);
+        let critical = r.u8("payload header")? & CRITICAL != 0;
+        let length = usize::from(r.u16("payload header")?);
+        let length =
+            length.checked_sub(GENERIC_HEADER_LEN).ok_or(DecodeError::Invalid("payload length"))?;
+        let offset = base_offset + (octets.len() - r.rest().len());
+        let body = r.take(length, "payload")?;
+        let payload = Payload::decode(kind, next, body, offset)?;
+        if critical && matches!(payload, Payload::Unknown { .. }) {
+            return Err(DecodeError::UnsupportedCritical(kind.0));
+        }
+        // The next-payload field of SK and SKF names what is inside them.
+        let last = matches!(payload, Payload::Sk(_) | Payload::Skf(_));
+        payloads.push(payload);
+        kind = if last { PayloadType::NONE } else { next };
+    }
+    r.all("the last payload")?;
+    Ok(payloads)
+}
+
+/// Appends a chain of payloads and returns the type of the first, NONE if there is none.
+///
+/// SK and SKF, with a body sealed already, must be last.
+pub fn encode_payloads(payloads: &[Payload<'_>], out: &mut Vec<u8>) -> PayloadType {
+    for (i, payload) in payloads.iter().enumerate() {
+        let next = match payload {
+            Payload::Sk(sk) => sk.first,
+            Payload::Skf(skf) => skf.first,
+            _ => payloads.get(i + 1).map_or(PayloadType::NONE, Payload::kind),
+        };
+        let start = out.len();
+        out.extend_from_slice(&[next.0, 0, 0, 0]);
+        payload.encode(out);
+        patch_length(out, start, start + 2);
+    }
+    payloads.first().map_or(PayloadType::NONE, Payload::kind)
+}
+
+/// Encodes a message that is not protected, or one whose SK or SKF body is sealed already.
+///
+/// `next_payload` and `length` of `header` are filled in here.
+pub fn encode_message(header: &Header, payloads: &[Payload<'_>]) -> Vec<u8> {
+    let mut chain = Vec::new();
+    let next_payload = encode_payloads(payloads, &mut chain);
+    let length = u32::try_from(HEADER_LEN + chain.len()).unwrap_or(u32::MAX);
+    let mut out = Vec::with_capacity(HEADER_LEN + chain.len());
+    Header { next_payload, length, ..*header }.encode(&mut out);
+    out.append(&mut chain);
+    out
+}

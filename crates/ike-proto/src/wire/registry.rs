@@ -2,6 +2,12 @@
 
 use std::fmt;
 
+mod algorithm;
+mod notify;
+
+pub use algorithm::{EncrId, HashId, IntegId, KeMethodId, PrfId, SequenceNumbers};
+pub use notify::NotifyType;
+
 /// Defines a newtype over a wire number with named constants and a `Display` of those names.
 macro_rules! registry {
     ($(#[$doc:meta])* $name:ident($repr:ty) { $($(#[$cdoc:meta])* $const:ident = $value:literal, $text:literal;)* }) => {
@@ -9,7 +15,6 @@ macro_rules! registry {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub $repr);
 
-        #[allow(missing_docs, reason = "the constant's text is its documentation")]
         impl $name {
             $($(#[$cdoc])* #[doc = $text] pub const $const: Self = Self($value);)*
 
@@ -39,6 +44,8 @@ macro_rules! registry {
     };
 }
 
+use registry;
+
 registry! {
     /// Exchange type (RFC 7296 §3.1).
     ExchangeType(u8) {
@@ -47,6 +54,10 @@ registry! {
         CREATE_CHILD_SA = 36, "CREATE_CHILD_SA";
         INFORMATIONAL = 37, "INFORMATIONAL";
         IKE_SESSION_RESUME = 38, "IKE_SESSION_RESUME";
+        GSA_AUTH = 39, "GSA_AUTH";
+        GSA_REGISTRATION = 40, "GSA_REGISTRATION";
+        GSA_REKEY = 41, "GSA_REKEY";
+        GSA_INBAND_REKEY = 42, "GSA_INBAND_REKEY";
         IKE_INTERMEDIATE = 43, "IKE_INTERMEDIATE";
         IKE_FOLLOWUP_KE = 44, "IKE_FOLLOWUP_KE";
     }
@@ -72,7 +83,12 @@ registry! {
         SK = 46, "SK";
         CP = 47, "CP";
         EAP = 48, "EAP";
+        GSPM = 49, "GSPM";
+        ID_G = 50, "IDg";
+        GSA = 51, "GSA";
+        KD = 52, "KD";
         SKF = 53, "SKF";
+        PS = 54, "PS";
     }
 }
 
@@ -83,6 +99,9 @@ registry! {
         IKE = 1, "IKE";
         AH = 2, "AH";
         ESP = 3, "ESP";
+        FC_ESP_HEADER = 4, "FC_ESP_HEADER";
+        FC_CT_AUTHENTICATION = 5, "FC_CT_AUTHENTICATION";
+        GIKE_UPDATE = 6, "GIKE_UPDATE";
     }
 }
 
@@ -101,62 +120,8 @@ registry! {
         ADDKE5 = 10, "ADDKE5";
         ADDKE6 = 11, "ADDKE6";
         ADDKE7 = 12, "ADDKE7";
-    }
-}
-
-// The algorithm registries print as strongSwan's list-sas spells them.
-registry! {
-    /// Encryption algorithm (transform type 1).
-    EncrId(u16) {
-        DES3 = 3, "3DES";
-        NULL = 11, "NULL";
-        AES_CBC = 12, "AES_CBC";
-        AES_CTR = 13, "AES_CTR";
-        AES_CCM_8 = 14, "AES_CCM_8";
-        AES_CCM_12 = 15, "AES_CCM_12";
-        AES_CCM_16 = 16, "AES_CCM_16";
-        AES_GCM_8 = 18, "AES_GCM_8";
-        AES_GCM_12 = 19, "AES_GCM_12";
-        AES_GCM_16 = 20, "AES_GCM_16";
-        CHACHA20_POLY1305 = 28, "CHACHA20_POLY1305";
-    }
-}
-
-registry! {
-    /// Pseudorandom function (transform type 2).
-    PrfId(u16) {
-        HMAC_SHA1 = 2, "HMAC_SHA1";
-        HMAC_SHA2_256 = 5, "HMAC_SHA2_256";
-        HMAC_SHA2_384 = 6, "HMAC_SHA2_384";
-        HMAC_SHA2_512 = 7, "HMAC_SHA2_512";
-    }
-}
-
-registry! {
-    /// Integrity algorithm (transform type 3).
-    IntegId(u16) {
-        NONE = 0, "NONE";
-        HMAC_SHA1_96 = 2, "HMAC_SHA1_96";
-        HMAC_SHA2_256_128 = 12, "HMAC_SHA2_256_128";
-        HMAC_SHA2_384_192 = 13, "HMAC_SHA2_384_192";
-        HMAC_SHA2_512_256 = 14, "HMAC_SHA2_512_256";
-    }
-}
-
-registry! {
-    /// Key exchange method (transform type 4, and types 6 to 12 of RFC 9370).
-    KeMethodId(u16) {
-        NONE = 0, "NONE";
-        MODP_2048 = 14, "MODP_2048";
-        MODP_3072 = 15, "MODP_3072";
-        MODP_4096 = 16, "MODP_4096";
-        ECP_256 = 19, "ECP_256";
-        ECP_384 = 20, "ECP_384";
-        ECP_521 = 21, "ECP_521";
-        CURVE_25519 = 31, "CURVE_25519";
-        ML_KEM_512 = 35, "ML_KEM_512";
-        ML_KEM_768 = 36, "ML_KEM_768";
-        ML_KEM_1024 = 37, "ML_KEM_1024";
+        KWA = 13, "KWA";
+        GCAUTH = 14, "GCAUTH";
     }
 }
 
@@ -170,6 +135,7 @@ registry! {
         DER_ASN1_DN = 9, "ID_DER_ASN1_DN";
         DER_ASN1_GN = 10, "ID_DER_ASN1_GN";
         KEY_ID = 11, "ID_KEY_ID";
+        FC_NAME = 12, "ID_FC_NAME";
         NULL = 13, "ID_NULL";
     }
 }
@@ -183,58 +149,117 @@ registry! {
         ECDSA_256 = 9, "ECDSA with SHA-256 on the P-256 curve";
         ECDSA_384 = 10, "ECDSA with SHA-384 on the P-384 curve";
         ECDSA_521 = 11, "ECDSA with SHA-512 on the P-521 curve";
+        GSPM = 12, "Generic Secure Password Authentication Method";
         NULL = 13, "NULL Authentication";
         DIGITAL_SIGNATURE = 14, "Digital Signature";
     }
 }
 
 registry! {
-    /// Notify message type (RFC 7296 §3.10.1): errors below 16384, status from there.
-    NotifyType(u16) {
-        UNSUPPORTED_CRITICAL_PAYLOAD = 1, "UNSUPPORTED_CRITICAL_PAYLOAD";
-        INVALID_IKE_SPI = 4, "INVALID_IKE_SPI";
-        INVALID_MAJOR_VERSION = 5, "INVALID_MAJOR_VERSION";
-        INVALID_SYNTAX = 7, "INVALID_SYNTAX";
-        INVALID_MESSAGE_ID = 9, "INVALID_MESSAGE_ID";
-        INVALID_SPI = 11, "INVALID_SPI";
-        NO_PROPOSAL_CHOSEN = 14, "NO_PROPOSAL_CHOSEN";
-        INVALID_KE_PAYLOAD = 17, "INVALID_KE_PAYLOAD";
-        AUTHENTICATION_FAILED = 24, "AUTHENTICATION_FAILED";
-        SINGLE_PAIR_REQUIRED = 34, "SINGLE_PAIR_REQUIRED";
-        NO_ADDITIONAL_SAS = 35, "NO_ADDITIONAL_SAS";
-        INTERNAL_ADDRESS_FAILURE = 36, "INTERNAL_ADDRESS_FAILURE";
-        FAILED_CP_REQUIRED = 37, "FAILED_CP_REQUIRED";
-        TS_UNACCEPTABLE = 38, "TS_UNACCEPTABLE";
-        INVALID_SELECTORS = 39, "INVALID_SELECTORS";
-        TEMPORARY_FAILURE = 43, "TEMPORARY_FAILURE";
-        CHILD_SA_NOT_FOUND = 44, "CHILD_SA_NOT_FOUND";
-        STATE_NOT_FOUND = 47, "STATE_NOT_FOUND";
-        INITIAL_CONTACT = 16384, "INITIAL_CONTACT";
-        SET_WINDOW_SIZE = 16385, "SET_WINDOW_SIZE";
-        ADDITIONAL_TS_POSSIBLE = 16386, "ADDITIONAL_TS_POSSIBLE";
-        IPCOMP_SUPPORTED = 16387, "IPCOMP_SUPPORTED";
-        NAT_DETECTION_SOURCE_IP = 16388, "NAT_DETECTION_SOURCE_IP";
-        NAT_DETECTION_DESTINATION_IP = 16389, "NAT_DETECTION_DESTINATION_IP";
-        COOKIE = 16390, "COOKIE";
-        USE_TRANSPORT_MODE = 16391, "USE_TRANSPORT_MODE";
-        HTTP_CERT_LOOKUP_SUPPORTED = 16392, "HTTP_CERT_LOOKUP_SUPPORTED";
-        REKEY_SA = 16393, "REKEY_SA";
-        ESP_TFC_PADDING_NOT_SUPPORTED = 16394, "ESP_TFC_PADDING_NOT_SUPPORTED";
-        NON_FIRST_FRAGMENTS_ALSO = 16395, "NON_FIRST_FRAGMENTS_ALSO";
-        CHILDLESS_IKEV2_SUPPORTED = 16418, "CHILDLESS_IKEV2_SUPPORTED";
-        IKEV2_FRAGMENTATION_SUPPORTED = 16430, "IKEV2_FRAGMENTATION_SUPPORTED";
-        SIGNATURE_HASH_ALGORITHMS = 16431, "SIGNATURE_HASH_ALGORITHMS";
-        USE_PPK = 16435, "USE_PPK";
-        PPK_IDENTITY = 16436, "PPK_IDENTITY";
-        NO_PPK_AUTH = 16437, "NO_PPK_AUTH";
-        INTERMEDIATE_EXCHANGE_SUPPORTED = 16438, "INTERMEDIATE_EXCHANGE_SUPPORTED";
-        ADDITIONAL_KEY_EXCHANGE = 16441, "ADDITIONAL_KEY_EXCHANGE";
+    /// Certificate encoding (RFC 7296 §3.6).
+    CertEncoding(u8) {
+        PKCS7 = 1, "PKCS #7 wrapped X.509 certificate";
+        PGP = 2, "PGP Certificate";
+        DNS_SIGNED_KEY = 3, "DNS Signed Key";
+        X509_SIGNATURE = 4, "X.509 Certificate - Signature";
+        KERBEROS = 6, "Kerberos Token";
+        CRL = 7, "Certificate Revocation List";
+        ARL = 8, "Authority Revocation List";
+        SPKI = 9, "SPKI Certificate";
+        X509_ATTRIBUTE = 10, "X.509 Certificate - Attribute";
+        RAW_RSA = 11, "Raw RSA Key";
+        HASH_AND_URL_X509 = 12, "Hash and URL of X.509 certificate";
+        HASH_AND_URL_BUNDLE = 13, "Hash and URL of X.509 bundle";
+        OCSP = 14, "OCSP Content";
+        RAW_PUBLIC_KEY = 15, "Raw Public Key";
     }
 }
 
-impl NotifyType {
-    /// True for an error type (RFC 7296 §3.10.1).
-    pub fn is_error(self) -> bool {
-        self.0 < 16384
+registry! {
+    /// Traffic selector type (RFC 7296 §3.13.1).
+    TsType(u8) {
+        IPV4_ADDR_RANGE = 7, "TS_IPV4_ADDR_RANGE";
+        IPV6_ADDR_RANGE = 8, "TS_IPV6_ADDR_RANGE";
+        FC_ADDR_RANGE = 9, "TS_FC_ADDR_RANGE";
+        SECLABEL = 10, "TS_SECLABEL";
+    }
+}
+
+registry! {
+    /// Configuration payload type (RFC 7296 §3.15).
+    CfgType(u8) {
+        REQUEST = 1, "CFG_REQUEST";
+        REPLY = 2, "CFG_REPLY";
+        SET = 3, "CFG_SET";
+        ACK = 4, "CFG_ACK";
+    }
+}
+
+registry! {
+    /// Configuration attribute type (RFC 7296 §3.15.1).
+    CfgAttribute(u16) {
+        INTERNAL_IP4_ADDRESS = 1, "INTERNAL_IP4_ADDRESS";
+        INTERNAL_IP4_NETMASK = 2, "INTERNAL_IP4_NETMASK";
+        INTERNAL_IP4_DNS = 3, "INTERNAL_IP4_DNS";
+        INTERNAL_IP4_NBNS = 4, "INTERNAL_IP4_NBNS";
+        INTERNAL_IP4_DHCP = 6, "INTERNAL_IP4_DHCP";
+        APPLICATION_VERSION = 7, "APPLICATION_VERSION";
+        INTERNAL_IP6_ADDRESS = 8, "INTERNAL_IP6_ADDRESS";
+        INTERNAL_IP6_DNS = 10, "INTERNAL_IP6_DNS";
+        INTERNAL_IP6_DHCP = 12, "INTERNAL_IP6_DHCP";
+        INTERNAL_IP4_SUBNET = 13, "INTERNAL_IP4_SUBNET";
+        SUPPORTED_ATTRIBUTES = 14, "SUPPORTED_ATTRIBUTES";
+        INTERNAL_IP6_SUBNET = 15, "INTERNAL_IP6_SUBNET";
+        MIP6_HOME_PREFIX = 16, "MIP6_HOME_PREFIX";
+        INTERNAL_IP6_LINK = 17, "INTERNAL_IP6_LINK";
+        INTERNAL_IP6_PREFIX = 18, "INTERNAL_IP6_PREFIX";
+        HOME_AGENT_ADDRESS = 19, "HOME_AGENT_ADDRESS";
+        P_CSCF_IP4_ADDRESS = 20, "P_CSCF_IP4_ADDRESS";
+        P_CSCF_IP6_ADDRESS = 21, "P_CSCF_IP6_ADDRESS";
+        FTT_KAT = 22, "FTT_KAT";
+        EXTERNAL_SOURCE_IP4_NAT_INFO = 23, "EXTERNAL_SOURCE_IP4_NAT_INFO";
+        TIMEOUT_PERIOD_FOR_LIVENESS_CHECK = 24, "TIMEOUT_PERIOD_FOR_LIVENESS_CHECK";
+        INTERNAL_DNS_DOMAIN = 25, "INTERNAL_DNS_DOMAIN";
+        INTERNAL_DNSSEC_TA = 26, "INTERNAL_DNSSEC_TA";
+        ENCDNS_IP4 = 27, "ENCDNS_IP4";
+        ENCDNS_IP6 = 28, "ENCDNS_IP6";
+        ENCDNS_DIGEST_INFO = 29, "ENCDNS_DIGEST_INFO";
+    }
+}
+
+registry! {
+    /// Transform attribute type (RFC 7296 §3.3.5), without the format bit.
+    AttributeType(u16) {
+        KEY_LENGTH = 14, "KEY_LENGTH";
+        SIGNATURE_ALGORITHM_ID = 18, "SIGNATURE_ALGORITHM_ID";
+    }
+}
+
+impl TransformType {
+    /// The slot, 0 to 6, of an additional key exchange (RFC 9370), `None` for any other type.
+    pub fn additional_ke(self) -> Option<usize> {
+        (6..=12).contains(&self.0).then(|| usize::from(self.0) - 6)
+    }
+
+    /// The additional key exchange in `slot`, 0 to 6.
+    pub fn from_additional_ke(slot: usize) -> Option<Self> {
+        u8::try_from(slot).ok().filter(|slot| *slot < 7).map(|slot| Self(slot + 6))
+    }
+
+    /// True for key exchange methods: type 4 and the additional ones.
+    pub fn is_ke(self) -> bool {
+        self == Self::KE || self.additional_ke().is_some()
+    }
+
+    /// Place in the order strongSwan prints transforms in: integrity before PRF, sequence numbers
+    /// last.
+    pub fn display_rank(self) -> u16 {
+        match self {
+            Self::ENCR => 0,
+            Self::INTEG => 1,
+            Self::PRF => 2,
+            Self::SN => u16::MAX,
+            Self(other) => u16::from(other),
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! Certificate and Certificate Request payloads (RFC 7296 §3.6, §3.7).
 
+use crate::wire::codec::{DecodeError, Reader};
+use crate::wire::registry::CertEncoding;
+
 /// The body of a CERT payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cert<'a> {
     /// Certificate encoding.
-    pub encoding: u8,
+    pub encoding: CertEncoding,
     /// Certificate data.
     pub data: &'a [u8],
 }
@@ -13,7 +16,37 @@ pub struct Cert<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertReq<'a> {
     /// Certificate encoding.
-    pub encoding: u8,
+    pub encoding: CertEncoding,
     /// Certification authority data.
     pub authorities: &'a [u8],
+}
+
+impl<'a> Cert<'a> {
+    /// Decodes the body of a CERT payload.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let encoding = CertEncoding(r.u8("CERT payload")?);
+        Ok(Self { encoding, data: r.take_rest() })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.encoding.0);
+        out.extend_from_slice(self.data);
+    }
+}
+
+impl<'a> CertReq<'a> {
+    /// Decodes the body of a CERTREQ payload.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let encoding = CertEncoding(r.u8("CERTREQ payload")?);
+        Ok(Self { encoding, authorities: r.take_rest() })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.encoding.0);
+        out.extend_from_slice(self.authorities);
+    }
 }

@@ -1,10 +1,13 @@
 //! Configuration payload (RFC 7296 §3.15).
 
+use crate::wire::codec::{DecodeError, Reader, patch_length};
+use crate::wire::registry::{CfgAttribute, CfgType};
+
 /// The body of a CP payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// CFG type: 1 request, 2 reply, 3 set, 4 ack.
-    pub kind: u8,
+    /// CFG type.
+    pub kind: CfgType,
     /// Attributes.
     pub attributes: Vec<ConfigAttribute<'a>>,
 }
@@ -13,7 +16,45 @@ pub struct Config<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigAttribute<'a> {
     /// Attribute type, 15 bits.
-    pub kind: u16,
+    pub kind: CfgAttribute,
     /// Value.
     pub value: &'a [u8],
+}
+
+/// Attributes taken in one payload.
+const MAX_ATTRIBUTES: usize = 256;
+/// The reserved bit in front of the attribute type.
+const RESERVED_BIT: u16 = 0x8000;
+
+impl<'a> Config<'a> {
+    /// Decodes the body of a CP payload.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let kind = CfgType(r.u8("CP payload")?);
+        r.take(3, "CP payload")?; // RESERVED
+        let mut attributes = Vec::new();
+        while !r.is_empty() {
+            if attributes.len() == MAX_ATTRIBUTES {
+                return Err(DecodeError::TooMany("configuration attributes"));
+            }
+            let kind = CfgAttribute(r.u16("configuration attribute")? & !RESERVED_BIT);
+            let length = usize::from(r.u16("configuration attribute")?);
+            let value = r.take(length, "configuration attribute")?;
+            attributes.push(ConfigAttribute { kind, value });
+        }
+        Ok(Self { kind, attributes })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.kind.0, 0, 0, 0]);
+        for ConfigAttribute { kind, value } in &self.attributes {
+            out.extend_from_slice(&(kind.0 & !RESERVED_BIT).to_be_bytes());
+            let field = out.len();
+            out.extend_from_slice(&[0; 2]);
+            let start = out.len();
+            out.extend_from_slice(value);
+            patch_length(out, start, field);
+        }
+    }
 }

@@ -1,6 +1,16 @@
 //! Identification payloads (RFC 7296 §3.5).
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::wire::codec::{DecodeError, Reader};
 use crate::wire::registry::IdType;
+
+mod text;
+
+pub use text::IdParseError;
+
+/// Longest identification data taken, in octets.
+pub const MAX_ID_LEN: usize = 2048;
 
 /// The body of an IDi or IDr payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,3 +29,125 @@ pub struct IdData {
     /// Identification data.
     pub data: Vec<u8>,
 }
+
+impl<'a> Id<'a> {
+    /// Decodes the body of an ID payload, and checks that the data fits the type: addresses have
+    /// their length, names are text without control characters, a DN is one DER SEQUENCE.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let kind = IdType(r.u8("ID payload")?);
+        r.take(3, "ID payload")?; // RESERVED
+        let data = r.take_rest();
+        if data.len() > MAX_ID_LEN {
+            return Err(DecodeError::Invalid("identity length"));
+        }
+        check(kind, data).map_err(DecodeError::Invalid)?;
+        Ok(Self { kind, data })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.kind.0, 0, 0, 0]);
+        out.extend_from_slice(self.data);
+    }
+
+    /// A copy that owns its data.
+    pub fn to_owned(&self) -> IdData {
+        IdData { kind: self.kind, data: self.data.to_vec() }
+    }
+}
+
+impl IdData {
+    /// ID_IPV4_ADDR or ID_IPV6_ADDR.
+    pub fn ip(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(v4) => Self { kind: IdType::IPV4_ADDR, data: v4.octets().to_vec() },
+            IpAddr::V6(v6) => Self { kind: IdType::IPV6_ADDR, data: v6.octets().to_vec() },
+        }
+    }
+
+    /// ID_FQDN.
+    pub fn fqdn(name: impl Into<String>) -> Self {
+        Self { kind: IdType::FQDN, data: name.into().into_bytes() }
+    }
+
+    /// ID_RFC822_ADDR.
+    pub fn email(address: impl Into<String>) -> Self {
+        Self { kind: IdType::RFC822_ADDR, data: address.into().into_bytes() }
+    }
+
+    /// ID_KEY_ID.
+    pub fn keyid(octets: impl Into<Vec<u8>>) -> Self {
+        Self { kind: IdType::KEY_ID, data: octets.into() }
+    }
+
+    /// The same identity as a payload body.
+    pub fn as_id(&self) -> Id<'_> {
+        Id { kind: self.kind, data: &self.data }
+    }
+
+    /// The address, if the identity is one.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self.kind {
+            IdType::IPV4_ADDR => {
+                <[u8; 4]>::try_from(&*self.data).ok().map(|a| Ipv4Addr::from(a).into())
+            }
+            IdType::IPV6_ADDR => {
+                <[u8; 16]>::try_from(&*self.data).ok().map(|a| Ipv6Addr::from(a).into())
+            }
+            _ => None,
+        }
+    }
+
+    /// True if both are the same identity: names compare without regard to ASCII case, everything
+    /// else octet by octet.
+    pub fn matches(&self, other: Id<'_>) -> bool {
+        let same = match self.kind {
+            IdType::FQDN | IdType::RFC822_ADDR => self.data.eq_ignore_ascii_case(other.data),
+            _ => self.data == other.data,
+        };
+        self.kind == other.kind && same
+    }
+}
+
+/// What is wrong with `data` as an identity of type `kind`.
+fn check(kind: IdType, data: &[u8]) -> Result<(), &'static str> {
+    match kind {
+        IdType::IPV4_ADDR if data.len() != 4 => Err("IPv4 identity"),
+        IdType::IPV6_ADDR if data.len() != 16 => Err("IPv6 identity"),
+        IdType::FQDN if !is_name(data) => Err("FQDN identity"),
+        IdType::RFC822_ADDR if !is_name(data) => Err("e-mail identity"),
+        IdType::DER_ASN1_DN if !is_der(data, Some(DER_SEQUENCE)) => Err("DN identity"),
+        IdType::DER_ASN1_GN if !is_der(data, None) => Err("GeneralName identity"),
+        IdType::KEY_ID if data.is_empty() => Err("key identity"),
+        IdType::NULL if !data.is_empty() => Err("null identity"),
+        _ => Ok(()),
+    }
+}
+
+/// Text without terminators or other control characters (RFC 7296 §3.5), and not empty. UTF-8 is
+/// taken in host names too: nothing here depends on their being ASCII.
+fn is_name(data: &[u8]) -> bool {
+    !data.is_empty()
+        && std::str::from_utf8(data).is_ok_and(|text| !text.chars().any(char::is_control))
+}
+
+/// One DER value with the given tag and nothing after it. What is inside is for whoever needs it.
+fn is_der(data: &[u8], tag: Option<u8>) -> bool {
+    let mut r = Reader::new(data);
+    let mut content_len = || -> Result<usize, DecodeError> {
+        let found = r.u8("DER tag")?;
+        if tag.is_some_and(|tag| tag != found) {
+            return Err(DecodeError::Invalid("DER tag"));
+        }
+        Ok(match r.u8("DER length")? {
+            short @ 0..0x80 => usize::from(short),
+            0x81 => usize::from(r.u8("DER length")?),
+            0x82 => usize::from(r.u16("DER length")?),
+            _ => return Err(DecodeError::Invalid("DER length")),
+        })
+    };
+    content_len().is_ok_and(|len| len == r.rest().len())
+}
+
+const DER_SEQUENCE: u8 = 0x30;

@@ -1,5 +1,6 @@
 //! Key Exchange payload (RFC 7296 §3.4).
 
+use crate::wire::codec::{DecodeError, Reader};
 use crate::wire::registry::KeMethodId;
 
 /// The body of a KE payload.
@@ -9,4 +10,22 @@ pub struct Ke<'a> {
     pub method: KeMethodId,
     /// Key Exchange Data.
     pub data: &'a [u8],
+}
+
+impl<'a> Ke<'a> {
+    /// Decodes the body of a KE payload. Whether the length fits the method is for the method to
+    /// say.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let method = KeMethodId(r.u16("KE payload")?);
+        r.u16("KE payload")?; // RESERVED
+        Ok(Self { method, data: r.take_rest() })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.method.0.to_be_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(self.data);
+    }
 }

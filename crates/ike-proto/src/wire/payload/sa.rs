@@ -1,6 +1,11 @@
 //! Security Association payload (RFC 7296 §3.3).
 
-use crate::wire::registry::{ProtocolId, TransformType};
+use std::fmt;
+
+use crate::wire::codec::{DecodeError, Reader, patch_length};
+use crate::wire::registry::{
+    AttributeType, EncrId, IntegId, KeMethodId, PrfId, ProtocolId, SequenceNumbers, TransformType,
+};
 
 /// SPI of a proposal: 0 octets (a first IKE SA), 4 (AH, ESP) or 8 (IKE rekey).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -46,4 +51,265 @@ pub struct Transform {
     /// True if an attribute not known here is present; such a transform must not be chosen
     /// (RFC 7296 §3.3.6).
     pub unknown_attribute: bool,
+}
+
+/// Proposals taken in one SA payload.
+const MAX_PROPOSALS: usize = 255;
+/// "Last Substruc" of a proposal that is followed by another.
+const MORE_PROPOSALS: u8 = 2;
+/// "Last Substruc" of a transform that is followed by another.
+const MORE_TRANSFORMS: u8 = 3;
+/// Octets of a proposal in front of its SPI.
+const PROPOSAL_HEADER_LEN: usize = 8;
+/// Octets of a transform in front of its attributes.
+const TRANSFORM_HEADER_LEN: usize = 8;
+/// Format bit of an attribute: set for type/value, clear for type/length/value.
+const ATTRIBUTE_TV: u16 = 0x8000;
+
+impl Spi {
+    /// Octets on the wire.
+    pub fn len(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Esp(_) => 4,
+            Self::Ike(_) => 8,
+        }
+    }
+
+    /// True without an SPI.
+    pub fn is_empty(self) -> bool {
+        self == Self::None
+    }
+
+    /// Appends the octets.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Self::None => {}
+            Self::Esp(spi) => out.extend_from_slice(&spi.to_be_bytes()),
+            Self::Ike(spi) => out.extend_from_slice(&spi.to_be_bytes()),
+        }
+    }
+}
+
+impl Sa {
+    /// Decodes the body of an SA payload.
+    ///
+    /// Counts, lengths and "Last Substruc" fields must agree. Proposal numbers are left alone: an
+    /// answer repeats the number of the proposal it accepts.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let mut proposals = Vec::new();
+        loop {
+            if proposals.len() == MAX_PROPOSALS {
+                return Err(DecodeError::TooMany("proposals"));
+            }
+            let more = more(&mut r, MORE_PROPOSALS, "proposal")?;
+            proposals.push(Proposal::decode(&mut substructure(&mut r, "proposal")?)?);
+            if !more {
+                break;
+            }
+        }
+        r.all("the last proposal")?;
+        Ok(Self { proposals })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for (i, proposal) in self.proposals.iter().enumerate() {
+            let more = i + 1 < self.proposals.len();
+            proposal.encode(if more { MORE_PROPOSALS } else { 0 }, out);
+        }
+    }
+}
+
+impl Proposal {
+    /// The transforms of type `kind`, in order.
+    pub fn of_type(&self, kind: TransformType) -> impl Iterator<Item = &Transform> {
+        self.transforms.iter().filter(move |t| t.kind == kind)
+    }
+
+    /// `r` holds the substructure after its length field.
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let number = r.u8("proposal")?;
+        let protocol = ProtocolId(r.u8("proposal")?);
+        let spi_size = r.u8("proposal")?;
+        let count = r.u8("proposal")?;
+        let spi = match (protocol, spi_size) {
+            (ProtocolId::IKE, 0) => Spi::None,
+            (ProtocolId::IKE, 8) => Spi::Ike(r.u64("proposal SPI")?),
+            (ProtocolId::AH | ProtocolId::ESP, 4) => Spi::Esp(r.u32("proposal SPI")?),
+            (ProtocolId::IKE | ProtocolId::AH | ProtocolId::ESP, _) => {
+                return Err(DecodeError::Invalid("proposal SPI size"));
+            }
+            // Not chosen in any case, so its SPI is not kept.
+            _ => {
+                r.take(usize::from(spi_size), "proposal SPI")?;
+                Spi::None
+            }
+        };
+        let mut transforms = Vec::new();
+        for i in 1..=count {
+            let more = more(r, MORE_TRANSFORMS, "transform")?;
+            if more != (i < count) {
+                return Err(DecodeError::Invalid("number of transforms"));
+            }
+            transforms.push(Transform::decode(substructure(r, "transform")?)?);
+        }
+        r.clone().all("the last transform")?;
+        Ok(Self { number, protocol, spi, transforms })
+    }
+
+    fn encode(&self, last_substruc: u8, out: &mut Vec<u8>) {
+        let Self { number, protocol, spi, transforms } = self;
+        let start = out.len();
+        let count = u8::try_from(transforms.len()).unwrap_or(u8::MAX);
+        out.extend_from_slice(&[last_substruc, 0, 0, 0]);
+        out.extend_from_slice(&[*number, protocol.0, spi.len(), count]);
+        spi.encode(out);
+        for (i, transform) in transforms.iter().take(usize::from(count)).enumerate() {
+            let more = i + 1 < usize::from(count);
+            transform.encode(if more { MORE_TRANSFORMS } else { 0 }, out);
+        }
+        patch_length(out, start, start + 2);
+    }
+}
+
+impl Transform {
+    /// A transform without attributes.
+    pub const fn new(kind: TransformType, id: u16) -> Self {
+        Self { kind, id, key_bits: None, unknown_attribute: false }
+    }
+
+    /// A transform with a Key Length attribute.
+    pub const fn with_key(kind: TransformType, id: u16, key_bits: u16) -> Self {
+        Self { kind, id, key_bits: Some(key_bits), unknown_attribute: false }
+    }
+
+    /// An encryption algorithm; `key_bits` 0 leaves the Key Length attribute out.
+    pub const fn encr(id: EncrId, key_bits: u16) -> Self {
+        let transform = Self::new(TransformType::ENCR, id.0);
+        Self { key_bits: if key_bits == 0 { None } else { Some(key_bits) }, ..transform }
+    }
+
+    /// A pseudorandom function.
+    pub const fn prf(id: PrfId) -> Self {
+        Self::new(TransformType::PRF, id.0)
+    }
+
+    /// An integrity algorithm.
+    pub const fn integ(id: IntegId) -> Self {
+        Self::new(TransformType::INTEG, id.0)
+    }
+
+    /// A key exchange method.
+    pub const fn ke(id: KeMethodId) -> Self {
+        Self::new(TransformType::KE, id.0)
+    }
+
+    /// Extended sequence numbers or not.
+    pub const fn esn(esn: bool) -> Self {
+        let id = if esn { SequenceNumbers::EXT_SEQ } else { SequenceNumbers::NO_EXT_SEQ };
+        Self::new(TransformType::SN, id.0)
+    }
+
+    /// `r` holds the substructure after its length field.
+    fn decode(mut r: Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = TransformType(r.u8("transform")?);
+        r.u8("transform")?; // RESERVED
+        let mut transform = Self::new(kind, r.u16("transform")?);
+        while !r.is_empty() {
+            let tag = r.u16("transform attribute")?;
+            let value = r.u16("transform attribute")?;
+            let key_length = ATTRIBUTE_TV | AttributeType::KEY_LENGTH.0;
+            if tag == key_length && transform.key_bits.is_none() {
+                transform.key_bits = Some(value);
+                continue;
+            }
+            transform.unknown_attribute = true;
+            if tag & ATTRIBUTE_TV == 0 {
+                r.take(usize::from(value), "transform attribute")?;
+            }
+        }
+        Ok(transform)
+    }
+
+    /// Attributes that were not known are not kept, so they are not written either.
+    fn encode(&self, last_substruc: u8, out: &mut Vec<u8>) {
+        let Self { kind, id, key_bits, unknown_attribute: _ } = self;
+        let start = out.len();
+        out.extend_from_slice(&[last_substruc, 0, 0, 0, kind.0, 0]);
+        out.extend_from_slice(&id.to_be_bytes());
+        if let Some(bits) = key_bits {
+            let tag = ATTRIBUTE_TV | AttributeType::KEY_LENGTH.0;
+            out.extend_from_slice(&tag.to_be_bytes());
+            out.extend_from_slice(&bits.to_be_bytes());
+        }
+        patch_length(out, start, start + 2);
+    }
+}
+
+/// Reads a "Last Substruc" field: 0 for the last substructure, `more` for any other.
+fn more(r: &mut Reader<'_>, more: u8, what: &'static str) -> Result<bool, DecodeError> {
+    match r.u8(what)? {
+        0 => Ok(false),
+        value if value == more => Ok(true),
+        _ => Err(DecodeError::Invalid("last substruc")),
+    }
+}
+
+/// Reads RESERVED and the length of a substructure, and takes the rest of it. Its first octet has
+/// been read.
+fn substructure<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<Reader<'a>, DecodeError> {
+    const READ: usize = 4;
+    const { assert!(PROPOSAL_HEADER_LEN == TRANSFORM_HEADER_LEN) };
+    r.u8(what)?; // RESERVED
+    let length = usize::from(r.u16(what)?);
+    if length < PROPOSAL_HEADER_LEN {
+        return Err(DecodeError::Invalid("substructure length"));
+    }
+    Ok(Reader::new(r.take(length - READ, what)?))
+}
+
+impl fmt::Display for Sa {
+    /// All proposals as strongSwan logs them: `IKE:AES_GCM_16_256/…, IKE:…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, proposal) in self.proposals.iter().enumerate() {
+            write!(f, "{}{proposal}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Proposal {
+    /// As strongSwan logs it: protocol and transforms, integrity before PRF.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.protocol)?;
+        let mut transforms: Vec<&Transform> = self.transforms.iter().collect();
+        transforms.sort_by_key(|t| t.kind.display_rank());
+        for (i, transform) in transforms.iter().enumerate() {
+            write!(f, "{}{transform}", if i == 0 { "" } else { "/" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Transform {
+    /// As strongSwan logs it: `AES_CBC_128`, `PRF_HMAC_SHA2_256`, `KE1_ML_KEM_768`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TransformType::ENCR => write!(f, "{}", EncrId(self.id))?,
+            TransformType::PRF => write!(f, "{}", PrfId(self.id))?,
+            TransformType::INTEG => write!(f, "{}", IntegId(self.id))?,
+            TransformType::KE => write!(f, "{}", KeMethodId(self.id))?,
+            TransformType::SN => write!(f, "{}", SequenceNumbers(self.id))?,
+            kind => match kind.additional_ke() {
+                Some(slot) => write!(f, "KE{}_{}", slot + 1, KeMethodId(self.id))?,
+                None => write!(f, "{kind}:{}", self.id)?,
+            },
+        }
+        if let Some(bits) = self.key_bits {
+            write!(f, "_{bits}")?;
+        }
+        if self.unknown_attribute { f.write_str("+?") } else { Ok(()) }
+    }
 }

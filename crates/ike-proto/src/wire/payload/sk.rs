@@ -12,3 +12,16 @@ pub struct Sk<'a> {
     /// IV, ciphertext and ICV.
     pub body: &'a [u8],
 }
+
+impl<'a> Sk<'a> {
+    /// The body of an SK payload whose generic header names `first`; it begins `offset` octets into
+    /// the message.
+    pub fn decode(first: PayloadType, body: &'a [u8], offset: usize) -> Self {
+        Self { first, offset, body }
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.body);
+    }
+}

@@ -1,5 +1,6 @@
 //! Encrypted and Authenticated Fragment payload (RFC 7383 §2.5), still sealed.
 
+use crate::wire::codec::{DecodeError, Reader};
 use crate::wire::registry::PayloadType;
 
 /// The body of an SKF payload.
@@ -15,4 +16,30 @@ pub struct Skf<'a> {
     pub offset: usize,
     /// IV, ciphertext and ICV.
     pub body: &'a [u8],
+}
+
+/// Octets of fragment number and total in front of the sealed body.
+pub const SKF_HEADER_LEN: usize = 4;
+
+impl<'a> Skf<'a> {
+    /// Decodes the body of an SKF payload whose generic header names `first`; it begins `offset`
+    /// octets into the message. Fragment numbers count from 1 and do not exceed the total.
+    pub fn decode(first: PayloadType, body: &'a [u8], offset: usize) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(body);
+        let number = r.u16("SKF payload")?;
+        let total = r.u16("SKF payload")?;
+        if number == 0 || number > total {
+            return Err(DecodeError::Invalid("fragment number"));
+        }
+        // The type says something in the first fragment only (RFC 7383 §2.5).
+        let first = if number == 1 { first } else { PayloadType::NONE };
+        Ok(Self { first, number, total, offset: offset + SKF_HEADER_LEN, body: r.take_rest() })
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&self.total.to_be_bytes());
+        out.extend_from_slice(self.body);
+    }
 }

@@ -1,0 +1,3 @@
+//! Child SAs.
+
+pub mod selectors;

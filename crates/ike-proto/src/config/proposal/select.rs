@@ -1,0 +1,304 @@
+//! Choosing one suite: as responder among what the peer offers, as initiator from its answer.
+
+use std::fmt;
+
+use super::ProposalConfig;
+use crate::crypto::CipherSuite;
+use crate::wire::payload::{Proposal, Sa, Spi, Transform};
+use crate::wire::registry::{
+    EncrId, IntegId, KeMethodId, PrfId, ProtocolId, SequenceNumbers, TransformType,
+};
+
+/// The suite agreed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// Number of the accepted proposal, which the answer repeats.
+    pub number: u8,
+    /// The peer's SPI from its proposal.
+    pub spi: Spi,
+    /// Encryption and integrity.
+    pub suite: CipherSuite,
+    /// Pseudorandom function; 0 for ESP.
+    pub prf: PrfId,
+    /// First key exchange; NONE is possible for ESP.
+    pub ke: KeMethodId,
+    /// Additional key exchanges (RFC 9370); NONE where there is none.
+    pub additional_ke: [KeMethodId; 7],
+    /// Extended sequence numbers; false for IKE.
+    pub esn: bool,
+    /// The transforms of the answer: one of each type the proposal has.
+    pub transforms: Vec<Transform>,
+}
+
+/// What a selection has to heed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SelectOptions {
+    /// Additional key exchanges may be used: both ends announced INTERMEDIATE_EXCHANGE_SUPPORTED.
+    /// Without it proposals that have them are passed over.
+    pub intermediate: bool,
+    /// Key exchange methods are left out on both sides: the child of IKE_AUTH has none.
+    pub ignore_ke: bool,
+}
+
+/// Why an answer is not one of our proposals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptError {
+    /// Not exactly one proposal.
+    ProposalCount,
+    /// Its number, protocol or kind of SPI is not that of a proposal of ours.
+    UnknownProposal,
+    /// Not exactly one transform of this type.
+    TransformCount(TransformType),
+    /// A transform we did not offer.
+    NotOffered(TransformType),
+    /// Transforms that do not go together: AEAD with integrity, neither, or one key exchange method
+    /// twice (RFC 9370 §2.2.1).
+    Inconsistent,
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ProposalCount => f.write_str("answer does not hold exactly one proposal"),
+            Self::UnknownProposal => f.write_str("answer is to no proposal of ours"),
+            Self::TransformCount(kind) => write!(f, "answer does not hold exactly one {kind}"),
+            Self::NotOffered(kind) => write!(f, "answer holds a {kind} we did not offer"),
+            Self::Inconsistent => f.write_str("answer holds algorithms that do not go together"),
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {}
+
+/// Chooses, as responder, the first of `configured` that fits one of the proposals in `offered`. Our
+/// order of preference counts, across proposals and within them.
+pub fn select(
+    configured: &[ProposalConfig],
+    offered: &Sa,
+    options: SelectOptions,
+) -> Option<Selected> {
+    configured.iter().find_map(|ours| {
+        offered.proposals.iter().find_map(|theirs| {
+            let transforms = choose(ours, theirs, options)?;
+            Selected::new(theirs, transforms)
+        })
+    })
+}
+
+/// Checks, as initiator, that `answer` is one suite out of `offered`, which is what we sent.
+///
+/// A type we offered with NONE among its alternatives may be missing.
+pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError> {
+    let [answer] = answer.proposals.as_slice() else {
+        return Err(AcceptError::ProposalCount);
+    };
+    let ours = offered
+        .iter()
+        .find(|p| {
+            p.number == answer.number
+                && p.protocol == answer.protocol
+                && p.spi.len() == answer.spi.len()
+        })
+        .ok_or(AcceptError::UnknownProposal)?;
+    for transform in &answer.transforms {
+        if answer.of_type(transform.kind).count() != 1 {
+            return Err(AcceptError::TransformCount(transform.kind));
+        }
+        if transform.unknown_attribute || !ours.transforms.contains(transform) {
+            return Err(AcceptError::NotOffered(transform.kind));
+        }
+    }
+    for transform in &ours.transforms {
+        let kind = transform.kind;
+        let optional = ours.of_type(kind).any(is_none);
+        if !optional && answer.of_type(kind).next().is_none() {
+            return Err(AcceptError::TransformCount(kind));
+        }
+    }
+    Selected::new(answer, answer.transforms.clone()).ok_or(AcceptError::Inconsistent)
+}
+
+impl Selected {
+    /// The answer's proposal, with our `spi`.
+    pub fn to_wire(&self, spi: Spi) -> Proposal {
+        let protocol = if self.prf == PrfId(0) { ProtocolId::ESP } else { ProtocolId::IKE };
+        Proposal { number: self.number, protocol, spi, transforms: self.transforms.clone() }
+    }
+
+    /// `transforms` has at most one of each type. `None` if they do not make a suite.
+    fn new(proposal: &Proposal, transforms: Vec<Transform>) -> Option<Self> {
+        let of = |kind| transforms.iter().find(|t| t.kind == kind);
+        let id_of = |kind| of(kind).map_or(0, |t| t.id);
+        let encr = of(TransformType::ENCR)?;
+        let suite = CipherSuite {
+            encr: EncrId(encr.id),
+            key_bits: encr.key_bits.unwrap_or(0),
+            integ: IntegId(id_of(TransformType::INTEG)),
+        };
+        let ike = proposal.protocol == ProtocolId::IKE;
+        let selected = Self {
+            number: proposal.number,
+            spi: proposal.spi,
+            suite,
+            prf: PrfId(id_of(TransformType::PRF)),
+            ke: KeMethodId(id_of(TransformType::KE)),
+            additional_ke: std::array::from_fn(|slot| {
+                KeMethodId(TransformType::from_additional_ke(slot).map_or(0, id_of))
+            }),
+            esn: id_of(TransformType::SN) == SequenceNumbers::EXT_SEQ.0,
+            transforms,
+        };
+        let complete = if ike {
+            selected.prf != PrfId(0) && selected.ke != KeMethodId::NONE
+        } else {
+            selected.prf == PrfId(0) && selected.has(TransformType::SN)
+        };
+        let sound = suite.encr.is_aead() == (suite.integ == IntegId::NONE);
+        (complete && sound && !selected.repeats_a_method()).then_some(selected)
+    }
+
+    fn has(&self, kind: TransformType) -> bool {
+        self.transforms.iter().any(|t| t.kind == kind)
+    }
+
+    fn repeats_a_method(&self) -> bool {
+        let mut used: Vec<KeMethodId> = std::iter::once(self.ke)
+            .chain(self.additional_ke)
+            .filter(|id| *id != KeMethodId::NONE)
+            .collect();
+        let count = used.len();
+        used.sort();
+        used.dedup();
+        used.len() != count
+    }
+}
+
+/// One transform of each type of `theirs`, by our preference.
+fn choose(
+    ours: &ProposalConfig,
+    theirs: &Proposal,
+    options: SelectOptions,
+) -> Option<Vec<Transform>> {
+    if ours.protocol != theirs.protocol
+        || !theirs.transforms.iter().all(|t| belongs(ours.protocol, t.kind))
+    {
+        return None;
+    }
+    let addke = |t: &Transform| t.kind.additional_ke().is_some();
+    if !options.ignore_ke && !options.intermediate && theirs.transforms.iter().any(addke) {
+        return None;
+    }
+    let mut chosen = choose_cipher(ours, theirs)?;
+    let mandatory =
+        if ours.protocol == ProtocolId::IKE { TransformType::PRF } else { TransformType::SN };
+    chosen.push(*common(ours, theirs, mandatory).next()?);
+    if !options.ignore_ke {
+        chosen.extend(choose_ke(ours, theirs)?);
+    }
+    chosen.sort_by_key(|t| t.kind);
+    Some(chosen)
+}
+
+/// True if a proposal for `protocol` may have transforms of type `kind` (RFC 7296 §3.3.3).
+fn belongs(protocol: ProtocolId, kind: TransformType) -> bool {
+    match kind {
+        TransformType::ENCR | TransformType::INTEG => true,
+        TransformType::PRF => protocol == ProtocolId::IKE,
+        TransformType::SN => protocol == ProtocolId::ESP,
+        kind => kind.is_ke(),
+    }
+}
+
+/// Our transforms of type `kind` that the peer offers too, in our order. NONE is not among them.
+fn common<'a>(
+    ours: &'a ProposalConfig,
+    theirs: &'a Proposal,
+    kind: TransformType,
+) -> impl Iterator<Item = &'a Transform> {
+    let usable = move |t: &&Transform| kind == TransformType::SN || !is_none(t);
+    ours.of_type(kind).filter(usable).filter(|t| theirs.transforms.contains(t))
+}
+
+/// An encryption algorithm and what integrity it needs.
+fn choose_cipher(ours: &ProposalConfig, theirs: &Proposal) -> Option<Vec<Transform>> {
+    common(ours, theirs, TransformType::ENCR).find_map(|encr| {
+        if !EncrId(encr.id).is_aead() {
+            return Some(vec![*encr, *common(ours, theirs, TransformType::INTEG).next()?]);
+        }
+        let mut integ = theirs.of_type(TransformType::INTEG).peekable();
+        if integ.peek().is_none() {
+            return Some(vec![*encr]);
+        }
+        Some(vec![*encr, *integ.find(|t| is_none(t))?])
+    })
+}
+
+/// A key exchange method for each type, none of them twice (RFC 9370 §2.2.1).
+fn choose_ke(ours: &ProposalConfig, theirs: &Proposal) -> Option<Vec<Transform>> {
+    let slots = std::iter::once(TransformType::KE)
+        .chain((0..7).filter_map(TransformType::from_additional_ke));
+    let mut candidates = Vec::new();
+    for kind in slots {
+        let alternatives = ke_alternatives(ours, theirs, kind);
+        if alternatives.is_empty() {
+            return None;
+        }
+        candidates.push(alternatives);
+    }
+    let mut chosen = Vec::new();
+    assign(&candidates, &mut chosen).then(|| chosen.into_iter().flatten().collect())
+}
+
+/// What may stand for `kind`, best first. `Some(NONE)` is answered as such; `None` means the peer does
+/// not offer the type, which is the same as NONE without saying so.
+fn ke_alternatives(
+    ours: &ProposalConfig,
+    theirs: &Proposal,
+    kind: TransformType,
+) -> Vec<Option<Transform>> {
+    let none = Transform::new(kind, KeMethodId::NONE.0);
+    let they_take_none = if theirs.of_type(kind).next().is_none() {
+        Some(None)
+    } else {
+        theirs.transforms.contains(&none).then_some(Some(none))
+    };
+    if ours.of_type(kind).next().is_none() {
+        return they_take_none.into_iter().collect();
+    }
+    ours.of_type(kind)
+        .filter_map(|t| {
+            if is_none(t) {
+                they_take_none
+            } else {
+                theirs.transforms.contains(t).then_some(Some(*t))
+            }
+        })
+        .collect()
+}
+
+/// Extends `chosen` by one alternative for each further slot, trying the better ones first.
+fn assign(candidates: &[Vec<Option<Transform>>], chosen: &mut Vec<Option<Transform>>) -> bool {
+    let Some(alternatives) = candidates.get(chosen.len()) else {
+        return true;
+    };
+    for alternative in alternatives {
+        let repeated = alternative.is_some_and(|t| {
+            !is_none(&t)
+                && chosen.iter().flatten().any(|c| (c.id, c.key_bits) == (t.id, t.key_bits))
+        });
+        if repeated {
+            continue;
+        }
+        chosen.push(*alternative);
+        if assign(candidates, chosen) {
+            return true;
+        }
+        chosen.pop();
+    }
+    false
+}
+
+/// Transform ID NONE: the type is optional (RFC 7296 §3.3.6).
+fn is_none(transform: &Transform) -> bool {
+    transform.id == 0 && (transform.kind == TransformType::INTEG || transform.kind.is_ke())
+}

@@ -1,0 +1,176 @@
+//! Identities as text, by the rules of swanctl.conf(5).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{IdData, MAX_ID_LEN, check};
+use crate::wire::registry::IdType;
+
+/// Why a string is not an identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdParseError {
+    /// Nothing there.
+    Empty,
+    /// `%any`: a pattern, not an identity.
+    Any,
+    /// A distinguished name; those are not implemented yet.
+    DistinguishedName,
+    /// A `#` that no even number of hexadecimal digits follows.
+    Hex,
+    /// The text after a type prefix does not fit the type; says what was wanted.
+    Invalid(&'static str),
+    /// More than [`MAX_ID_LEN`] octets.
+    TooLong,
+}
+
+impl fmt::Display for IdParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("empty identity"),
+            Self::Any => f.write_str("%any is not an identity"),
+            Self::DistinguishedName => {
+                f.write_str("distinguished names are not supported as identities")
+            }
+            Self::Hex => f.write_str("expected an even number of hexadecimal digits after `#`"),
+            Self::Invalid(what) => write!(f, "not a valid {what}"),
+            Self::TooLong => write!(f, "identity over {MAX_ID_LEN} octets"),
+        }
+    }
+}
+
+impl std::error::Error for IdParseError {}
+
+impl IdData {
+    /// Parses an identity as swanctl.conf(5) describes it.
+    ///
+    /// A prefix (`ipv4:`, `ipv6:`, `fqdn:`, `email:`, `rfc822:`, `userfqdn:`, `keyid:`) gives the
+    /// type, a `#` after it means hexadecimal octets. Without one, an IP address is an address,
+    /// `@#hex` a key ID, `@@name` an e-mail address, `@name` an FQDN, `user@domain` an e-mail
+    /// address, and anything else an FQDN.
+    pub fn parse(text: &str) -> Result<Self, IdParseError> {
+        let id = parse(text.trim())?;
+        if id.data.len() > MAX_ID_LEN {
+            return Err(IdParseError::TooLong);
+        }
+        check(id.kind, &id.data).map_err(IdParseError::Invalid)?;
+        Ok(id)
+    }
+}
+
+fn parse(text: &str) -> Result<IdData, IdParseError> {
+    match text {
+        "" => return Err(IdParseError::Empty),
+        "%any" | "%any6" | "0.0.0.0" | "::" | "*" => return Err(IdParseError::Any),
+        _ => {}
+    }
+    if let Some((prefix, rest)) = text.split_once(':') {
+        let known = PREFIXES.iter().find(|(name, _)| name.eq_ignore_ascii_case(prefix));
+        if let Some((_, kind)) = known {
+            return typed(*kind, rest);
+        }
+        if DN_PREFIXES.iter().any(|name| name.eq_ignore_ascii_case(prefix)) {
+            return Err(IdParseError::DistinguishedName);
+        }
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(IdData::ip(address));
+    }
+    if let Some(rest) = text.strip_prefix('@') {
+        return if let Some(digits) = rest.strip_prefix('#') {
+            Ok(IdData::keyid(hex(digits)?))
+        } else if let Some(address) = rest.strip_prefix('@') {
+            Ok(IdData::email(address))
+        } else {
+            Ok(IdData::fqdn(rest))
+        };
+    }
+    if text.contains('=') {
+        return Err(IdParseError::DistinguishedName);
+    }
+    Ok(if text.contains('@') { IdData::email(text) } else { IdData::fqdn(text) })
+}
+
+fn typed(kind: IdType, rest: &str) -> Result<IdData, IdParseError> {
+    if let Some(digits) = rest.strip_prefix('#') {
+        return Ok(IdData { kind, data: hex(digits)? });
+    }
+    match kind {
+        IdType::IPV4_ADDR => rest
+            .parse::<Ipv4Addr>()
+            .map(|address| IdData::ip(address.into()))
+            .map_err(|_| IdParseError::Invalid("IPv4 address")),
+        IdType::IPV6_ADDR => rest
+            .parse::<Ipv6Addr>()
+            .map(|address| IdData::ip(address.into()))
+            .map_err(|_| IdParseError::Invalid("IPv6 address")),
+        kind => Ok(IdData { kind, data: rest.as_bytes().to_vec() }),
+    }
+}
+
+/// Octets of hexadecimal digits; colons between octets are allowed.
+fn hex(digits: &str) -> Result<Vec<u8>, IdParseError> {
+    let nibbles: Vec<u8> = digits
+        .chars()
+        .filter(|c| *c != ':')
+        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()).ok_or(IdParseError::Hex))
+        .collect::<Result<_, _>>()?;
+    let pairs = nibbles.chunks_exact(2);
+    if nibbles.is_empty() || !pairs.remainder().is_empty() {
+        return Err(IdParseError::Hex);
+    }
+    Ok(pairs.map(|pair| pair.iter().fold(0, |octet, nibble| octet << 4 | nibble)).collect())
+}
+
+impl fmt::Display for IdData {
+    /// Printable ASCII only, whatever the peer sent: octets outside it are escaped, opaque types are
+    /// hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(address) = self.address() {
+            return write!(f, "{address}");
+        }
+        match self.kind {
+            IdType::FQDN | IdType::RFC822_ADDR => escaped(f, &self.data),
+            IdType::NULL => f.write_str("%null"),
+            IdType::KEY_ID => {
+                f.write_str("@#")?;
+                hexadecimal(f, &self.data)
+            }
+            kind => {
+                write!(f, "{{{kind}}}:#")?;
+                hexadecimal(f, &self.data)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for IdData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({self})", self.kind)
+    }
+}
+
+fn escaped(f: &mut fmt::Formatter<'_>, octets: &[u8]) -> fmt::Result {
+    octets.iter().try_for_each(|octet| match octet {
+        b'"' | b'\'' | b'\\' | b'`' | b'$' => write!(f, "\\x{octet:02x}"),
+        0x20..=0x7e => write!(f, "{}", char::from(*octet)),
+        octet => write!(f, "\\x{octet:02x}"),
+    })
+}
+
+fn hexadecimal(f: &mut fmt::Formatter<'_>, octets: &[u8]) -> fmt::Result {
+    octets.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+}
+
+const PREFIXES: &[(&str, IdType)] = &[
+    ("ipv4", IdType::IPV4_ADDR),
+    ("ipv6", IdType::IPV6_ADDR),
+    ("fqdn", IdType::FQDN),
+    ("dns", IdType::FQDN),
+    ("email", IdType::RFC822_ADDR),
+    ("rfc822", IdType::RFC822_ADDR),
+    ("userfqdn", IdType::RFC822_ADDR),
+    ("keyid", IdType::KEY_ID),
+];
+
+/// Prefixes of distinguished and general names.
+const DN_PREFIXES: &[&str] = &["asn1dn", "asn1gn", "xmppaddr"];
