@@ -1,1 +1,52 @@
-//! Skeleton.
+//! Crypto backends for [`ike_proto`]: what the engine's [`crypto`](ike_proto::crypto) traits need,
+//! from kept libraries.
+//!
+//! * [`provider`] is everything below in one [`CryptoProvider`]; take fields out of it, or put others
+//!   in, to narrow or widen what an endpoint can negotiate.
+//! * [`ke`]: X25519, ECP, MODP and ML-KEM.
+//! * [`sym`]: AEADs, and ciphers with a MAC, for IKE's SK payload and for ESP.
+//! * [`prf`] and [`hash`]: HMAC PRFs, and the SHA-1 of NAT detection.
+//! * [`os_random`]: the operating system's random source.
+//!
+//! The library behind all of it is AWS-LC, but for AES-CCM, which is RustCrypto's.
+//!
+//! ```
+//! use ike_proto::wire::registry::KeMethodId;
+//!
+//! let provider = pq_kem::provider();
+//! let mut rng = pq_kem::os_random();
+//! let method = provider.ke(KeMethodId::CURVE_25519).ok_or("no X25519")?;
+//! let ours = method.initiate(&mut rng)?;
+//! let (theirs, shared) = method.respond(ours.public(), &mut rng)?;
+//! assert!(shared.ct_eq(ours.complete(&theirs)?.expose()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+use ike_proto::crypto::{CryptoProvider, SecureRandom};
+
+pub mod hash;
+pub mod ke;
+pub mod prf;
+pub mod sym;
+
+mod ffi;
+mod rng;
+
+/// All backends of this crate. Lists are in order of preference; what is weak or slow comes last, and
+/// whether it is offered at all is the configuration's decision.
+pub fn provider() -> CryptoProvider {
+    CryptoProvider {
+        ke: ke::ALL.to_vec(),
+        prf: prf::ALL.to_vec(),
+        ciphers: &sym::Ciphers,
+        sha1: hash::sha1,
+    }
+}
+
+/// The operating system's random source, by way of AWS-LC's generator, which it seeds. Never blocks
+/// after start-up and is safe across `fork`.
+pub fn os_random() -> impl SecureRandom + 'static {
+    rng::OsRandom
+}

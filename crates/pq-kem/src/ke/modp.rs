@@ -1,0 +1,161 @@
+//! MODP groups: finite-field Diffie-Hellman (RFC 3526).
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
+use ike_proto::wire::registry::KeMethodId;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::ffi::{self, Rfc3526};
+
+/// MODP_2048, transform ID 14: 256 octets each way, a private exponent of 256 bits.
+pub static MODP_2048: Modp = Modp(&GROUP_14);
+
+/// MODP_3072, transform ID 15: 384 octets each way, a private exponent of 320 bits.
+pub static MODP_3072: Modp = Modp(&GROUP_15);
+
+/// MODP_4096, transform ID 16: 512 octets each way, a private exponent of 384 bits.
+pub static MODP_4096: Modp = Modp(&GROUP_16);
+
+/// A MODP group. Public values and the secret are padded to the prime's length (RFC 7296 §2.14 and
+/// §3.4); a public value `y` is refused unless `1 < y < p - 1` (RFC 6989 §2.1).
+///
+/// The primes are safe, so a private exponent of twice the group's strength is enough (RFC 3526 §8),
+/// and many times faster than one of full length.
+pub struct Modp(&'static Group);
+
+impl KeMethod for Modp {
+    fn id(&self) -> KeMethodId {
+        self.0.id
+    }
+
+    fn lengths(&self) -> KeLengths {
+        KeLengths { initiator: self.0.len, responder: self.0.len }
+    }
+
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
+        Ok(Box::new(self.0.generate(rng)?))
+    }
+
+    fn respond(
+        &self,
+        peer: &[u8],
+        rng: &mut dyn SecureRandom,
+    ) -> Result<(Vec<u8>, Secret), CryptoError> {
+        // Before the slow part: a bad value costs nothing.
+        if !self.0.is_in_range(peer) {
+            return Err(CryptoError::InvalidPublic);
+        }
+        let ours = self.0.generate(rng)?;
+        let shared = ours.complete(peer)?;
+        Ok((ours.public, shared))
+    }
+}
+
+impl fmt::Debug for Modp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.id)
+    }
+}
+
+struct Group {
+    id: KeMethodId,
+    source: Rfc3526,
+    /// Octets of the prime.
+    len: usize,
+    /// Octets of a private exponent.
+    exponent: usize,
+    prime: OnceLock<Vec<u8>>,
+}
+
+impl Group {
+    fn prime(&self) -> &[u8] {
+        self.prime.get_or_init(|| {
+            ffi::prime(self.source, self.len)
+                .expect("the prime is a constant of AWS-LC of `len` octets")
+        })
+    }
+
+    fn generate(&'static self, rng: &mut dyn SecureRandom) -> Result<Pending, CryptoError> {
+        let mut exponent = Zeroizing::new(vec![0; self.exponent]);
+        rng.fill(&mut exponent);
+        // The top bit makes the exponent's length a constant, and keeps it from being 0 or 1.
+        if let Some(top) = exponent.first_mut() {
+            *top |= 0x80;
+        }
+        self.pending(exponent)
+    }
+
+    fn pending(&'static self, exponent: Zeroizing<Vec<u8>>) -> Result<Pending, CryptoError> {
+        let mut public = vec![0; self.len];
+        ffi::mod_exp(&[GENERATOR], &exponent, self.prime(), &mut public)
+            .ok_or(CryptoError::Backend)?;
+        Ok(Pending { group: self, exponent, public })
+    }
+
+    /// 1 < y < p - 1, for `y` of the right length. Public values: time does not matter.
+    fn is_in_range(&self, y: &[u8]) -> bool {
+        let Some((&last, head)) = y.split_last() else { return false };
+        let above_one = last > 1 || head.iter().any(|&octet| octet != 0);
+        // p is odd, so p - 1 differs in the last octet only; big-endian of one length orders as octets.
+        let below = match self.prime().split_last() {
+            Some((&p_last, p_head)) => (head, last) < (p_head, p_last - 1),
+            None => false,
+        };
+        y.len() == self.len && above_one && below
+    }
+}
+
+struct Pending {
+    group: &'static Group,
+    exponent: Zeroizing<Vec<u8>>,
+    public: Vec<u8>,
+}
+
+impl PendingKe for Pending {
+    fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn complete(&self, peer: &[u8]) -> Result<Secret, CryptoError> {
+        if !self.group.is_in_range(peer) {
+            return Err(CryptoError::InvalidPublic);
+        }
+        let mut shared = vec![0; self.group.len];
+        match ffi::mod_exp(peer, &self.exponent, self.group.prime(), &mut shared) {
+            Some(()) => Ok(Secret::new(shared)),
+            None => {
+                shared.zeroize();
+                Err(CryptoError::Backend)
+            }
+        }
+    }
+}
+
+/// The generator of every group of RFC 3526.
+const GENERATOR: u8 = 2;
+
+static GROUP_14: Group = Group {
+    id: KeMethodId::MODP_2048,
+    source: Rfc3526::Modp2048,
+    len: 256,
+    exponent: 32,
+    prime: OnceLock::new(),
+};
+
+static GROUP_15: Group = Group {
+    id: KeMethodId::MODP_3072,
+    source: Rfc3526::Modp3072,
+    len: 384,
+    exponent: 40,
+    prime: OnceLock::new(),
+};
+
+static GROUP_16: Group = Group {
+    id: KeMethodId::MODP_4096,
+    source: Rfc3526::Modp4096,
+    len: 512,
+    exponent: 48,
+    prime: OnceLock::new(),
+};
