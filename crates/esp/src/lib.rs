@@ -1,1 +1,36 @@
-//! Skeleton.
+//! Userspace ESP (RFC 4303): a data plane for [`ike_proto`] where the kernel has none.
+//!
+//! The core does no I/O. A [`Plane`] holds the SAs ([`sad`]) and the policies ([`spd`]) that the
+//! engine installs through [`DataPlane`](ike_proto::dataplane::DataPlane); an [`Outbound`] turns a
+//! packet of the protected side into ESP, and an [`Inbound`] turns ESP back into a packet. Time is an
+//! argument and randomness is injected. There may be any number of workers of either kind, one per
+//! thread; they share the tables and take no lock for a flow they have seen before.
+//!
+//! ```text
+//!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP 4500 / protocol 50
+//!  TUN ◀─packet── selectors ◀─ open ◀─ replay window ◀─ SA ◀─ SPI ◀──ESP── Inbound
+//! ```
+#![cfg_attr(feature = "tun", doc = "\nThe sockets and the TUN device are in [`io`].")]
+#![forbid(unsafe_code)]
+
+mod events;
+mod flow;
+mod inbound;
+#[cfg(feature = "tun")]
+pub mod io;
+pub mod ip;
+mod outbound;
+pub mod packet;
+mod plane;
+pub mod replay;
+pub mod sad;
+pub mod selector;
+pub mod spd;
+pub mod stats;
+pub mod tos;
+pub mod udp;
+
+pub use inbound::{Inbound, Outer};
+pub use outbound::{Outbound, Outgoing, Verdict};
+pub use plane::Plane;
+pub use stats::{DropReason, Stats};

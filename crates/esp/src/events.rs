@@ -1,0 +1,87 @@
+//! Events that wait for the engine.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ike_proto::dataplane::{Event, PolicyId, TrafficSelector};
+
+use crate::flow::FlowKey;
+use crate::ip::IpPacket;
+
+/// A flow raises one acquire in so many milliseconds.
+const ACQUIRE_INTERVAL: u64 = 1000;
+
+/// Flows whose last acquire is remembered; while all are recent, no more acquires are raised.
+const MAX_ACQUIRES: usize = 1024;
+
+/// The queue, with a flag that can be looked at without a lock.
+#[derive(Default)]
+pub(crate) struct Events {
+    pending: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    queue: VecDeque<Event>,
+    acquires: HashMap<(PolicyId, FlowKey), u64>,
+}
+
+impl Events {
+    /// Queues an event that an SA raises a bounded number of times.
+    pub(crate) fn push(&self, event: Event) {
+        self.lock().queue.push_back(event);
+        self.pending.store(true, Ordering::Release);
+    }
+
+    /// Queues an acquire for `packet`, unless its flow raised one lately.
+    pub(crate) fn acquire(&self, policy: PolicyId, packet: &IpPacket, now: u64) {
+        let mut inner = self.lock();
+        let recent = |then: u64| now.saturating_sub(then) < ACQUIRE_INTERVAL;
+        let key = (policy, FlowKey::new(packet));
+        if inner.acquires.get(&key).is_some_and(|&then| recent(then)) {
+            return;
+        }
+        if inner.acquires.len() >= MAX_ACQUIRES {
+            inner.acquires.retain(|_, then| recent(*then));
+            if inner.acquires.len() >= MAX_ACQUIRES {
+                return;
+            }
+        }
+        inner.acquires.insert(key, now);
+        let selector = |address, port: Option<u16>| TrafficSelector {
+            protocol: packet.protocol.unwrap_or(0),
+            start_port: port.unwrap_or(0),
+            end_port: port.unwrap_or(u16::MAX),
+            start: address,
+            end: address,
+        };
+        inner.queue.push_back(Event::Acquire {
+            policy,
+            local: selector(packet.src, packet.ports.map(|(src, _)| src)),
+            remote: selector(packet.dst, packet.ports.map(|(_, dst)| dst)),
+        });
+        self.pending.store(true, Ordering::Release);
+    }
+
+    /// True if [`Self::pop`] has something.
+    pub(crate) fn pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// The oldest event.
+    pub(crate) fn pop(&self) -> Option<Event> {
+        if !self.pending() {
+            return None;
+        }
+        let mut inner = self.lock();
+        let event = inner.queue.pop_front();
+        self.pending.store(!inner.queue.is_empty(), Ordering::Release);
+        event
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

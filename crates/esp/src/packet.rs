@@ -1,0 +1,197 @@
+//! The ESP packet (RFC 4303 §2):
+//!
+//! ```text
+//!  0                   1                   2                   3
+//! |               Security Parameters Index (SPI)                 | ─┐
+//! |                      Sequence Number                          |  │ authenticated
+//! |                    IV (of the algorithm)                      |  │
+//! |                    Payload Data                             … | ─┤
+//! |               … Padding (0-255 octets)                        |  │ encrypted, authenticated
+//! |                               |  Pad Length   | Next Header   | ─┘
+//! |         Integrity Check Value (ICV)                           |
+//! ```
+//!
+//! With an extended sequence number the high 32 bits are authenticated and not sent: an AEAD has them
+//! between the SPI and the low half (RFC 4106 §5), a MAC after the ciphertext (§2.2.1).
+
+use std::ops::Range;
+
+use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
+
+use crate::stats::DropReason;
+
+/// Octets of SPI and sequence number.
+pub const HEADER: usize = 8;
+
+/// Octets of the longest IV of any suite.
+pub const MAX_IV: usize = 16;
+
+/// Pad length and next header.
+const TRAILER: usize = 2;
+
+/// The padding of §2.4: 1, 2, 3, …
+static PADDING: [u8; 255] = {
+    let mut octets = [0; 255];
+    let mut i = 0;
+    while i < octets.len() {
+        octets[i] = i as u8 + 1;
+        i += 1;
+    }
+    octets
+};
+
+/// A keyed suite with its lengths.
+pub struct Cipher {
+    /// The key.
+    pub key: Box<dyn CipherKey>,
+    /// Its lengths.
+    pub lengths: CipherLengths,
+    /// Extended sequence numbers.
+    pub esn: bool,
+}
+
+/// What an opened packet holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Where the payload data is, in the packet's buffer.
+    pub payload: Range<usize>,
+    /// What the payload data is: an IP protocol number.
+    pub next_header: u8,
+}
+
+/// SPI and the low half of the sequence number, `None` if `packet` is too short to have them.
+pub fn header(packet: &[u8]) -> Option<(u32, u32)> {
+    let &[s0, s1, s2, s3, n0, n1, n2, n3] = packet.first_chunk()?;
+    Some((u32::from_be_bytes([s0, s1, s2, s3]), u32::from_be_bytes([n0, n1, n2, n3])))
+}
+
+impl Cipher {
+    /// Octets of the ESP packet around `payload` octets.
+    pub fn sealed_len(&self, payload: usize) -> usize {
+        HEADER
+            + self.lengths.iv
+            + (payload + TRAILER).next_multiple_of(self.alignment())
+            + self.lengths.icv
+    }
+
+    /// The most octets of payload whose ESP packet is at most `packet` octets.
+    pub fn payload_room(&self, packet: usize) -> usize {
+        let room = packet.saturating_sub(HEADER + self.lengths.iv + self.lengths.icv);
+        (room - room % self.alignment()).saturating_sub(TRAILER)
+    }
+
+    /// Appends to `out` the ESP packet around `payload`. `iv` is [`CipherLengths::iv`] octets. On an
+    /// error `out` is as before.
+    pub fn seal(
+        &self,
+        spi: u32,
+        seq: u64,
+        iv: &[u8],
+        next_header: u8,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), CryptoError> {
+        let start = out.len();
+        let result = self.seal_at_end(spi, seq, iv, next_header, payload, out);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        result
+    }
+
+    /// Checks and decrypts `packet` in place. `seq` is the full sequence number.
+    pub fn open(&self, packet: &mut [u8], seq: u64) -> Result<Opened, DropReason> {
+        let Self { key, lengths, .. } = self;
+        let (header, rest) = packet.split_at_mut_checked(HEADER).ok_or(DropReason::Truncated)?;
+        let (iv, rest) = rest.split_at_mut_checked(lengths.iv).ok_or(DropReason::Truncated)?;
+        let data_len = rest.len().checked_sub(lengths.icv).ok_or(DropReason::Truncated)?;
+        let (data, icv) = rest.split_at_mut_checked(data_len).ok_or(DropReason::Truncated)?;
+        if data_len < TRAILER || !data_len.is_multiple_of(lengths.block.max(1)) {
+            return Err(DropReason::Truncated);
+        }
+        let associated = Associated::new(header, seq, self.esn, lengths.aead);
+        key.open(associated.frame(iv), data, icv).map_err(|_| DropReason::Integrity)?;
+        let (payload_len, next_header) = strip(data).ok_or(DropReason::Padding)?;
+        let start = HEADER + lengths.iv;
+        Ok(Opened { payload: start..start + payload_len, next_header })
+    }
+
+    fn seal_at_end(
+        &self,
+        spi: u32,
+        seq: u64,
+        iv: &[u8],
+        next_header: u8,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), CryptoError> {
+        let Self { key, lengths, .. } = self;
+        if iv.len() != lengths.iv {
+            return Err(CryptoError::Length);
+        }
+        let start = out.len();
+        out.reserve(self.sealed_len(payload.len()));
+        out.extend_from_slice(&spi.to_be_bytes());
+        out.extend_from_slice(&(seq as u32).to_be_bytes());
+        out.extend_from_slice(iv);
+        out.extend_from_slice(payload);
+        let unpadded = payload.len() + TRAILER;
+        let pad = unpadded.next_multiple_of(self.alignment()) - unpadded;
+        out.extend_from_slice(PADDING.get(..pad).ok_or(CryptoError::Length)?);
+        out.extend_from_slice(&[pad as u8, next_header]);
+        out.resize(out.len() + lengths.icv, 0);
+
+        let (header, rest) = out
+            .get_mut(start..)
+            .and_then(|p| p.split_at_mut_checked(HEADER))
+            .ok_or(CryptoError::Length)?;
+        let (iv, rest) = rest.split_at_mut_checked(lengths.iv).ok_or(CryptoError::Length)?;
+        let (data, icv) = rest.split_at_mut_checked(unpadded + pad).ok_or(CryptoError::Length)?;
+        let associated = Associated::new(header, seq, self.esn, lengths.aead);
+        key.seal(associated.frame(iv), data, icv)
+    }
+
+    /// The ciphertext ends on a multiple of this: of four octets, and of the cipher's block (§2.4).
+    fn alignment(&self) -> usize {
+        self.lengths.block.max(4)
+    }
+}
+
+/// What is authenticated beside IV and data.
+struct Associated {
+    aad: [u8; 12],
+    aad_len: usize,
+    high: [u8; 4],
+    trailer_len: usize,
+}
+
+impl Associated {
+    fn new(header: &[u8], seq: u64, esn: bool, aead: bool) -> Self {
+        let high = ((seq >> 32) as u32).to_be_bytes();
+        let mut aad = [0; 12];
+        let (spi, low) = header.split_at(4);
+        aad[..4].copy_from_slice(spi);
+        let aad_len = if esn && aead {
+            aad[4..8].copy_from_slice(&high);
+            aad[8..].copy_from_slice(low);
+            12
+        } else {
+            aad[4..8].copy_from_slice(low);
+            HEADER
+        };
+        Self { aad, aad_len, high, trailer_len: if esn && !aead { 4 } else { 0 } }
+    }
+
+    fn frame<'a>(&'a self, iv: &'a [u8]) -> Frame<'a> {
+        Frame { iv, aad: &self.aad[..self.aad_len], trailer: &self.high[..self.trailer_len] }
+    }
+}
+
+/// Length of the payload data and the next header of decrypted `data`.
+fn strip(data: &[u8]) -> Option<(usize, u8)> {
+    let (rest, &[pad, next_header]) = data.split_last_chunk()?;
+    let payload_len = rest.len().checked_sub(usize::from(pad))?;
+    // §2.4: "the receiver SHOULD inspect the Padding field".
+    let sound = rest.get(payload_len..)? == PADDING.get(..usize::from(pad))?;
+    sound.then_some((payload_len, next_header))
+}

@@ -1,0 +1,183 @@
+//! The control side: commands in, events out.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use ike_proto::crypto::{CipherProvider, SecureRandom};
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage,
+};
+
+use crate::events::Events;
+use crate::inbound::Inbound;
+use crate::outbound::Outbound;
+use crate::sad::{Path, Sad, no_such_sa};
+use crate::spd::Spd;
+use crate::stats::Stats;
+
+/// A userspace ESP data plane without I/O. A clone is another handle to the same plane.
+///
+/// * Commands: [`DataPlane::apply`]; [`Self::set_time`] before it where the idle time of an SA matters.
+/// * Packets: workers from [`Self::outbound`] and [`Self::inbound`], one per thread.
+/// * Events: [`DataPlane::poll_event`], when [`Self::has_event`] says so.
+#[derive(Clone)]
+pub struct Plane {
+    shared: Arc<Shared>,
+}
+
+/// What the workers and the control side share.
+pub(crate) struct Shared {
+    tables: RwLock<Tables>,
+    /// Counts changes of the tables, so that a worker knows when what it remembers is out of date.
+    generation: AtomicU64,
+    pub(crate) events: Events,
+    pub(crate) stats: Stats,
+    ciphers: &'static dyn CipherProvider,
+    epoch: Instant,
+    /// The latest time anyone has told, in ms since `epoch`.
+    clock: AtomicU64,
+}
+
+/// SAs and policies.
+#[derive(Default)]
+pub(crate) struct Tables {
+    pub(crate) sad: Sad,
+    pub(crate) spd: Spd,
+}
+
+impl Plane {
+    /// An empty plane; its clock starts at `now`.
+    pub fn new(now: Instant, ciphers: &'static dyn CipherProvider) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                tables: RwLock::default(),
+                generation: AtomicU64::new(1),
+                events: Events::default(),
+                stats: Stats::default(),
+                ciphers,
+                epoch: now,
+                clock: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// A worker that protects packets; it draws CBC's IVs from `rng`.
+    pub fn outbound(&self, rng: Box<dyn SecureRandom>) -> Outbound {
+        Outbound::new(Arc::clone(&self.shared), rng)
+    }
+
+    /// A worker that opens ESP packets.
+    pub fn inbound(&self) -> Inbound {
+        Inbound::new(Arc::clone(&self.shared))
+    }
+
+    /// Tells the time. Workers do it with every packet.
+    pub fn set_time(&self, now: Instant) {
+        self.shared.tick(now);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// True if [`DataPlane::poll_event`] has something; takes no lock.
+    pub fn has_event(&self) -> bool {
+        self.shared.events.pending()
+    }
+
+    /// True if the SA `id` is installed.
+    pub fn has_sa(&self, id: SaId) -> bool {
+        self.shared.tables().sad.get(id).is_some()
+    }
+
+    /// Number of SAs installed.
+    pub fn sa_count(&self) -> usize {
+        self.shared.tables().sad.len()
+    }
+
+    fn usage(&self, id: SaId) -> Result<Usage, DataPlaneError> {
+        let now = self.shared.clock.load(Ordering::Relaxed);
+        let tables = self.shared.tables();
+        let (bytes, packets, last) = tables.sad.get(id).ok_or_else(|| no_such_sa(id))?.usage();
+        let idle = last.map(|last| Duration::from_millis(now.saturating_sub(last)));
+        Ok(Usage { bytes, packets, idle })
+    }
+}
+
+impl DataPlane for Plane {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { transport_mode: true, esn: true, plain_esp: true }
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        if let Command::QueryUsage(id) = command {
+            return self.usage(id).map(|usage| Reply::Usage(id, usage));
+        }
+        let ciphers = self.shared.ciphers;
+        let change = |Tables { sad, spd }: &mut Tables| match command {
+            Command::InstallSa(spec) => sad.install(*spec, ciphers),
+            Command::RemoveSa(id) => {
+                sad.remove(id);
+                Ok(())
+            }
+            Command::InstallPolicy(spec) => spd.install(*spec),
+            Command::RemovePolicy(id) => {
+                spd.remove(id);
+                Ok(())
+            }
+            Command::UpdateSa { id, src, dst, encap } => {
+                sad.update(id, Path { src: src.ip(), dst: dst.ip(), encap })
+            }
+            Command::Flush => {
+                sad.clear();
+                spd.clear();
+                Ok(())
+            }
+            Command::QueryUsage(_) => Ok(()),
+        };
+        self.shared.change(change).map(|()| Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop()
+    }
+}
+
+impl fmt::Debug for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plane").field("sas", &self.sa_count()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The tables to read. Held for a look-up only.
+    pub(crate) fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the present state of the tables. What is read from them after this call is not
+    /// older than it.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Advances the clock and returns it, in ms.
+    pub(crate) fn tick(&self, now: Instant) -> u64 {
+        let ms = now.saturating_duration_since(self.epoch).as_millis() as u64;
+        // Without the look first, every packet would take the cache line from the other workers.
+        if self.clock.load(Ordering::Relaxed) < ms {
+            self.clock.fetch_max(ms, Ordering::Relaxed);
+        }
+        ms
+    }
+
+    fn change<T>(&self, f: impl FnOnce(&mut Tables) -> T) -> T {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut tables);
+        self.generation.fetch_add(1, Ordering::Release);
+        result
+    }
+}

@@ -1,0 +1,76 @@
+//! Traffic selectors against packets (RFC 4301 §4.4.1.1).
+
+use std::net::IpAddr;
+
+use ike_proto::dataplane::TrafficSelector;
+
+use crate::ip::IpPacket;
+
+/// One side of a packet: what a selector is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Side {
+    /// Address.
+    pub address: IpAddr,
+    /// Port, or ICMP type and code, or MH type; `None` if not there to be seen.
+    pub port: Option<u16>,
+    /// Next layer protocol, `None` if a fragment hides it.
+    pub protocol: Option<u8>,
+}
+
+/// Source and destination of `packet`.
+pub fn sides(packet: &IpPacket) -> (Side, Side) {
+    let side = |address, port| Side { address, port, protocol: packet.protocol };
+    (
+        side(packet.src, packet.ports.map(|(src, _)| src)),
+        side(packet.dst, packet.ports.map(|(_, dst)| dst)),
+    )
+}
+
+/// True if `selector` takes in `side`. Ports 0 to 65535 are ANY and include packets without ports;
+/// 65535 to 0 is OPAQUE, which takes nothing but those.
+pub fn matches(selector: &TrafficSelector, side: &Side) -> bool {
+    let TrafficSelector { protocol, start_port, end_port, start, end } = *selector;
+    let address = match (start, end, side.address) {
+        (IpAddr::V4(start), IpAddr::V4(end), IpAddr::V4(a)) => start <= a && a <= end,
+        (IpAddr::V6(start), IpAddr::V6(end), IpAddr::V6(a)) => start <= a && a <= end,
+        _ => false,
+    };
+    let protocol = protocol == 0 || side.protocol == Some(protocol);
+    let port = match (start_port, end_port, side.port) {
+        (0, 65535, _) | (65535, 0, None) => true,
+        (start, end, Some(port)) => start <= port && port <= end,
+        _ => false,
+    };
+    address && protocol && port
+}
+
+/// True if one selector of each list takes in its side.
+pub fn any_match(
+    local_ts: &[TrafficSelector],
+    local: &Side,
+    remote_ts: &[TrafficSelector],
+    remote: &Side,
+) -> bool {
+    local_ts.iter().any(|ts| matches(ts, local)) && remote_ts.iter().any(|ts| matches(ts, remote))
+}
+
+/// How much `selector` takes in: the smaller, the more specific. Addresses weigh more than ports, and
+/// ports more than the protocol.
+pub fn breadth(selector: &TrafficSelector) -> u32 {
+    let address = match (selector.start, selector.end) {
+        // Counted in bits of the range, so that both families compare: a /24 and a /120 are alike.
+        (IpAddr::V4(start), IpAddr::V4(end)) => {
+            bits(u128::from(u32::from(end).saturating_sub(u32::from(start))))
+        }
+        (IpAddr::V6(start), IpAddr::V6(end)) => {
+            bits(u128::from(end).saturating_sub(u128::from(start)))
+        }
+        _ => 129,
+    };
+    let ports = bits(u128::from(selector.end_port.saturating_sub(selector.start_port)));
+    address << 6 | ports << 1 | u32::from(selector.protocol == 0)
+}
+
+fn bits(range: u128) -> u32 {
+    u128::BITS - range.leading_zeros()
+}
