@@ -72,7 +72,18 @@ pub(crate) enum IkeDelete {
     AdoptTheirs,
 }
 
-/// Answer to a request to rekey a child.
+/// True if this end may begin to rekey the child now.
+pub(crate) fn may_rekey_child(child: ChildActivity, ike: IkeActivity) -> bool {
+    child == ChildActivity::Idle && ike == IkeActivity::Idle
+}
+
+/// True if this end may begin to rekey the IKE SA now; `child_exchange` as for
+/// [`on_ike_rekey_request`].
+pub(crate) fn may_rekey_ike(ike: IkeActivity, child_exchange: bool) -> bool {
+    ike == IkeActivity::Idle && !child_exchange
+}
+
+/// Answer to a request to rekey a child, and to the IKE_FOLLOWUP_KE requests of such a rekey.
 pub(crate) fn on_child_rekey_request(child: ChildActivity, ike: IkeActivity) -> Answer {
     // The IKE SA comes first: the children of one that was rekeyed are not gone, they have moved.
     if ike != IkeActivity::Idle {
@@ -221,7 +232,8 @@ pub(crate) enum Meanwhile<'a> {
 pub(crate) enum AfterRekey {
     /// Use the new SA and delete the old one, if it is still there.
     DeleteOld,
-    /// Delete the new SA of our own exchange; the peer deletes the old one.
+    /// Delete the new SA of our own exchange; the peer deletes the old one. An exchange that has
+    /// follow-ups to come made no SA yet: it just ends here (RFC 9370 §2.2.4).
     DeleteNew,
     /// Drop what the exchange made, without a message, and delete the old SA: the peer wants none.
     DeleteOldOnly,
@@ -266,3 +278,6 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
         (RekeyResponse::Refused, _) => AfterRekey::KeepOld,
     }
 }
+
+#[cfg(test)]
+mod table;

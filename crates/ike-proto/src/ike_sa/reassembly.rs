@@ -202,3 +202,6 @@ impl Set {
 
 /// Charged for every fragment besides its content: the map entry and the allocation.
 const FRAGMENT_OVERHEAD: usize = 64;
+
+#[cfg(test)]
+mod tests;

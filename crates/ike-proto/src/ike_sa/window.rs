@@ -299,3 +299,6 @@ fn deadline(now: Instant, wait: Duration) -> Instant {
 
 /// A day: keeps the sum with any sane `Instant` in range whatever the configuration says.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+#[cfg(test)]
+mod tests;

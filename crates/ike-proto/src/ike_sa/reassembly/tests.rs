@@ -1,0 +1,219 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const FIRST: PayloadType = PayloadType::ID_I;
+const AUTH: ExchangeType = ExchangeType::IKE_AUTH;
+const MAX: usize = 65_535;
+
+fn fragment(message_id: u32, number: u16, total: u16, content: &[u8]) -> Fragment {
+    let first = if number == 1 { FIRST } else { PayloadType::NONE };
+    Fragment { message_id, exchange: AUTH, number, total, first, content: content.to_vec() }
+}
+
+fn whole(octets: &[u8]) -> Progress {
+    Progress::Complete(Opened { first: FIRST, octets: octets.to_vec() })
+}
+
+fn setup() -> (Reassembly, MemoryBudget) {
+    (Reassembly::new(MAX), MemoryBudget::new(1 << 20))
+}
+
+#[test]
+fn fragments_in_any_order_make_the_message_once() {
+    let (mut r, mut budget) = setup();
+    assert!(r.wants(1, 2, 3));
+    assert_eq!(r.insert(fragment(1, 3, 3, b"c"), &mut budget), Progress::Incomplete);
+    assert_eq!(r.message_id(), Some(1));
+    assert!(!r.wants(1, 3, 3) && r.wants(1, 1, 3));
+    assert_eq!(r.insert(fragment(1, 3, 3, b"x"), &mut budget), Progress::Duplicate);
+    assert_eq!(r.insert(fragment(1, 1, 3, b"a"), &mut budget), Progress::Incomplete);
+    assert_eq!(budget.used(), 2 * (1 + FRAGMENT_OVERHEAD));
+    assert_eq!(r.insert(fragment(1, 2, 3, b"b"), &mut budget), whole(b"abc"));
+    assert_eq!((budget.used(), r.message_id()), (0, None));
+}
+
+#[test]
+fn one_fragment_may_be_the_whole_message_even_an_empty_one() {
+    let (mut r, mut budget) = setup();
+    assert_eq!(r.insert(fragment(1, 1, 1, b"abc"), &mut budget), whole(b"abc"));
+    assert_eq!(r.insert(fragment(2, 1, 1, b""), &mut budget), whole(b""));
+    assert_eq!(budget.used(), 0);
+}
+
+/// Bug class 13: fragment numbers and totals that lie.
+#[test]
+fn bug_class_13_impossible_fragment_fields_are_refused() {
+    let (mut r, mut budget) = setup();
+    for (number, total) in [(0, 0), (0, 1), (1, 0), (2, 1), (65_535, 65_534)] {
+        assert!(!r.wants(1, number, total));
+        let lie = fragment(1, number, total, b"x");
+        assert_eq!(r.insert(lie, &mut budget), Progress::Rejected, "{number}/{total}");
+    }
+    assert_eq!(r.insert(fragment(1, 2, 2, b""), &mut budget), Progress::Rejected);
+    assert_eq!((budget.used(), r.message_id()), (0, None));
+    // The genuine message still completes.
+    assert_eq!(r.insert(fragment(1, 2, 2, b"b"), &mut budget), Progress::Incomplete);
+    assert_eq!(r.insert(fragment(1, 2, 2, b""), &mut budget), Progress::Rejected);
+    assert_eq!(r.insert(fragment(1, 1, 2, b"a"), &mut budget), whole(b"ab"));
+}
+
+/// Bug class 13: totals that change between fragments (RFC 7383 §2.6).
+#[test]
+fn bug_class_13_a_larger_total_starts_over_and_a_smaller_one_is_ignored() {
+    let (mut r, mut budget) = setup();
+    assert_eq!(r.insert(fragment(1, 1, 2, b"old"), &mut budget), Progress::Incomplete);
+    assert!(r.wants(1, 1, 3), "smaller fragments of the same message");
+    assert_eq!(r.insert(fragment(1, 1, 3, b"a"), &mut budget), Progress::Incomplete);
+    assert_eq!(budget.used(), 1 + FRAGMENT_OVERHEAD);
+    assert!(!r.wants(1, 2, 2));
+    assert_eq!(r.insert(fragment(1, 2, 2, b"old"), &mut budget), Progress::Duplicate);
+    assert_eq!(r.insert(fragment(1, 2, 3, b"b"), &mut budget), Progress::Incomplete);
+    assert_eq!(r.insert(fragment(1, 3, 3, b"c"), &mut budget), whole(b"abc"));
+}
+
+#[test]
+fn another_message_supersedes_the_one_in_progress() {
+    let (mut r, mut budget) = setup();
+    assert_eq!(r.insert(fragment(1, 1, 2, b"old"), &mut budget), Progress::Incomplete);
+    assert!(r.wants(2, 1, 2));
+    assert_eq!(r.insert(fragment(2, 1, 2, b"a"), &mut budget), Progress::Incomplete);
+    assert_eq!(r.message_id(), Some(2));
+    assert_eq!(budget.used(), 1 + FRAGMENT_OVERHEAD);
+    assert_eq!(r.insert(fragment(2, 2, 2, b"b"), &mut budget), whole(b"ab"));
+}
+
+#[test]
+fn fragments_of_two_exchange_types_do_not_mix() {
+    let (mut r, mut budget) = setup();
+    assert_eq!(r.insert(fragment(1, 1, 2, b"a"), &mut budget), Progress::Incomplete);
+    let other = Fragment { exchange: ExchangeType::INFORMATIONAL, ..fragment(1, 2, 2, b"x") };
+    assert_eq!(r.insert(other, &mut budget), Progress::Rejected);
+    assert_eq!(r.insert(fragment(1, 2, 2, b"b"), &mut budget), whole(b"ab"));
+}
+
+/// Bug class 15: what one SA can hold is bounded, however the message is cut.
+#[test]
+fn bug_class_15_one_sa_holds_no_more_than_twice_the_largest_message() {
+    let mut budget = MemoryBudget::new(usize::MAX);
+    for size in [1, 2, 64, 1000, MAX - 1] {
+        let mut r = Reassembly::new(MAX);
+        let content = vec![0; size];
+        for number in 1..u16::MAX {
+            // Never the last: the worst case is a message that does not complete.
+            r.insert(fragment(1, number, u16::MAX, &content), &mut budget);
+        }
+        assert!(budget.used() <= 2 * MAX, "{size}: {}", budget.used());
+        r.release(&mut budget);
+        assert_eq!(budget.used(), 0);
+    }
+    let mut r = Reassembly::new(MAX);
+    let progress = r.insert(fragment(1, 1, 2, &vec![0; MAX + 1]), &mut budget);
+    assert_eq!(progress, Progress::Rejected);
+    assert_eq!((r.message_id(), budget.used()), (None, 0));
+}
+
+/// Bug class 15: many SAs with sets that never complete share one limit, and none is stuck after.
+#[test]
+fn bug_class_15_all_sas_together_stay_within_the_budget() {
+    let mut budget = MemoryBudget::new(100_000);
+    let mut sas: Vec<_> = (0..1000).map(|_| Reassembly::new(MAX)).collect();
+    let mut refused = 0;
+    for r in &mut sas {
+        for number in 1..=3 {
+            match r.insert(fragment(1, number, 4, &[0; 500]), &mut budget) {
+                Progress::Incomplete => {}
+                Progress::Rejected => refused += 1,
+                other => panic!("{other:?}"),
+            }
+            assert!(budget.used() <= 100_000);
+        }
+    }
+    assert!(refused > 2000);
+    // A refused fragment comes again when there is room, and the message completes.
+    let [first, rest @ ..] = &mut sas[..] else { unreachable!() };
+    for r in rest {
+        r.release(&mut budget);
+    }
+    let last = first.insert(fragment(1, 4, 4, &[0; 500]), &mut budget);
+    assert_eq!(last, whole(&[0; 2000]));
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_message_of_the_largest_size_completes() {
+    let (mut r, mut budget) = setup();
+    let message: Vec<u8> = (0..MAX).map(|n| n as u8).collect();
+    let chunks: Vec<_> = message.chunks(500).collect();
+    let total = u16::try_from(chunks.len()).unwrap();
+    for (n, chunk) in chunks.iter().enumerate().rev() {
+        let number = u16::try_from(n + 1).unwrap();
+        let progress = r.insert(fragment(1, number, total, chunk), &mut budget);
+        let expected = if n == 0 { whole(&message) } else { Progress::Incomplete };
+        assert_eq!(progress, expected);
+    }
+}
+
+proptest! {
+    /// Any cut, any order, any repetition: the message comes out once, and the budget is whole again.
+    #[test]
+    fn shuffled_and_repeated_fragments_reassemble(
+        message in proptest::collection::vec(any::<u8>(), 1..3000),
+        size in 1..400usize,
+        order in proptest::collection::vec(any::<u32>(), 0..6000),
+    ) {
+        let (mut r, mut budget) = setup();
+        let chunks: Vec<_> = message.chunks(size).collect();
+        let total = u16::try_from(chunks.len()).unwrap();
+        let fits = message.len() + chunks.len() * FRAGMENT_OVERHEAD <= 2 * MAX;
+        prop_assume!(fits);
+        // Random picks first, then everything, so that the message completes in the end.
+        let picks = order.iter().map(|n| *n as usize % chunks.len()).chain(0..chunks.len());
+        let mut seen = std::collections::BTreeSet::new();
+        let mut complete = 0;
+        for n in picks {
+            if complete == 1 {
+                break;
+            }
+            let number = u16::try_from(n + 1).unwrap();
+            prop_assert_eq!(r.wants(9, number, total), !seen.contains(&n));
+            match r.insert(fragment(9, number, total, chunks[n]), &mut budget) {
+                Progress::Incomplete => prop_assert!(seen.insert(n)),
+                Progress::Duplicate => prop_assert!(seen.contains(&n)),
+                Progress::Complete(opened) => {
+                    prop_assert_eq!(&opened.octets, &message);
+                    prop_assert_eq!(opened.first, FIRST);
+                    complete += 1;
+                }
+                Progress::Rejected => prop_assert!(false, "room for all"),
+            }
+        }
+        prop_assert_eq!(complete, 1);
+        prop_assert_eq!(budget.used(), 0);
+    }
+
+    /// No sequence of operations panics, leaks budget or exceeds it.
+    #[test]
+    fn any_sequence_keeps_the_books(
+        ops in proptest::collection::vec(
+            (0..3u32, 0..5u16, 0..5u16, 0..200usize, any::<bool>()), 0..200,
+        ),
+    ) {
+        let mut budget = MemoryBudget::new(700);
+        let mut sas = [Reassembly::new(300), Reassembly::new(300)];
+        for (message_id, number, total, len, which) in ops {
+            let r = &mut sas[usize::from(which)];
+            if number == 4 && total == 4 {
+                r.release(&mut budget);
+            }
+            r.insert(fragment(message_id, number, total, &vec![1; len]), &mut budget);
+            let held: usize = sas.iter().filter_map(|r| Some(r.set.as_ref()?.charged)).sum();
+            prop_assert_eq!(budget.used(), held);
+            prop_assert!(held <= 700);
+        }
+        for r in &mut sas {
+            r.release(&mut budget);
+        }
+        prop_assert_eq!(budget.used(), 0);
+    }
+}
