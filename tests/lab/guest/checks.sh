@@ -23,41 +23,53 @@ ping_both() {
     note "ping both ways"
 }
 
+ping_quietly() {
+    case $1 in
+    us) in_ns us ping -q -n -c 1 -W 1 -I "$LEFT_IN" "$RIGHT_IN" ;;
+    them) in_ns them ping -q -n -c 1 -W 1 -I "$RIGHT_IN" "$LEFT_IN" ;;
+    esac >/dev/null 2>&1
+}
+
 no_ping() {
     ! in_ns us ping -q -n -c 2 -i 0.2 -W 1 -I "$LEFT_IN" "$RIGHT_IN" >/dev/null 2>&1 || fail "ping passed without an SA"
 }
 
-# ping_start [COUNT]: one packet every 50 ms each way in the background. A
-# fixed count, so that the end does not cut off a packet still on its way.
+# ping_start: packets every 50 ms each way in the background, until ping_end.
+# They go in rounds of a fixed count, each of which waits for its last answer,
+# so that the end does not cut off a packet still on its way.
 ping_start() {
-    local count=${1:-100} side
+    local side
+    : >"$STATE/pinging"
+    ping_rounds us "$LEFT_IN" "$RIGHT_IN" &
+    ping_rounds them "$RIGHT_IN" "$LEFT_IN" &
     for side in us them; do
-        local from=$LEFT_IN to=$RIGHT_IN
-        [ $side = us ] || { from=$RIGHT_IN to=$LEFT_IN; }
-        ip netns exec "$(netns $side)" ping -n -O -c "$count" -i 0.05 -W 5 -I $from $to >"$OUT/ping.$side.log" 2>&1 &
-        echo $! >"$STATE/ping.$side.pid"
+        wait_for 5 grep -q 'bytes from' "$OUT/ping.$side.log" || fail "no answer to the ping of $side"
     done
-    sleep 0.5
 }
 
-# ping_end: all answered, and still running when called, so that whatever
-# happened since ping_start happened under traffic.
+ping_rounds() {
+    while [ -e "$STATE/pinging" ]; do
+        in_ns "$1" ping -n -O -c 20 -i 0.05 -W 5 -I "$2" "$3" || true
+    done >"$OUT/ping.$1.log" 2>&1
+    : >"$STATE/ping.$1.done"
+}
+
+# ping_end: nothing sent since ping_start may have been lost or doubled.
 ping_end() {
-    local side summary
+    local side sent answered
+    rm "$STATE/pinging"
     for side in us them; do
-        kill -0 "$(cat "$STATE/ping.$side.pid")" 2>/dev/null || fail "the ping of $side ended too early to prove anything"
-    done
-    for side in us them; do
-        wait "$(cat "$STATE/ping.$side.pid")" || true
-        summary=$(grep 'packets transmitted' "$OUT/ping.$side.log") || fail "no ping summary of $side"
-        note "$side: $summary"
-        case $summary in
-        *" 0% packet loss"*) ;;
-        *) fail "ping of $side lost packets" ;;
-        esac
-        ! grep -q 'DUP!' "$OUT/ping.$side.log" || fail "ping of $side saw duplicates"
+        wait_for 15 test -e "$STATE/ping.$side.done" || fail "the ping of $side does not end"
+        sent=$(sed -n 's/^\([0-9]*\) packets transmitted.*/\1/p' "$OUT/ping.$side.log" | paste -sd+ | add)
+        answered=$(sed -n 's/.*transmitted, \([0-9]*\) received.*/\1/p' "$OUT/ping.$side.log" | paste -sd+ | add)
+        note "$side: $answered of $sent pings answered"
+        [ "$sent" -gt 0 ] && [ "$sent" = "$answered" ] || fail "ping of $side lost packets"
+        ! grep -q -E 'DUP!|duplicates|errors' "$OUT/ping.$side.log" || fail "ping of $side saw duplicates or errors"
+        rm "$STATE/ping.$side.done"
     done
 }
+
+add() { echo $(($(cat))); }
 
 # counted [N]: both sides count at least N packets in and out of their ESP SAs.
 counted() {
@@ -73,11 +85,14 @@ kernel_states() { ip -n "$(netns "$1")" xfrm state list | grep -c '^src' || true
 # wire EXPRESSION: packets on the wire so far that match.
 wire() { tcpdump -n -r "$OUT/wire.pcap" "$@" 2>/dev/null | wc -l; }
 
-expect_wire() {
-    local n
-    wait_for 5 eval '[ "$(wire "$1")" -gt 0 ]' || { n=$(wire "$1"); fail "$n packets on the wire match: $1"; }
-}
+seen_on_wire() { [ "$(wire "$1")" -gt 0 ]; }
 
+expect_wire() { wait_for 5 seen_on_wire "$1" || fail "nothing on the wire matches: $1"; }
+
+# ports_seen: the outer ports the NAT has given to IKE and ESP traffic.
+ports_seen() { in_ns nat conntrack -L -p udp 2>/dev/null | sed -n 's/.* dport=\([0-9]*\).*/\1/p' | sort -u | tr '\n' ' '; }
+
+dead() { ! alive "$1"; }
 alive() { kill -0 "$(cat "$STATE/$1.pid")" 2>/dev/null; }
 
 # Runs after every scenario that came to its end.

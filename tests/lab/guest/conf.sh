@@ -23,10 +23,7 @@ conf_lines() {
 
 # A connection "site" with a child "net" between the two inner networks.
 site() {
-    connection site net "$LEFT_IN/16" "$RIGHT_IN/16"
-    conf both secrets.ike-site.id "us.example.org, them.example.org"
-    conf both secrets.ike-site.secret "a secret that only these two know"
-    conf both charon.retransmit_timeout 2.0
+    connection site net "$LEFT_NET" "$RIGHT_NET"
 }
 
 # connection NAME CHILD LEFT_TS RIGHT_TS
@@ -46,6 +43,8 @@ connection() {
     conf them "$c.local.id" them.example.org
     conf them "$c.remote.id" us.example.org
     child "$@"
+    conf both "secrets.ike-$1.id" "us.example.org, them.example.org"
+    conf both "secrets.ike-$1.secret" "a secret that only these two know"
 }
 
 # child CONNECTION NAME LEFT_TS RIGHT_TS

@@ -1,9 +1,15 @@
 # Namespaces, addresses, impairment, NAT.
 # shellcheck shell=bash disable=SC2034
 
-LEFT_IN=10.1.0.1 RIGHT_IN=10.2.0.1
-LEFT_IN2=10.3.0.1 RIGHT_IN2=10.4.0.1
-LEFT_IN6=fd01::1 RIGHT_IN6=fd02::1
+# The networks behind each peer, and the peer's own address in them.
+LEFT_NET=10.1.0.0/16 LEFT_IN=10.1.0.1
+RIGHT_NET=10.2.0.0/16 RIGHT_IN=10.2.0.1
+LEFT_NET2=10.3.0.0/16 LEFT_IN2=10.3.0.1
+RIGHT_NET2=10.4.0.0/16 RIGHT_IN2=10.4.0.1
+LEFT_NET3=10.5.0.0/16 LEFT_IN3=10.5.0.1
+RIGHT_NET3=10.6.0.0/16 RIGHT_IN3=10.6.0.1
+LEFT_NET6=fd01::/64 LEFT_IN6=fd01::1
+RIGHT_NET6=fd02::/64 RIGHT_IN6=fd02::1
 
 # Addresses the peers use for themselves (own) and for each other (seen).
 US_OWN=192.0.2.1 US_SEEN=192.0.2.1
@@ -24,21 +30,14 @@ join() {
     ip -n "$4" link set "$5" up
 }
 
-# The networks behind each peer: addresses of the peer itself.
-inner() {
-    ip -n "$1" link add inner0 type dummy
-    ip -n "$1" link set inner0 up
-    shift
-}
-
 inner_networks() {
     local ns addr
     for ns in left right; do
         ip -n $ns link add inner0 type dummy
         ip -n $ns link set inner0 up
     done
-    for addr in $LEFT_IN/16 $LEFT_IN2/16; do ip -n left addr add "$addr" dev inner0; done
-    for addr in $RIGHT_IN/16 $RIGHT_IN2/16; do ip -n right addr add "$addr" dev inner0; done
+    for addr in $LEFT_IN $LEFT_IN2 $LEFT_IN3; do ip -n left addr add "$addr/16" dev inner0; done
+    for addr in $RIGHT_IN $RIGHT_IN2 $RIGHT_IN3; do ip -n right addr add "$addr/16" dev inner0; done
     ip -n left addr add $LEFT_IN6/64 dev inner0 nodad
     ip -n right addr add $RIGHT_IN6/64 dev inner0 nodad
 }
@@ -53,6 +52,9 @@ net_direct() {
     inner_networks
     capture
 }
+
+# ipv6_outer: the peers reach each other by IPv6. Before site.
+ipv6_outer() { US_OWN=2001:db8::1 US_SEEN=2001:db8::1 THEM_OWN=2001:db8::2 THEM_SEEN=2001:db8::2; }
 
 # net_nat SIDE: that side sits behind a router that rewrites its address and port.
 #   inside 172.16.0.2 ── 172.16.0.1 nat 192.0.2.254 ── 192.0.2.x outside
@@ -101,3 +103,26 @@ capture() {
     echo $! >"$STATE/tcpdump.pid"
     wait_for 5 grep -q listening "$OUT/tcpdump.log" || note "no capture: $(cat "$OUT/tcpdump.log")"
 }
+
+# half_open SIDE: leaves a half-open IKE SA at that side, by an IKE_SA_INIT
+# request (AES-GCM-16-256, PRF SHA-256, x25519) that nobody goes on with.
+half_open() {
+    local host hex
+    case $1 in us) host=$US_SEEN ;; them) host=$THEM_SEEN ;; esac
+    hex=$(random_hex 8)0000000000000000212022080000000000000090
+    hex+=2200002800000024010100030300000c01000014800e0100030000080200000500000008040000 # SA
+    hex+=1f28000028001f0000$(random_hex 32)                                            # KE
+    hex+=00000024$(random_hex 32)                                                      # Nonce
+    # shellcheck disable=SC2059
+    printf "$(printf '%s' "$hex" | sed 's/../\\x&/g')" >"$STATE/half-open"
+    # shellcheck disable=SC2016
+    in_ns "$(other "$1")" bash -c 'cat "$1" >"/dev/udp/$2/500"' - "$STATE/half-open" "$host"
+    note "half-open IKE SA at $1"
+    # charon takes back no cookie while its clock, which starts with the
+    # guest's, is below the ten seconds a cookie lives.
+    [ "$(kind "$1")" != strongswan ] || wait_for 30 uptime_over 14
+}
+
+random_hex() { od -An -v -tx1 -N "$1" /dev/urandom | tr -d ' \n'; }
+
+uptime_over() { [ "$(cut -d. -f1 /proc/uptime)" -gt "$1" ]; }

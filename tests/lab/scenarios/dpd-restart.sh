@@ -1,0 +1,19 @@
+# The other side dies and comes back; the side named notices and, told to
+# restart, brings the tunnel up again by itself.
+# CASES: us them
+net_direct
+site
+ike "$CASE" dpd_delay 1s
+net "$CASE" dpd_action restart
+conf "$CASE" charon.retransmit_timeout 0.5
+conf "$CASE" charon.retransmit_base 1.0
+conf "$CASE" charon.retransmit_tries 4
+start
+up us
+installed
+ping_both
+kill_hard "$(other "$CASE")"
+forget "$(other "$CASE")"
+start "$(other "$CASE")"
+installed
+ping_both

@@ -1,0 +1,13 @@
+# No NAT, but the side named asks for UDP encapsulation as if there were one.
+# CASES: us them
+net_direct
+site
+ike "$CASE" encap true
+start
+up us
+installed
+for side in us them; do expect $side '.[0]."child-sas"[0].encap == true'; done
+ping_both
+counted 6
+expect_wire 'udp port 4500'
+[ "$(wire 'ip proto 50')" = 0 ] || fail "plain ESP although encapsulation was forced"

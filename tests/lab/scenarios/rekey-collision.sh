@@ -1,0 +1,27 @@
+# Both sides rekey at the same moment, five times; they agree each time and no
+# packet is lost.
+# TIMEOUT: 180
+# CASES: child ike
+net_direct
+site
+# Delay makes the requests cross on the wire.
+impair us delay 30ms
+impair them delay 30ms
+start
+up us
+installed
+ping_start
+for _ in 1 2 3 4 5; do
+    before=$(rekey_mark "$CASE")
+    rekey_trigger us "$CASE" &
+    rekey_trigger them "$CASE" &
+    wait_for "$PATIENCE" rekeyed "$CASE" "$before" || fail "not rekeyed"
+    sleep 0.5
+    installed
+done
+ping_end
+# The loser of a collision deletes its SA; where that delete is lost in the
+# peer's own bookkeeping, strongSwan does it after half a minute.
+PATIENCE=40
+expect us 'length == 1'
+expect them 'length == 1'

@@ -1,0 +1,17 @@
+# The IKE SA is rekeyed by either side under traffic; the child moves over
+# untouched and can be rekeyed afterwards, by both.
+# CASES: us them
+net_direct
+site
+start
+up us
+installed
+children=$(spis them in out)
+ping_start
+rekey "$CASE" ike
+[ "$(spis them in out)" = "$children" ] || fail "the child did not survive as it was"
+rekey us child
+rekey them child
+rekey "$CASE" ike
+ping_end
+installed
