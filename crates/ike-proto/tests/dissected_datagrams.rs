@@ -100,5 +100,7 @@ fn number(field: &Value) -> u64 {
 }
 
 fn hex(digits: &str) -> Vec<u8> {
-    (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap()).collect()
+    (0..digits.len() / 2)
+        .map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap())
+        .collect()
 }

@@ -48,7 +48,9 @@ fn every_input_as_a_payload_body_of_every_type() {
     for input in inputs() {
         for kind in KINDS {
             for body in [&*input, input.get(4..).unwrap_or_default()] {
-                let Ok(payload) = Payload::decode(kind, PayloadType::NONE, body, 0) else { continue };
+                let Ok(payload) = Payload::decode(kind, PayloadType::NONE, body, 0) else {
+                    continue;
+                };
                 check_payload(&payload);
                 decoded += 1;
             }
