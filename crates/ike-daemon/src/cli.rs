@@ -1,0 +1,180 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config;
+
+/// Where the control socket is unless told otherwise.
+pub const CONTROL: &str = "/run/ike-daemon.sock";
+
+/// IKEv2 daemon.
+#[derive(Debug, Parser)]
+#[command(name = "ike-daemon", version, about = "IKEv2 daemon (RFC 7296)", after_help = STATUSES)]
+pub struct Cli {
+    /// Control socket of the daemon
+    #[arg(long, global = true, value_name = "SOCKET", default_value = CONTROL)]
+    pub control: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the daemon in the foreground
+    Run(RunArgs),
+    /// Checks a configuration file and says what is wrong with it
+    Check {
+        /// Configuration file (TOML, options of swanctl.conf)
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Brings up a child (or, with --ike, a connection without one) and waits for the outcome
+    Up(UpArgs),
+    /// Deletes the SAs of a connection or child, at the peer too
+    Down(NameArgs),
+    /// Rekeys the SAs of a connection or child
+    Rekey {
+        /// Which SAs
+        #[command(flatten)]
+        name: NameArgs,
+        /// Makes a new IKE SA from the start instead (only with a connection)
+        #[arg(long)]
+        reauth: bool,
+    },
+    /// Lists the SAs
+    List {
+        /// As JSON, with the names of VICI's list-sas
+        #[arg(long)]
+        json: bool,
+    },
+    /// Takes the configuration file anew (as SIGHUP does)
+    Reload,
+    /// Shows a handshake and traffic between two daemons in this process; needs no root
+    Demo {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Configuration file (TOML, options of swanctl.conf)
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// What carries the traffic
+    #[arg(long, value_enum, default_value_t = DataPlaneKind::Auto)]
+    pub data_plane: DataPlaneKind,
+}
+
+/// What carries the traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataPlaneKind {
+    /// The best there is
+    Auto,
+    /// The kernel's XFRM (not in this build yet)
+    Kernel,
+    /// ESP in this process, over a TUN device
+    Userspace,
+    /// None: SAs are negotiated and carry nothing
+    None,
+}
+
+/// Arguments of `up`.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// Child, or connection if no child has this name
+    #[arg(required_unless_present_any = ["ike", "child"], value_name = "CHILD")]
+    pub name: Option<String>,
+    /// Connection, exactly
+    #[arg(long, value_name = "CONNECTION")]
+    pub ike: Option<String>,
+    /// Child, exactly
+    #[arg(long, value_name = "CHILD", conflicts_with = "name")]
+    pub child: Option<String>,
+    /// Seconds to wait for the outcome
+    #[arg(long, value_parser = seconds, default_value = "165", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// Which SAs a command means.
+#[derive(Debug, Args)]
+pub struct NameArgs {
+    /// Child or connection
+    #[arg(required_unless_present_any = ["ike", "child"], value_name = "NAME")]
+    pub name: Option<String>,
+    /// Connection, exactly
+    #[arg(long, value_name = "CONNECTION")]
+    pub ike: Option<String>,
+    /// Child, exactly
+    #[arg(long, value_name = "CHILD", conflicts_with = "name")]
+    pub child: Option<String>,
+    /// Seconds to wait for the outcome
+    #[arg(long, value_parser = seconds, default_value = "30", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// All of it worked.
+    Done = 0,
+    /// It failed; the reason is on standard error.
+    Failed = 1,
+    /// The command line is wrong (clap's own status).
+    Usage = 2,
+    /// The configuration file has mistakes.
+    Config = 3,
+    /// No daemon answers at the control socket.
+    Unreachable = 4,
+    /// No outcome within the time given.
+    TimedOut = 5,
+}
+
+/// [`Status`] for `--help`.
+const STATUSES: &str = "Exit status:
+  0  all of it worked
+  1  it failed; standard error says why
+  2  the command line is wrong
+  3  the configuration file has mistakes, all of them on standard error
+  4  no daemon answers at the control socket
+  5  no outcome within --timeout";
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    config::parse_duration(text).ok_or_else(|| "not a time such as 30, 30s or 5m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn control_is_global_and_times_have_units() {
+        let cli =
+            Cli::try_parse_from(["ike-daemon", "up", "net", "--timeout", "2m", "--control", "/x"]);
+        let cli = cli.unwrap();
+        assert_eq!(cli.control, PathBuf::from("/x"));
+        assert!(matches!(cli.command, Command::Up(up) if up.timeout == Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn a_name_is_needed() {
+        for words in [&["up"][..], &["down"], &["rekey"], &["up", "net", "--child", "net"]] {
+            let words = std::iter::once(&"ike-daemon").chain(words);
+            assert!(Cli::try_parse_from(words).is_err());
+        }
+        assert!(Cli::try_parse_from(["ike-daemon", "down", "--ike", "site"]).is_ok());
+    }
+}

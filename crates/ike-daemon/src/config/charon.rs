@@ -1,0 +1,114 @@
+//! `[charon]`: settings of the whole daemon, named as in strongswan.conf(5).
+
+use std::time::Duration;
+
+use ike_proto::config::EndpointConfig;
+
+use super::diagnostic::Report;
+use super::section::{Section, Unsupported};
+use super::units;
+
+/// UDP ports the daemon listens on; 0 lets the system choose one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ports {
+    /// `port`.
+    pub ike: u16,
+    /// `port_nat_t`.
+    pub nat_t: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self { ike: 500, nat_t: 4500 }
+    }
+}
+
+/// Options of strongswan.conf(5) that change what happens on the wire and do nothing here yet.
+const UNSUPPORTED: &[Unsupported] = &[
+    ("accept_private_algs", Some("no")),
+    ("block_threshold", None),
+    ("close_ike_on_child_failure", Some("no")),
+    ("cookie_threshold_ip", None),
+    ("delete_rekeyed", Some("no")),
+    ("dos_protection", Some("yes")),
+    ("follow_redirects", Some("no")),
+    ("fragment_size_v4", None),
+    ("fragment_size_v6", None),
+    ("group", None),
+    ("ikesa_limit", Some("0")),
+    ("inactivity_close_ike", Some("no")),
+    ("init_limit_job_load", Some("0")),
+    ("initiator_only", Some("no")),
+    ("install_routes", None),
+    ("interfaces_ignore", None),
+    ("interfaces_use", None),
+    ("keep_alive_dpd_margin", Some("0")),
+    ("make_before_break", Some("yes")),
+    ("multiple_authentication", Some("no")),
+    ("plugins", None),
+    ("prefer_configured_proposals", Some("yes")),
+    ("replay_window", None),
+    ("reuse_ikesa", Some("yes")),
+    ("send_vendor_id", Some("no")),
+    ("spi_max", None),
+    ("spi_min", None),
+    ("threads", None),
+    ("user", None),
+];
+
+/// Reads the section into `endpoint` and the ports.
+pub(crate) fn read(
+    mut s: Section<'_>,
+    endpoint: &mut EndpointConfig,
+    report: &mut Report<'_>,
+) -> Ports {
+    let mut ports = Ports::default();
+    set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
+    set(&mut ports.nat_t, s.number("port_nat_t", 0, u16::MAX, report));
+    if ports.ike == ports.nat_t && ports.ike != 0 {
+        let message = format!("`charon.port_nat_t` is the same as `charon.port`, {}", ports.ike);
+        report.expected(s.place("port_nat_t"), message, "two ports that differ");
+    }
+    set(&mut endpoint.cookie_threshold, s.number("cookie_threshold", 0, u32::MAX, report));
+    set(&mut endpoint.init_limit_half_open, s.number("init_limit_half_open", 0, u32::MAX, report));
+    set(&mut endpoint.half_open_timeout, s.duration("half_open_timeout", report));
+    if let Some(size) = fragment_size(&mut s, report) {
+        endpoint.fragment_size = size;
+    }
+    set(
+        &mut endpoint.max_packet,
+        s.number("max_packet", 1280, 65_535, report).map(|n: u32| n as usize),
+    );
+    set(&mut endpoint.keep_alive, s.duration("keep_alive", report));
+    set(&mut endpoint.retry_initiate_interval, s.duration("retry_initiate_interval", report));
+    set(&mut endpoint.delete_rekeyed_delay, s.duration("delete_rekeyed_delay", report));
+    let ladder = &mut endpoint.retransmission;
+    let what = format!("{}, longer than 0", units::DURATION);
+    let timeout = s.parsed("retransmit_timeout", &what, report, |text| {
+        units::duration(text).filter(|time| *time > Duration::ZERO)
+    });
+    set(&mut ladder.timeout, timeout);
+    let base = s.parsed("retransmit_base", "a number from 1.0 to 10.0", report, |text| {
+        text.parse::<f64>().ok().filter(|base| (1.0..=10.0).contains(base))
+    });
+    set(&mut ladder.base, base);
+    set(&mut ladder.tries, s.number("retransmit_tries", 0, 100, report));
+    set(&mut ladder.limit, s.duration("retransmit_limit", report));
+    set(&mut ladder.jitter, s.number("retransmit_jitter", 0, 100, report));
+    s.finish(UNSUPPORTED, report);
+    ports
+}
+
+/// 0, or room for the headers and some octets of a fragment.
+fn fragment_size(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<u16> {
+    s.parsed("fragment_size", "0 or a whole number from 256 to 65535", report, |text| {
+        text.parse::<u16>().ok().filter(|size| *size == 0 || *size >= 256)
+    })
+}
+
+/// Replaces `place` if there is a value.
+pub(crate) fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}

@@ -1,0 +1,255 @@
+//! `[connections.<name>]` with its `local` and `remote` sections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::config::{AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, Unique};
+use ike_proto::wire::payload::IdData;
+
+use super::charon::{Ports, set};
+use super::child;
+use super::diagnostic::Report;
+use super::hosts::{self, HostSpec, Hosts};
+use super::section::{Section, Text, Unsupported, join};
+use super::values;
+
+/// Options of swanctl.conf(5) that do nothing here yet.
+const UNSUPPORTED: &[Unsupported] = &[
+    ("aggressive", Some("no")),
+    ("dpd_timeout", Some("0")),
+    ("dscp", Some("000000")),
+    ("if_id_in", Some("0")),
+    ("if_id_out", Some("0")),
+    ("mediated_by", None),
+    ("mediation", Some("no")),
+    ("mediation_peer", None),
+    ("mobike", Some("no")),
+    ("ocsp", Some("never")),
+    ("pools", None),
+    ("ppk_id", None),
+    ("ppk_required", Some("no")),
+    ("pull", Some("yes")),
+    ("send_cert", Some("never")),
+    ("send_certreq", Some("no")),
+    ("version", Some("2")),
+    ("vips", None),
+];
+
+/// Options of a `local` section that do nothing here yet.
+const UNSUPPORTED_LOCAL: &[Unsupported] = &[
+    ("aaa_id", None),
+    ("cert", None),
+    ("certs", None),
+    ("eap_id", None),
+    ("pubkeys", None),
+    ("round", Some("0")),
+    ("xauth_id", None),
+];
+
+/// Options of a `remote` section that do nothing here yet.
+const UNSUPPORTED_REMOTE: &[Unsupported] = &[
+    ("ca_id", None),
+    ("cacert", None),
+    ("cacerts", None),
+    ("cert", None),
+    ("cert_policy", None),
+    ("certs", None),
+    ("eap_id", None),
+    ("groups", None),
+    ("pubkeys", None),
+    ("revocation", None),
+    ("round", Some("0")),
+];
+
+/// Reads one connection.
+pub(crate) fn read(
+    name: Text<'_>,
+    mut s: Section<'_>,
+    ports: Ports,
+    report: &mut Report<'_>,
+) -> (ConnectionConfig, Hosts) {
+    let mut c = ConnectionConfig::new(name.text);
+    check_name(name, report);
+    let hosts = Hosts {
+        local: addresses(&mut s, "local_addrs", report),
+        remote: addresses(&mut s, "remote_addrs", report),
+    };
+    c.local_port = ports.ike;
+    if let Some(port) = s.number("local_port", 0, u16::MAX, report) {
+        c.local_port = port;
+        if port != ports.ike && port != ports.nat_t {
+            let message = format!("`{}` is not a port of this daemon", join(&s.path, "local_port"));
+            report.expected(
+                s.place("local_port"),
+                message,
+                format!("{} or {}", ports.ike, ports.nat_t),
+            );
+        }
+    }
+    set(&mut c.remote_port, s.number("remote_port", 1, u16::MAX, report));
+    set(&mut c.proposals, values::proposals(&mut s, "proposals", values::Protocol::Ike, report));
+    set(&mut c.encap, s.switch("encap", report));
+    set(&mut c.dpd_delay, s.duration("dpd_delay", report));
+    options(&mut s, &mut c, report);
+    times(&mut s, &mut c, report);
+    if let Some((auth, id)) = round(&mut s, "local", UNSUPPORTED_LOCAL, report, values::identity) {
+        c.local_auth = auth;
+        c.local_id = id;
+    }
+    if let Some((auth, id)) = round(&mut s, "remote", UNSUPPORTED_REMOTE, report, values::id_match)
+    {
+        c.remote_auth = auth;
+        c.remote_id = id.unwrap_or(IdMatch::Any);
+    }
+    if let Some(mut children) = s.section("children", report) {
+        for (name, section) in children.subsections(report) {
+            check_name(name, report);
+            c.children.push(Arc::new(child::read(name.text, section, report)));
+        }
+        children.finish(&[], report);
+    }
+    s.finish(UNSUPPORTED, report);
+    (c, hosts)
+}
+
+/// A name appears in logs and on command lines: no white space, nothing unprintable.
+pub(crate) fn check_name(name: Text<'_>, report: &mut Report<'_>) {
+    let fits =
+        (1..=128).contains(&name.text.len()) && name.text.chars().all(|c| c.is_ascii_graphic());
+    if !fits {
+        let message = format!("{:?} cannot be a name", name.text);
+        report.expected(name.offset, message, "1 to 128 printable ASCII characters without spaces");
+    }
+}
+
+fn addresses(s: &mut Section<'_>, key: &'static str, report: &mut Report<'_>) -> Vec<HostSpec> {
+    let any = || vec![HostSpec::Address(ike_proto::config::AddressSpec::Any(None))];
+    let Some(items) = s.list(key, hosts::HOST, report) else { return any() };
+    let mut specs = Vec::new();
+    for item in items {
+        match HostSpec::parse(item.text) {
+            Some(spec) => specs.push(spec),
+            None => {
+                let message = format!("`{}` cannot be {:?}", join(&s.path, key), item.text);
+                report.expected(item.offset, message, hosts::HOST);
+            }
+        }
+    }
+    if specs.is_empty() { any() } else { specs }
+}
+
+fn options(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_>) {
+    let fragmentation = [
+        ("yes", Fragmentation::Yes),
+        ("accept", Fragmentation::Accept),
+        ("force", Fragmentation::Force),
+        ("no", Fragmentation::No),
+        ("true", Fragmentation::Yes),
+        ("false", Fragmentation::No),
+    ];
+    set(&mut c.fragmentation, s.choice("fragmentation", &fragmentation, report));
+    let childless = [
+        ("allow", Childless::Allow),
+        ("prefer", Childless::Prefer),
+        ("force", Childless::Force),
+        ("never", Childless::Never),
+    ];
+    set(&mut c.childless, s.choice("childless", &childless, report));
+    let unique = [
+        ("no", Unique::No),
+        ("never", Unique::Never),
+        ("keep", Unique::Keep),
+        ("replace", Unique::Replace),
+        ("false", Unique::No),
+    ];
+    set(&mut c.unique, s.choice("unique", &unique, report));
+    set(&mut c.keyingtries, s.number("keyingtries", 0, u32::MAX, report));
+}
+
+/// The times of an IKE SA, which default to each other.
+fn times(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_>) {
+    let rekey = s.duration("rekey_time", report);
+    c.reauth_time = s.duration("reauth_time", report).unwrap_or_default();
+    c.rekey_time = match rekey {
+        Some(time) => time,
+        None if c.reauth_time.is_zero() => c.rekey_time,
+        None => Duration::ZERO,
+    };
+    let longest = c.rekey_time.max(c.reauth_time);
+    c.over_time = s.duration("over_time", report).unwrap_or(longest / 10);
+    let rand = s.duration("rand_time", report);
+    c.rand_time = rand.unwrap_or(c.over_time);
+    let shortest = [c.rekey_time, c.reauth_time].into_iter().filter(|time| !time.is_zero()).min();
+    if let Some(shortest) = shortest
+        && c.rand_time >= shortest
+    {
+        if rand.is_some() {
+            let message =
+                format!("`{}` leaves no time before the rekeying", join(&s.path, "rand_time"));
+            report.expected(
+                s.place("rand_time"),
+                message,
+                format!("less than {} s", shortest.as_secs_f64()),
+            );
+        }
+        c.rand_time = shortest / 2;
+    }
+}
+
+/// Reads the one authentication round called `side` or `side<suffix>`.
+fn round<T>(
+    s: &mut Section<'_>,
+    side: &'static str,
+    unsupported: &[Unsupported],
+    report: &mut Report<'_>,
+    identity: fn(Text<'_>, &str, &mut Report<'_>) -> Option<T>,
+) -> Option<(AuthConfig, Option<T>)> {
+    let sections = s.rounds(side);
+    let Some(((name, value), rest)) = sections.split_first() else {
+        s.missing(side, format!("a section [{}] with `auth`", join(&s.path, side)), report);
+        return None;
+    };
+    for (name, _) in rest {
+        let path = join(&s.path, name.get_ref());
+        report.add(name.span().start, format!("a second round `{path}` is not supported yet"));
+    }
+    let mut round = s.sub(name.get_ref(), value, report)?;
+    let auth = auth(&mut round, report);
+    let what = values::IDENTITY;
+    let path = join(&round.path, "id");
+    let id = round.text("id", what, report).and_then(|text| identity(text, &path, report));
+    round.finish(unsupported, report);
+    Some((auth.unwrap_or_default(), id))
+}
+
+/// `auth`. Its default in swanctl.conf(5) is `pubkey`, which is not there yet, so it must be given.
+fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> Option<AuthConfig> {
+    let what = "\"psk\"";
+    let Some(text) = round.text("auth", what, report) else {
+        round.missing("auth", "\"psk\" (the default, \"pubkey\", is not supported yet)", report);
+        return None;
+    };
+    if text.text == "psk" {
+        return Some(AuthConfig::Psk);
+    }
+    let path = join(&round.path, "auth");
+    let planned = ["pubkey", "eap", "xauth", "rsa", "ecdsa", "ike:", "ed25519", "bliss", "any"];
+    if planned.iter().any(|known| text.text.starts_with(known)) {
+        report.expected(
+            text.offset,
+            format!("`{path} = {:?}` is not supported yet", text.text),
+            what,
+        );
+    } else {
+        report.expected(text.offset, format!("`{path}` cannot be {:?}", text.text), what);
+    }
+    None
+}
+
+/// True if `remote` may assert `id`, for the check that a key exists.
+pub(crate) fn may_assert(remote: &IdMatch, id: &IdData) -> bool {
+    match remote {
+        IdMatch::Exact(exact) => exact == id,
+        IdMatch::Any | IdMatch::Suffix(_) => true,
+    }
+}

@@ -1,0 +1,167 @@
+//! Mistakes in a configuration file, and where they are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One mistake: where it is, what is wrong, what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Line, from 1; 0 if the mistake is about the file as a whole.
+    pub line: usize,
+    /// Column in characters, from 1; 0 if the mistake is about the file as a whole.
+    pub column: usize,
+    /// What is wrong. Never repeats a secret.
+    pub message: String,
+    /// What would have been right.
+    pub expected: Option<String>,
+    /// The nearest name that would have been right here.
+    pub suggestion: Option<String>,
+    /// True if something is absent; behind a syntax error that is no news.
+    pub missing: bool,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(expected) = &self.expected {
+            write!(f, ": expected {expected}")?;
+        }
+        if let Some(name) = &self.suggestion {
+            write!(f, "; did you mean `{name}`?")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration could not be taken: every mistake of the file, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// Its mistakes; never empty.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl ConfigError {
+    /// An error about the file as a whole.
+    pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Self {
+        let diagnostic = Diagnostic {
+            line: 0,
+            column: 0,
+            message: message.into(),
+            expected: None,
+            suggestion: None,
+            missing: false,
+        };
+        Self { file: file.to_path_buf(), diagnostics: vec![diagnostic] }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            match diagnostic.line {
+                0 => write!(f, "{file}: {diagnostic}")?,
+                line => write!(f, "{file}:{line}:{}: {diagnostic}", diagnostic.column)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Turns octet offsets into lines and columns, and collects the mistakes.
+#[derive(Debug)]
+pub(crate) struct Report<'t> {
+    text: &'t str,
+    found: Vec<(usize, Diagnostic)>,
+}
+
+impl<'t> Report<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, found: Vec::new() }
+    }
+
+    /// The file's text, to look at what a span covers.
+    pub(crate) fn text(&self) -> &'t str {
+        self.text
+    }
+
+    /// Adds a mistake at octet `offset`.
+    pub(crate) fn add(&mut self, offset: usize, message: impl Into<String>) -> &mut Diagnostic {
+        let (line, column) = self.position(offset);
+        let diagnostic = Diagnostic {
+            line,
+            column,
+            message: message.into(),
+            expected: None,
+            suggestion: None,
+            missing: false,
+        };
+        self.found.push((offset, diagnostic));
+        let (_, diagnostic) = self.found.last_mut().expect("just pushed");
+        diagnostic
+    }
+
+    /// Adds a mistake with what was expected.
+    pub(crate) fn expected(
+        &mut self,
+        offset: usize,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> &mut Diagnostic {
+        let diagnostic = self.add(offset, message);
+        diagnostic.expected = Some(expected.into());
+        diagnostic
+    }
+
+    /// Ends the collecting. `syntax` are the mistakes of the TOML reader: with any of them, what is
+    /// missing or stands on the same line is not reported, for it may be their consequence.
+    pub(crate) fn finish(self, syntax: &[toml::de::Error]) -> Vec<Diagnostic> {
+        let mut syntax_report = Report::new(self.text);
+        for error in syntax {
+            let offset = error.span().map_or(self.text.len(), |span| span.start);
+            syntax_report.add(offset, format!("not valid TOML: {}", error.message()));
+        }
+        let lines: Vec<usize> = syntax_report.found.iter().map(|(_, d)| d.line).collect();
+        let ours = self.found.into_iter().filter(|(_, diagnostic)| {
+            lines.is_empty() || !(diagnostic.missing || lines.contains(&diagnostic.line))
+        });
+        let mut all: Vec<_> = syntax_report.found.into_iter().chain(ours).collect();
+        all.sort_by_key(|(offset, _)| *offset);
+        let mut all: Vec<_> = all.into_iter().map(|(_, diagnostic)| diagnostic).collect();
+        all.dedup();
+        all
+    }
+
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let mut end = offset.min(self.text.len());
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = self.text.get(..end).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (line, before.get(start..).unwrap_or_default().chars().count() + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_count_lines_and_characters() {
+        let report = Report::new("a\nbü = 1\n");
+        assert_eq!(report.position(0), (1, 1));
+        assert_eq!(report.position(2), (2, 1));
+        assert_eq!(report.position(5), (2, 3));
+        assert_eq!(report.position(4), (2, 2));
+        assert_eq!(report.position(999), (3, 1));
+    }
+}

@@ -1,0 +1,363 @@
+//! Reading one section (TOML table) key by key, so that every mistake in it is found and every key
+//! that nobody asked for is named.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::diagnostic::Report;
+use super::nearest::nearest;
+use super::units;
+
+/// An option of swanctl.conf(5) or strongswan.conf(5) that does nothing here yet, and the value of
+/// it, if there is one, that asks for just what is done anyway.
+pub(crate) type Unsupported = (&'static str, Option<&'static str>);
+
+/// A text value and where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text<'t> {
+    pub(crate) text: &'t str,
+    pub(crate) offset: usize,
+}
+
+/// One table of the file while it is read.
+pub(crate) struct Section<'t> {
+    /// Full name, as messages show it.
+    pub(crate) path: String,
+    /// Where it begins.
+    pub(crate) offset: usize,
+    table: &'t DeTable<'t>,
+    asked: BTreeSet<&'static str>,
+    taken: BTreeSet<&'t str>,
+}
+
+impl<'t> Section<'t> {
+    pub(crate) fn new(path: impl Into<String>, offset: usize, table: &'t DeTable<'t>) -> Self {
+        let path = path.into();
+        Self { path, offset, table, asked: BTreeSet::new(), taken: BTreeSet::new() }
+    }
+
+    /// The value of `key`, if the section has it.
+    pub(crate) fn value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.asked.insert(key);
+        let (name, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
+        self.taken.insert(name.get_ref());
+        Some(value)
+    }
+
+    /// Where the value of `key` stands, or else the section.
+    pub(crate) fn place(&self, key: &str) -> usize {
+        let entry = self.table.iter().find(|(name, _)| name.get_ref() == key);
+        entry.map_or(self.offset, |(_, value)| value.span().start)
+    }
+
+    /// Every key that begins with `prefix`, in the order of the file.
+    pub(crate) fn with_prefix(
+        &mut self,
+        prefix: &'static str,
+    ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
+        self.asked.insert(prefix);
+        let mut found: Vec<_> =
+            self.table.iter().filter(|(name, _)| name.get_ref().starts_with(prefix)).collect();
+        found.sort_by_key(|(name, _)| name.span().start);
+        self.taken.extend(found.iter().map(|(name, _)| name.get_ref().as_ref()));
+        found
+    }
+
+    /// The authentication rounds: the keys that begin with `side` and hold a table.
+    pub(crate) fn rounds(
+        &mut self,
+        side: &'static str,
+    ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
+        self.asked.insert(side);
+        let mut found: Vec<_> = self.table.iter().collect();
+        found.retain(|(name, value)| {
+            let table = matches!(value.get_ref(), DeValue::Table(_));
+            name.get_ref() == side || (table && name.get_ref().starts_with(side))
+        });
+        found.sort_by_key(|(name, _)| name.span().start);
+        self.taken.extend(found.iter().map(|(name, _)| name.get_ref().as_ref()));
+        found
+    }
+
+    /// The table called `key`.
+    pub(crate) fn section(
+        &mut self,
+        key: &'static str,
+        report: &mut Report<'_>,
+    ) -> Option<Section<'t>> {
+        let value = self.value(key)?;
+        self.sub(key, value, report)
+    }
+
+    /// `value` as the section `name` below this one.
+    pub(crate) fn sub(
+        &self,
+        name: &str,
+        value: &'t Spanned<DeValue<'t>>,
+        report: &mut Report<'_>,
+    ) -> Option<Section<'t>> {
+        let path = join(&self.path, name);
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section::new(path, value.span().start, table)),
+            other => {
+                wrong_type(report, &path, value, other, &format!("a section [{path}]"));
+                None
+            }
+        }
+    }
+
+    /// All sections below this one, in the order of the file.
+    pub(crate) fn subsections(&mut self, report: &mut Report<'_>) -> Vec<(Text<'t>, Section<'t>)> {
+        let all = self.with_prefix("");
+        self.asked.remove("");
+        let sections = all.into_iter().filter_map(|(name, value)| {
+            let text = Text { text: name.get_ref(), offset: name.span().start };
+            self.sub(name.get_ref(), value, report).map(|section| (text, section))
+        });
+        sections.collect()
+    }
+
+    /// A string; numbers and switches are taken as they are spelt.
+    pub(crate) fn text(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Text<'t>> {
+        let value = self.value(key)?;
+        let text = scalar(value);
+        if text.is_none() {
+            wrong_type(report, &join(&self.path, key), value, value.get_ref(), what);
+        }
+        text
+    }
+
+    /// A value that `parse` understands; `what` says what that is.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        report: &mut Report<'_>,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.text(key, what, report)?;
+        let parsed = parse(text.text);
+        if parsed.is_none() {
+            let message = format!("`{}` cannot be {:?}", join(&self.path, key), text.text);
+            report.expected(text.offset, message, what);
+        }
+        parsed
+    }
+
+    pub(crate) fn duration(
+        &mut self,
+        key: &'static str,
+        report: &mut Report<'_>,
+    ) -> Option<Duration> {
+        self.parsed(key, units::DURATION, report, units::duration)
+    }
+
+    pub(crate) fn size(&mut self, key: &'static str, report: &mut Report<'_>) -> Option<u64> {
+        self.parsed(key, units::SIZE, report, units::size)
+    }
+
+    pub(crate) fn switch(&mut self, key: &'static str, report: &mut Report<'_>) -> Option<bool> {
+        self.parsed(key, "true or false (\"yes\" or \"no\")", report, units::switch)
+    }
+
+    /// A whole number from `min` to `max`.
+    pub(crate) fn number<T>(
+        &mut self,
+        key: &'static str,
+        min: T,
+        max: T,
+        report: &mut Report<'_>,
+    ) -> Option<T>
+    where
+        T: Copy + PartialOrd + Display + TryFrom<u64>,
+    {
+        let what = format!("a whole number from {min} to {max}");
+        self.parsed(key, &what, report, |text| {
+            let number = T::try_from(text.parse::<u64>().ok()?).ok()?;
+            (min <= number && number <= max).then_some(number)
+        })
+    }
+
+    /// One of a few words.
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&'static str, T)],
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        let what = one_of(&words);
+        let text = self.text(key, &what, report)?;
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text.text) {
+            return Some(*choice);
+        }
+        let message = format!("`{}` cannot be {:?}", join(&self.path, key), text.text);
+        report.expected(text.offset, message, what).suggestion =
+            nearest(text.text, words).map(str::to_owned);
+        None
+    }
+
+    /// A list: an array of strings, or one string with commas.
+    pub(crate) fn list(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<Text<'t>>> {
+        let value = self.value(key)?;
+        let path = join(&self.path, key);
+        list(&path, value, what, report)
+    }
+
+    /// A mistake: `key` is needed.
+    pub(crate) fn missing(&self, key: &str, what: impl Into<String>, report: &mut Report<'_>) {
+        let message = format!("`{}` is missing", join(&self.path, key));
+        report.expected(self.offset, message, what).missing = true;
+    }
+
+    /// Ends the reading: names what nobody asked for.
+    pub(crate) fn finish(self, unsupported: &[Unsupported], report: &mut Report<'_>) {
+        for (name, value) in self.table {
+            let name_text: &str = name.get_ref();
+            if self.taken.contains(name_text) {
+                continue;
+            }
+            let path = join(&self.path, name_text);
+            if let Some((_, harmless)) = unsupported.iter().find(|(known, _)| *known == name_text) {
+                if !harmless.is_some_and(|harmless| same(value, harmless)) {
+                    let diagnostic =
+                        report.add(name.span().start, format!("`{path}` is not supported yet"));
+                    diagnostic.expected =
+                        harmless.map(|value| format!("{value:?}, or no such option"));
+                }
+                continue;
+            }
+            let known =
+                self.asked.iter().copied().chain(unsupported.iter().map(|(known, _)| *known));
+            let kind =
+                if matches!(value.get_ref(), DeValue::Table(_)) { "section" } else { "option" };
+            report.add(name.span().start, format!("unknown {kind} `{path}`")).suggestion =
+                nearest(name_text, known).map(str::to_owned);
+        }
+    }
+}
+
+/// `value` as a list: an array of strings, or one string with commas.
+pub(crate) fn list<'t>(
+    path: &str,
+    value: &'t Spanned<DeValue<'t>>,
+    what: &str,
+    report: &mut Report<'_>,
+) -> Option<Vec<Text<'t>>> {
+    let DeValue::Array(array) = value.get_ref() else {
+        let Some(text) = scalar(value) else {
+            wrong_type(report, path, value, value.get_ref(), &format!("a list of strings: {what}"));
+            return None;
+        };
+        return Some(split(text, report.text()));
+    };
+    let mut items = Vec::new();
+    for item in array.iter() {
+        match scalar(item) {
+            Some(text) => items.push(text),
+            None => wrong_type(report, path, item, item.get_ref(), what),
+        }
+    }
+    Some(items)
+}
+
+/// Splits at commas outside of square brackets; empty items fall away.
+fn split<'t>(text: Text<'t>, file: &str) -> Vec<Text<'t>> {
+    // Where the value is written as it is read, an item's place is known; else it is the value's.
+    let verbatim = file.get(text.offset..).is_some_and(|rest| rest.starts_with(text.text));
+    let mut items = Vec::new();
+    let mut start = 0;
+    let mut depth = 0_usize;
+    let ends = text.text.char_indices().filter_map(|(at, c)| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        (c == ',' && depth == 0).then_some(at)
+    });
+    for end in ends.collect::<Vec<_>>().into_iter().chain([text.text.len()]) {
+        let item = text.text.get(start..end).unwrap_or_default();
+        let lead = item.len() - item.trim_start().len();
+        if !item.trim().is_empty() {
+            let offset = if verbatim { text.offset + start + lead } else { text.offset };
+            items.push(Text { text: item.trim(), offset });
+        }
+        start = end + 1;
+    }
+    items
+}
+
+/// A string, number or switch as text. The offset of a string is inside its quotes.
+pub(crate) fn scalar<'t>(value: &'t Spanned<DeValue<'t>>) -> Option<Text<'t>> {
+    let offset = value.span().start;
+    match value.get_ref() {
+        DeValue::String(text) => Some(Text { text, offset: offset + 1 }),
+        DeValue::Integer(number) if number.radix() == 10 => {
+            Some(Text { text: number.as_str(), offset })
+        }
+        DeValue::Float(number) => Some(Text { text: number.as_str(), offset }),
+        DeValue::Boolean(true) => Some(Text { text: "true", offset }),
+        DeValue::Boolean(false) => Some(Text { text: "false", offset }),
+        _ => None,
+    }
+}
+
+/// `"a", "b" or "c"`.
+fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        Some((only, _)) => only.clone(),
+        None => String::new(),
+    }
+}
+
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn wrong_type(
+    report: &mut Report<'_>,
+    path: &str,
+    at: &Spanned<DeValue<'_>>,
+    value: &DeValue<'_>,
+    what: &str,
+) {
+    let message = format!("`{path}` cannot be {}", type_name(value));
+    report.expected(at.span().start, message, what);
+}
+
+fn type_name(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "such a number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
+    }
+}
+
+/// True if `value` says the same as `harmless`.
+fn same(value: &Spanned<DeValue<'_>>, harmless: &str) -> bool {
+    let Some(text) = scalar(value) else { return false };
+    text.text == harmless
+        || units::switch(text.text).is_some_and(|given| units::switch(harmless) == Some(given))
+        || units::duration(text.text).is_some_and(|given| units::duration(harmless) == Some(given))
+}

@@ -1,0 +1,134 @@
+//! Values that the engine's types parse: proposals, identities, traffic selectors.
+
+use ike_proto::config::{IdMatch, ProposalConfig, TsSpec};
+use ike_proto::dataplane::TrafficSelector;
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::{IdType, ProtocolId};
+
+use super::diagnostic::Report;
+use super::section::{Section, Text, join};
+
+/// What [`identity`] takes, for messages.
+pub(crate) const IDENTITY: &str =
+    "an address, a host name, an e-mail address or \"keyid:…\", as in swanctl.conf(5)";
+
+/// What [`selectors`] takes, for messages.
+const SELECTOR: &str =
+    "a subnet, a range \"from-to\" or \"dynamic\", with \"[protocol/port]\" if wanted";
+
+/// What a proposal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Ike,
+    Esp,
+}
+
+/// A list of proposals; `default` stands for the default ones.
+pub(crate) fn proposals(
+    s: &mut Section<'_>,
+    key: &'static str,
+    protocol: Protocol,
+    report: &mut Report<'_>,
+) -> Option<Vec<ProposalConfig>> {
+    let (number, example, default) = match protocol {
+        Protocol::Ike => {
+            let example = "proposals such as \"aes256gcm16-prfsha384-x25519\", or \"default\"";
+            (ProtocolId::IKE, example, ProposalConfig::default_ike as fn() -> _)
+        }
+        Protocol::Esp => {
+            let example = "proposals such as \"aes256gcm16-x25519\", or \"default\"";
+            (ProtocolId::ESP, example, ProposalConfig::default_esp as fn() -> _)
+        }
+    };
+    let path = join(&s.path, key);
+    let mut proposals: Vec<ProposalConfig> = Vec::new();
+    for item in s.list(key, example, report)? {
+        if item.text == "default" {
+            proposals.extend(default());
+            continue;
+        }
+        match ProposalConfig::parse(number, item.text) {
+            Ok(proposal) => proposals.push(proposal),
+            Err(why) => {
+                report.add(item.offset, format!("`{path}`, {:?}: {why}", item.text));
+            }
+        }
+    }
+    if proposals.is_empty() { None } else { Some(proposals) }
+}
+
+/// An identity.
+pub(crate) fn identity(text: Text<'_>, path: &str, report: &mut Report<'_>) -> Option<IdData> {
+    match IdData::parse(text.text) {
+        Ok(id) => Some(id),
+        Err(why) => {
+            report.expected(
+                text.offset,
+                format!("`{path}` cannot be {:?}: {why}", text.text),
+                IDENTITY,
+            );
+            None
+        }
+    }
+}
+
+/// `remote.id`: an identity, `%any`, or a name that begins with `*`.
+pub(crate) fn id_match(text: Text<'_>, path: &str, report: &mut Report<'_>) -> Option<IdMatch> {
+    if text.text == "%any" {
+        return Some(IdMatch::Any);
+    }
+    let pattern = text.text.split_once(':').map_or(text.text, |(_, rest)| rest);
+    if pattern.starts_with('^') {
+        report.add(text.offset, format!("`{path}`: regular expressions are not supported yet"));
+        return None;
+    }
+    if !text.text.contains('*') {
+        return identity(text, path, report).map(IdMatch::Exact);
+    }
+    let id = identity(text, path, report)?;
+    let named = matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR);
+    if named && id.data.starts_with(b"*") && id.data.iter().filter(|c| **c == b'*').count() == 1 {
+        return Some(IdMatch::Suffix(id));
+    }
+    let message = format!("`{path}` cannot be {:?}", text.text);
+    report.expected(text.offset, message, "one `*`, at the beginning of a name or e-mail address");
+    None
+}
+
+/// A list of traffic selectors.
+pub(crate) fn selectors(
+    s: &mut Section<'_>,
+    key: &'static str,
+    report: &mut Report<'_>,
+) -> Option<Vec<TsSpec>> {
+    let path = join(&s.path, key);
+    let mut selectors = Vec::new();
+    for item in s.list(key, SELECTOR, report)? {
+        match selector(item.text) {
+            Ok(selector) => selectors.push(selector),
+            Err(why) => {
+                report.expected(
+                    item.offset,
+                    format!("`{path}` cannot be {:?}: {why}", item.text),
+                    SELECTOR,
+                );
+            }
+        }
+    }
+    if selectors.is_empty() { None } else { Some(selectors) }
+}
+
+fn selector(text: &str) -> Result<TsSpec, String> {
+    let Some(rest) = text.strip_prefix("dynamic") else {
+        let fixed = text.parse::<TrafficSelector>();
+        return fixed.map(TsSpec::Fixed).map_err(|error| error.to_string());
+    };
+    if rest.is_empty() {
+        return Ok(TsSpec::DYNAMIC);
+    }
+    let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let inner = inner.ok_or_else(|| format!("{rest:?} is not in square brackets"))?;
+    let (protocol, start_port, end_port) =
+        TrafficSelector::parse_proto_port(inner).map_err(|error| error.to_string())?;
+    Ok(TsSpec::Dynamic { protocol, start_port, end_port })
+}

@@ -1,0 +1,19 @@
+//! An IKEv2 daemon around [`ike_proto`]: sockets, configuration, control socket and data planes.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod commands;
+pub mod config;
+pub mod log;
+pub mod net;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The whole program: reads the command line, does what it says, and returns the exit status.
+pub fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    ExitCode::from(commands::run(cli) as u8)
+}

@@ -1,0 +1,13 @@
+//! Logs: one line per event, through `tracing`, to standard error.
+
+use std::io;
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging. `IKE_LOG` (or else `RUST_LOG`) has the filter, `info` by default.
+pub fn init() {
+    let filter = EnvFilter::try_from_env("IKE_LOG").or_else(|_| EnvFilter::try_from_default_env());
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    // A second call, as tests make, leaves the first subscriber in place.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+}

@@ -1,0 +1,492 @@
+//! Configuration files: what is taken, what is refused, and how a refusal reads.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
+use ike_proto::config::{Action, Childless, Fragmentation, IdMatch, TsSpec, Unique};
+use ike_proto::dataplane::Mode;
+use ike_proto::wire::payload::IdData;
+
+/// The least a connection needs.
+const ROUNDS: &str =
+    "[connections.c.local]\nauth = \"psk\"\n[connections.c.remote]\nauth = \"psk\"\n";
+
+fn parse(text: &str) -> Result<Config, Vec<Diagnostic>> {
+    config::parse(text, Path::new(""))
+}
+
+fn accept(text: &str) -> Config {
+    parse(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:#?}"))
+}
+
+/// `line:column: message` of each mistake.
+fn mistakes(text: &str) -> Vec<String> {
+    let render = |d: &Diagnostic| format!("{}:{}: {d}", d.line, d.column);
+    parse(text).err().unwrap_or_default().iter().map(render).collect()
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_examples_have_no_mistakes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let config = config::load(&path).unwrap_or_else(|error| panic!("{error}"));
+            assert!(!config.endpoint.connections.is_empty());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3);
+}
+
+#[test]
+fn options_become_what_they_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gateway.toml");
+    let config = config::load(&path).unwrap();
+    let endpoint = &config.endpoint;
+    assert_eq!((endpoint.cookie_threshold, endpoint.half_open_timeout), (10, secs(20)));
+    assert_eq!((endpoint.retransmission.base, endpoint.retransmission.jitter), (1.5, 20));
+    let connection = &endpoint.connections[0];
+    assert_eq!(connection.unique, Unique::Replace);
+    assert_eq!(connection.childless, Childless::Allow);
+    assert_eq!(connection.fragmentation, Fragmentation::Yes);
+    assert_eq!(connection.local_id, Some(IdData::fqdn("gateway.example.org")));
+    assert_eq!(connection.remote_id, IdMatch::Suffix(IdData::fqdn("*.branches.example.org")));
+    assert_eq!(connection.proposals.len(), 2);
+    assert_eq!(connection.proposals[1].to_string(), "aes256-sha256-modp2048");
+    let lan = connection.child("lan").unwrap();
+    assert_eq!(lan.limits.hard_bytes, 500 << 30);
+    assert_eq!(lan.inactivity, secs(86_400));
+    assert_eq!(lan.remote_ts.len(), 2);
+    let dns = connection.child("dns").unwrap();
+    assert!(
+        matches!(dns.local_ts[0], TsSpec::Fixed(ts) if ts.protocol == 17 && ts.start_port == 53)
+    );
+    assert_eq!(dns.priority, 100);
+    assert_eq!(endpoint.secrets.len(), 2);
+    assert_eq!(endpoint.secrets[1].ids.len(), 2);
+    assert_eq!(endpoint.secrets[0].secret.len(), 32);
+}
+
+#[test]
+fn names_are_kept_for_later() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/host-to-host.toml");
+    let config = config::load(&path).unwrap();
+    assert_eq!(config.hosts["hosts"].remote, [HostSpec::Name("peer.example.org".to_owned())]);
+    let child = &config.endpoint.connections[0].children[0];
+    assert_eq!((child.mode, child.start_action), (Mode::Transport, Action::Trap));
+    assert_eq!(child.local_ts, [TsSpec::DYNAMIC]);
+}
+
+#[test]
+fn ike_times_default_to_each_other() {
+    // options, rekey, reauth, over, rand; in seconds
+    let table = [
+        ("", 14_400, 0, 1440, 1440),
+        ("rekey_time = 1000", 1000, 0, 100, 100),
+        ("rekey_time = \"10m\"\nover_time = 20", 600, 0, 20, 20),
+        ("reauth_time = \"5h\"", 0, 18_000, 1800, 1800),
+        ("reauth_time = \"5h\"\nrekey_time = \"1h\"", 3600, 18_000, 1800, 1800),
+        ("rekey_time = 0", 0, 0, 0, 0),
+        ("rekey_time = 1000\nrand_time = 0", 1000, 0, 100, 0),
+        // A default that would leave no time is halved instead.
+        ("rekey_time = 10\nover_time = 60", 10, 0, 60, 5),
+    ];
+    for (options, rekey, reauth, over, rand) in table {
+        let config = accept(&format!("[connections.c]\n{options}\n{ROUNDS}"));
+        let c = &config.endpoint.connections[0];
+        let times = (c.rekey_time, c.reauth_time, c.over_time, c.rand_time);
+        assert_eq!(times, (secs(rekey), secs(reauth), secs(over), secs(rand)), "{options}");
+    }
+}
+
+#[test]
+fn child_limits_default_to_each_other() {
+    // options, rekey, life, rand; in seconds
+    let times = [
+        ("", 3600, 3960, 360),
+        ("rekey_time = 1000", 1000, 1100, 100),
+        ("life_time = 1000", 900, 1000, 100),
+        ("rekey_time = 1000\nlife_time = 2000", 1000, 2000, 500),
+        ("rekey_time = 1000\nlife_time = 1500", 1000, 1500, 500),
+        ("rekey_time = 0", 0, 0, 0),
+        ("rekey_time = 0\nlife_time = 50", 0, 50, 50),
+        ("rekey_time = 100\nrand_time = 1", 100, 110, 1),
+    ];
+    for (options, rekey, life, rand) in times {
+        let config = accept(&format!("{ROUNDS}[connections.c.children.n]\n{options}\n"));
+        let child = &config.endpoint.connections[0].children[0];
+        let got = (child.rekey_time, child.life_time, child.rand_time);
+        assert_eq!(got, (secs(rekey), secs(life), secs(rand)), "{options}");
+    }
+    let volumes = [
+        ("", [0, 0, 0]),
+        ("rekey_bytes = 1000", [1000, 1100, 100]),
+        ("life_bytes = 1000", [900, 1000, 100]),
+        ("rekey_bytes = \"1k\"\nlife_bytes = \"2k\"\nrand_bytes = 7", [1024, 2048, 7]),
+        ("rekey_bytes = 18446744073709551615", [u64::MAX, u64::MAX, 0]),
+    ];
+    for (options, expected) in volumes {
+        // TOML has no integer above 2^63 - 1, but a string may hold it.
+        let options = options.replace("18446744073709551615", "\"18446744073709551615\"");
+        let config = accept(&format!("{ROUNDS}[connections.c.children.n]\n{options}\n"));
+        let child = &config.endpoint.connections[0].children[0];
+        let got = [child.limits.soft_bytes, child.limits.hard_bytes, child.rand_bytes];
+        assert_eq!(got, expected, "{options}");
+    }
+}
+
+#[test]
+fn mistakes_name_their_place_and_what_was_expected() {
+    let table = [
+        ("[conections]\n", "1:2: unknown section `conections`; did you mean `connections`?"),
+        (
+            "[charon]\nport = 70000\n",
+            "2:8: `charon.port` cannot be \"70000\": expected a whole number from 0 to 65535",
+        ),
+        (
+            "[charon]\nport = 4500\n",
+            "1:1: `charon.port_nat_t` is the same as `charon.port`, 4500: expected two ports that differ",
+        ),
+        (
+            "[charon]\ncookie_treshold = 1\n",
+            "2:1: unknown option `charon.cookie_treshold`; did you mean `cookie_threshold`?",
+        ),
+        ("[charon]\nthreads = 16\n", "2:1: `charon.threads` is not supported yet"),
+        (
+            "[charon]\nkeep_alive = \"20 parsecs\"\n",
+            "2:15: `charon.keep_alive` cannot be \"20 parsecs\": expected a time such as 30, \"30s\", \"5m\", \"4h\" or \"1d\"",
+        ),
+        (
+            "[charon]\nretransmit_base = 0.5\n",
+            "2:19: `charon.retransmit_base` cannot be \"0.5\": expected a number from 1.0 to 10.0",
+        ),
+        (
+            "[charon]\nretransmit_base = nan\n",
+            "2:19: `charon.retransmit_base` cannot be \"nan\": expected a number from 1.0 to 10.0",
+        ),
+        (
+            "[charon]\nkeep_alive = 1979-05-27\n",
+            "2:14: `charon.keep_alive` cannot be a date: expected a time such as 30, \"30s\", \"5m\", \"4h\" or \"1d\"",
+        ),
+        ("charon = 3\n", "1:10: `charon` cannot be such a number: expected a section [charon]"),
+        ("[pools.p]\naddrs = \"10.0.0.0/8\"\n", "1:2: `pools` is not supported yet"),
+        (
+            "[secrets.ike-a]\nsecret = \"0xzz\"\n",
+            "2:11: `secrets.ike-a.secret` is not hexadecimal: expected a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64",
+        ),
+        (
+            "[secrets.ike-a]\nid = \"a\"\n",
+            "1:1: `secrets.ike-a.secret` is missing: expected a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64; or `secret_file`",
+        ),
+        (
+            "[secrets.eap-a]\nsecret = \"x\"\n",
+            "1:10: `secrets.eap-a` is not supported yet: expected pre-shared keys in [secrets.ike-<suffix>]",
+        ),
+        ("[secrets.ik-a]\nsecret = \"x\"\n", "1:10: unknown section `secrets.ik-a`"),
+    ];
+    for (text, expected) in table {
+        assert_eq!(mistakes(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_connection() {
+    let table = [
+        (
+            "[connections.c]\nremote_adrs = \"192.0.2.1\"\n",
+            "2:1: unknown option `connections.c.remote_adrs`; did you mean `remote_addrs`?",
+        ),
+        (
+            "[connections.c]\nremote_addrs = \"192.0.2.1, 192.0.2.300\"\n",
+            "2:28: `connections.c.remote_addrs` cannot be \"192.0.2.300\": expected an address, a subnet, a range \"from-to\", a host name, \"%any\", \"%any4\" or \"%any6\"",
+        ),
+        (
+            "[connections.c]\nproposals = [\"aes256gcm16-prfsha256-x25518\"]\n",
+            "2:15: `connections.c.proposals`, \"aes256gcm16-prfsha256-x25518\": unknown algorithm `x25518`, did you mean `x25519`?",
+        ),
+        (
+            "[connections.c]\nunique = \"keeps\"\n",
+            "2:11: `connections.c.unique` cannot be \"keeps\": expected \"no\", \"never\", \"keep\", \"replace\" or \"false\"; did you mean `keep`?",
+        ),
+        (
+            "[connections.c]\nmobike = true\n",
+            "2:1: `connections.c.mobike` is not supported yet: expected \"no\", or no such option",
+        ),
+        (
+            "[connections.c]\nversion = 1\n",
+            "2:1: `connections.c.version` is not supported yet: expected \"2\", or no such option",
+        ),
+        (
+            "[connections.c]\nlocal_port = 501\n",
+            "2:14: `connections.c.local_port` is not a port of this daemon: expected 500 or 4500",
+        ),
+        (
+            "[connections.c]\nencap = \"maybe\"\n",
+            "2:10: `connections.c.encap` cannot be \"maybe\": expected true or false (\"yes\" or \"no\")",
+        ),
+        (
+            "[connections.c]\nrekey_time = 10\nrand_time = 10\n",
+            "3:13: `connections.c.rand_time` leaves no time before the rekeying: expected less than 10 s",
+        ),
+        (
+            "[connections.c.children.n]\nremote_ts = \"10.0.0.0/8,10.1.0.0/33\"\n",
+            "2:25: `connections.c.children.n.remote_ts` cannot be \"10.1.0.0/33\": `10.1.0.0/33` is not a subnet: expected a subnet, a range \"from-to\" or \"dynamic\", with \"[protocol/port]\" if wanted",
+        ),
+        (
+            "[connections.c.children.n]\nstart_action = \"restart\"\n",
+            "2:17: `connections.c.children.n.start_action` cannot be \"restart\": expected \"none\", \"trap\" or \"start\"; did you mean `start`?",
+        ),
+        (
+            "[connections.c.children.n]\nmode = \"beet\"\n",
+            "2:9: `connections.c.children.n.mode = \"beet\"` is not supported yet: expected \"tunnel\" or \"transport\"",
+        ),
+        (
+            "[connections.c.children.n]\nrekey_time = 100\nlife_time = 50\n",
+            "3:13: `connections.c.children.n.life_time` is shorter than `rekey_time`: expected at least 100 s",
+        ),
+        (
+            "[connections.c.children.n]\nlife_bytes = 5\nrekey_bytes = 6\n",
+            "2:14: `connections.c.children.n.life_bytes` is less than `rekey_bytes`: expected at least 6",
+        ),
+        (
+            "[connections.c.children.n]\nupdown = \"/bin/sh\"\n",
+            "2:1: `connections.c.children.n.updown` is not supported yet",
+        ),
+        (
+            "[connections.c.children.\"a b\"]\n",
+            "1:25: \"a b\" cannot be a name: expected 1 to 128 printable ASCII characters without spaces",
+        ),
+        (
+            "[connections.c.local2]\nauth = \"psk\"\n",
+            "3:16: a second round `connections.c.local2` is not supported yet",
+        ),
+    ];
+    for (text, expected) in table {
+        // The rounds come last, so that the lines of the text are its own.
+        let found = mistakes(&format!("{text}{ROUNDS}"));
+        assert_eq!(found, [expected], "{text}");
+    }
+}
+
+#[test]
+fn authentication_must_be_named() {
+    assert_eq!(
+        mistakes("[connections.c]\n"),
+        [
+            "1:1: `connections.c.local` is missing: expected a section [connections.c.local] with `auth`",
+            "1:1: `connections.c.remote` is missing: expected a section [connections.c.remote] with `auth`",
+        ]
+    );
+    assert_eq!(
+        mistakes("[connections.c.local]\n[connections.c.remote]\nauth = \"pubkey\"\n"),
+        [
+            "1:1: `connections.c.local.auth` is missing: expected \"psk\" (the default, \"pubkey\", is not supported yet)",
+            "3:9: `connections.c.remote.auth = \"pubkey\"` is not supported yet: expected \"psk\"",
+        ]
+    );
+    let identities = [
+        ("*", false),
+        ("*.example.org", true),
+        ("*@example.org", true),
+        ("vpn*.example.org", false),
+        ("*.*.org", false),
+        ("fqdn:^vpn[0-9]$", false),
+        ("%any", true),
+        ("keyid:#0102", true),
+        ("CN=peer", false),
+    ];
+    for (id, fits) in identities {
+        let text = format!("{ROUNDS}id = {id:?}\n");
+        assert_eq!(mistakes(&text).is_empty(), fits, "{id}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_found_in_one_reading() {
+    let text = "[charon]\nport = \"x\"\nkeepalive = 3\n[connections.c]\nencap = 7\n[connections.c.local]\n\
+                auth = \"psk\"\n[connections.c.remote]\nauth = \"psk\"\nidd = \"x\"\n\
+                [connections.c.children.n]\nmode = \"tunel\"\n[secrets.ike]\nsecret = \"\"\n";
+    let lines: Vec<usize> = parse(text).unwrap_err().iter().map(|d| d.line).collect();
+    assert_eq!(lines, [2, 3, 5, 10, 12, 14]);
+}
+
+#[test]
+fn syntax_errors_come_with_the_other_mistakes() {
+    let text = "[charon]\nport = = 3\ncookie_treshold = 4\nport = 3\n";
+    let found = mistakes(text);
+    assert!(found[0].starts_with("2:8: not valid TOML"), "{found:?}");
+    assert!(
+        found.iter().any(|line| line.contains("did you mean `cookie_threshold`?")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_file_is_named_in_its_errors() {
+    let folder = tempdir("named");
+    let path = folder.join("bad.toml");
+    std::fs::write(&path, "[charon]\nport = -1\n").unwrap();
+    let error = config::load(&path).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}:2:8: ", path.display())), "{error}");
+    let missing = config::load(&folder.join("none.toml")).unwrap_err().to_string();
+    assert!(missing.contains("none.toml: cannot read the file"), "{missing}");
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(config::load(&path).is_err());
+}
+
+#[test]
+fn a_secret_file_is_taken_from_beside_the_configuration() {
+    let folder = tempdir("secret");
+    std::fs::write(folder.join("site.psk"), "0x010203\n").unwrap();
+    let path = folder.join("site.toml");
+    std::fs::write(&path, "[secrets.ike]\nsecret_file = \"site.psk\"\n").unwrap();
+    let config = config::load(&path).unwrap();
+    assert_eq!(config.endpoint.secrets[0].secret.expose(), [1, 2, 3]);
+    std::fs::write(&path, "[secrets.ike]\nsecret_file = \"none.psk\"\n").unwrap();
+    assert!(config::load(&path).unwrap_err().to_string().contains("cannot read"));
+    std::fs::write(&path, "[secrets.ike]\nsecret_file = \"site.psk\"\nsecret = \"x\"\n").unwrap();
+    assert!(config::load(&path).unwrap_err().to_string().contains("stands beside"));
+}
+
+#[test]
+fn secrets_show_neither_in_debug_output_nor_in_mistakes() {
+    let psk = "correct horse battery staple";
+    let text = format!("{ROUNDS}[secrets.ike-a]\nid = \"a\"\nsecret = {psk:?}\n");
+    let shown = format!("{:?}", accept(&text));
+    assert!(shown.contains("Secret(28 octets)") && !shown.contains("horse"), "{shown}");
+    let octets: Vec<String> = psk.bytes().map(|octet| octet.to_string()).collect();
+    assert!(!shown.contains(&octets.join(", ")));
+    for broken in ["0xhorse", "0shorse!", "0x686f727365z"] {
+        let text = format!("{ROUNDS}[secrets.ike-a]\nsecret = {broken:?}\n");
+        let shown = format!("{:?}{:?}", parse(&text).unwrap_err(), mistakes(&text));
+        assert!(!shown.contains("horse") && !shown.contains("686f"), "{shown}");
+    }
+    // Nor where a slip in another place makes the reader stumble over the secret.
+    for broken in [
+        "secret = \"horse",
+        "secret = horse",
+        "secret = 'horse\nx = 1",
+        "horse",
+        "secret == \"horse\"",
+    ] {
+        let shown = format!("{:?}", mistakes(&format!("[secrets.ike-a]\n{broken}\n")));
+        assert!(shown.contains(':') && (!shown.contains("horse") || broken == "horse"), "{shown}");
+    }
+}
+
+#[test]
+fn hostile_values_do_no_harm() {
+    let options: [(&str, &[&str]); 6] = [
+        (
+            "charon",
+            &[
+                "port",
+                "fragment_size",
+                "retransmit_base",
+                "retransmit_timeout",
+                "max_packet",
+                "keep_alive",
+                "retransmit_tries",
+            ],
+        ),
+        (
+            "connections.c",
+            &[
+                "local_addrs",
+                "proposals",
+                "rekey_time",
+                "over_time",
+                "rand_time",
+                "keyingtries",
+                "local_port",
+                "dpd_delay",
+                "mobike",
+                "children",
+            ],
+        ),
+        ("connections.c.local", &["id", "auth", "round"]),
+        ("connections.c.remote", &["id", "auth"]),
+        (
+            "connections.c.children.n",
+            &[
+                "local_ts",
+                "esp_proposals",
+                "rekey_time",
+                "life_time",
+                "rand_time",
+                "rekey_bytes",
+                "life_bytes",
+                "rand_packets",
+                "mode",
+                "replay_window",
+            ],
+        ),
+        ("secrets.ike", &["id", "secret", "secret_file"]),
+    ];
+    let values = [
+        "\"\"",
+        "\"\\u0000\"",
+        "-1",
+        "9223372036854775807",
+        "1e400",
+        "nan",
+        "-inf",
+        "0x7fffffffffffffff",
+        "true",
+        "[]",
+        "[[]]",
+        "[[[[\"a\"]]]]",
+        "{}",
+        "{a = 1}",
+        "1979-05-27T07:32:00Z",
+        "\",,,,\"",
+        "\"[[[[\"",
+        "\"]]],\"",
+        "\"99999999999999999999999d\"",
+        "\"1.7976931348623157e308\"",
+        "\"0.0.0.0/0-::/0\"",
+        "\"dynamic[\"",
+        "\"dynamic[tcp/99999]\"",
+        "\"ü\"",
+        "\"-\"",
+        "\"/\"",
+        "\"%any,%any\"",
+        "\"0x\"",
+        "\"0s=\"",
+        "\"fqdn:#\"",
+        "\"\"\"\nmany\nlines\"\"\"",
+        "\"a\\tb\\u202Ec\"",
+        "\"18446744073709551615G\"",
+    ];
+    for (section, keys) in options {
+        for key in keys {
+            for value in values {
+                let text = format!("[{section}]\n{key} = {value}\n");
+                match parse(&text) {
+                    Ok(config) => drop(format!("{config:?}")),
+                    Err(mistakes) => assert!(!mistakes.is_empty()),
+                }
+            }
+        }
+    }
+    let nested = "[".repeat(100_000);
+    assert!(parse(&nested).is_err());
+    assert!(parse(&format!("a = {nested}")).is_err());
+    let long = format!("[charon]\n{} = 1\n", "p".repeat(100_000));
+    assert_eq!(parse(&long).unwrap_err().len(), 1);
+}
+
+/// A folder of this test's own, emptied first.
+fn tempdir(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ike-daemon-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
