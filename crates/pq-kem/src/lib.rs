@@ -34,6 +34,10 @@ pub mod sym;
 mod ffi;
 mod rng;
 
+#[cfg(test)]
+#[path = "../tests/vectors/data.rs"]
+mod data;
+
 /// All backends of this crate. Lists are in order of preference; what is weak or slow comes last, and
 /// whether it is offered at all is the configuration's decision.
 pub fn provider() -> CryptoProvider {

@@ -108,3 +108,95 @@ impl PendingKe for Pending {
 
 /// SEC 1's mark of a point given by both coordinates.
 const UNCOMPRESSED: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{self, Case};
+
+    /// KE payloads with their headers as RFC 5903 §8 prints them.
+    #[test]
+    fn rfc5903() {
+        let cases = data::sections(include_str!("../../tests/data/rfc/rfc5903.txt"));
+        assert_eq!(cases.len(), 3);
+        for (case, group) in cases.iter().zip([&ECP_256, &ECP_384, &ECP_521]) {
+            let (i, r) = (pending(group, &case.octets("i")), pending(group, &case.octets("r")));
+            assert_eq!(ke_payload(group, i.public()), case.octets("KEi"));
+            assert_eq!(ke_payload(group, r.public()), case.octets("KEr"));
+            assert_eq!(i.public(), [case.octets("gix"), case.octets("giy")].concat());
+            check_agreement(&i, &r, &case.octets("girx"), &case.name);
+        }
+    }
+
+    #[test]
+    fn strongswan() {
+        let mut checked = 0;
+        for case in data::json(include_str!("../../tests/data/strongswan/ke.json")) {
+            let group = match case.text("method") {
+                "ECP_256_BIT" => &ECP_256,
+                "ECP_384_BIT" => &ECP_384,
+                "ECP_521_BIT" => &ECP_521,
+                _ => continue,
+            };
+            let seed = case.octets("seed");
+            let (i, r) = seed.split_at(seed.len() / 2);
+            let (i, r) = (pending(group, i), pending(group, r));
+            assert_eq!(i.public(), case.octets("pub_i"), "{}", case.name);
+            assert_eq!(r.public(), case.octets("pub_r"), "{}", case.name);
+            check_agreement(&i, &r, &case.octets("shared"), &case.name);
+            checked += 1;
+        }
+        assert_eq!(checked, 3);
+    }
+
+    /// 355 cases: points beside the curve are refused, and so are encodings that are not IKE's, valid
+    /// ones among them.
+    #[test]
+    fn wycheproof() {
+        let (mut agreed, mut refused) = (0, 0);
+        for case in data::json(include_str!("../../tests/data/wycheproof/ecdh_p256.json")) {
+            let ours = pending(&ECP_256, &scalar(&case));
+            let public = case.octets("public");
+            let in_ike = match public.split_first() {
+                Some((&UNCOMPRESSED, xy)) => xy,
+                _ => &public,
+            };
+            let result = ours.complete(in_ike);
+            if case.text("result") == "valid" {
+                assert_eq!(result.unwrap().expose(), case.octets("shared"), "{}", case.name);
+                agreed += 1;
+            } else {
+                assert_eq!(result.unwrap_err(), CryptoError::InvalidPublic, "{}", case.name);
+                refused += 1;
+            }
+            // With the point-format octet a value is one too long.
+            assert_eq!(ours.complete(&public).unwrap_err(), CryptoError::InvalidPublic);
+        }
+        assert_eq!((agreed, refused), (330, 25));
+    }
+
+    /// The private key of a case, which may have a sign octet in front or lack leading zeros.
+    fn scalar(case: &Case) -> Vec<u8> {
+        let octets = case.octets("private");
+        let significant = octets.iter().position(|&o| o != 0).map_or(&[][..], |at| &octets[at..]);
+        let mut scalar = vec![0; 32 - significant.len()];
+        scalar.extend_from_slice(significant);
+        scalar
+    }
+
+    fn pending(group: &Ecp, scalar: &[u8]) -> Pending {
+        group.pending(PrivateKey::from_private_key(group.algorithm, scalar).unwrap()).unwrap()
+    }
+
+    /// Next Payload and flags 0, length, group, reserved (RFC 7296 §3.4).
+    fn ke_payload(group: &Ecp, public: &[u8]) -> Vec<u8> {
+        let len = (8 + public.len()) as u16;
+        [&[0, 0][..], &len.to_be_bytes(), &group.id.0.to_be_bytes(), &[0, 0], public].concat()
+    }
+
+    #[track_caller]
+    fn check_agreement(i: &Pending, r: &Pending, shared: &[u8], name: &str) {
+        assert_eq!(i.complete(r.public()).unwrap().expose(), shared, "{name}");
+        assert_eq!(r.complete(i.public()).unwrap().expose(), shared, "{name}");
+    }
+}

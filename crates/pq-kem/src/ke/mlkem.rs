@@ -101,3 +101,39 @@ impl PendingKe for Pending {
         Ok(Secret::copy_from(shared.as_ref()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    /// NIST's cases: ciphertexts that others made, damaged ones (whose secret is the implicit
+    /// rejection's) among them; and our own encapsulation to the keys of others.
+    #[test]
+    fn acvp() {
+        let mut dk = Vec::new();
+        let (mut decapsulated, mut encapsulated) = (0, 0);
+        for case in data::json(include_str!("../../tests/data/acvp/ml_kem.json")) {
+            let method = match case.text("set") {
+                "ML-KEM-512" => &ML_KEM_512,
+                "ML-KEM-768" => &ML_KEM_768,
+                "ML-KEM-1024" => &ML_KEM_1024,
+                other => panic!("{other}"),
+            };
+            if let Some(key) = case.optional("dk") {
+                dk = key;
+            }
+            let key = DecapsulationKey::new(method.algorithm, &dk).unwrap();
+            let ours = Pending { key, public: Vec::new(), ciphertext: method.ciphertext };
+            let shared = ours.complete(&case.octets("c")).unwrap();
+            assert_eq!(shared.expose(), case.octets("k"), "{}", case.name);
+            decapsulated += 1;
+            if let Some(ek) = case.optional("ek") {
+                let (ciphertext, shared) = method.respond(&ek, &mut crate::os_random()).unwrap();
+                assert!(ours.complete(&ciphertext).unwrap().ct_eq(shared.expose()));
+                encapsulated += 1;
+            }
+        }
+        assert_eq!((decapsulated, encapsulated), (15 + 30, 15));
+    }
+}

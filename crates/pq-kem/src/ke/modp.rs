@@ -159,3 +159,108 @@ static GROUP_16: Group = Group {
     exponent: 48,
     prime: OnceLock::new(),
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    const GROUPS: [&Modp; 3] = [&MODP_2048, &MODP_3072, &MODP_4096];
+
+    #[test]
+    fn primes_are_those_of_rfc3526() {
+        let cases = data::sections(include_str!("../../tests/data/rfc/rfc3526.txt"));
+        assert_eq!(cases.len(), GROUPS.len());
+        for (case, group) in cases.iter().zip(GROUPS) {
+            assert_eq!(case.name, group.id().to_string());
+            assert_eq!(group.0.prime(), case.octets("p"));
+        }
+    }
+
+    #[test]
+    fn strongswan() {
+        let mut checked = 0;
+        for case in data::json(include_str!("../../tests/data/strongswan/ke.json")) {
+            let group = match case.text("method") {
+                "MODP_2048_BIT" => &GROUP_14,
+                "MODP_3072_BIT" => &GROUP_15,
+                "MODP_4096_BIT" => &GROUP_16,
+                _ => continue,
+            };
+            let seed = case.octets("seed");
+            let (i, r) = seed.split_at(seed.len() / 2);
+            let i = group.pending(Zeroizing::new(i.to_vec())).unwrap();
+            let r = group.pending(Zeroizing::new(r.to_vec())).unwrap();
+            assert_eq!(i.public(), case.octets("pub_i"), "{}", case.name);
+            assert_eq!(r.public(), case.octets("pub_r"), "{}", case.name);
+            let shared = case.octets("shared");
+            assert_eq!(i.complete(&r.public).unwrap().expose(), shared, "{}", case.name);
+            assert_eq!(r.complete(&i.public).unwrap().expose(), shared, "{}", case.name);
+            checked += 1;
+        }
+        assert_eq!(checked, 3);
+    }
+
+    /// 1 < y < p - 1 (RFC 6989 §2.1): each border from both sides, in both roles.
+    #[test]
+    fn public_values_out_of_range_are_refused() {
+        for group in GROUPS {
+            let prime = group.0.prime().to_vec();
+            let small = |value| {
+                let mut y = vec![0; prime.len()];
+                *y.last_mut().unwrap() = value;
+                y
+            };
+            let near_prime = |change: i16| {
+                let mut y = prime.clone();
+                let last = y.last_mut().unwrap();
+                *last = u8::try_from(i16::from(*last) + change).unwrap_or(0xff);
+                y
+            };
+            // p ends with 64 one bits: p + 1 carries over them all.
+            let mut above = prime.clone();
+            let carry = above.len() - 8;
+            above[carry..].fill(0);
+            above[carry - 1] += 1;
+            let mut rng = crate::os_random();
+            let ours = group.initiate(&mut rng).unwrap();
+            for bad in [small(0), small(1), near_prime(-1), near_prime(0), above] {
+                assert_eq!(ours.complete(&bad).unwrap_err(), CryptoError::InvalidPublic);
+                let responded = group.respond(&bad, &mut rng);
+                assert_eq!(responded.unwrap_err(), CryptoError::InvalidPublic);
+            }
+            for good in [small(2), near_prime(-2)] {
+                assert!(ours.complete(&good).is_ok(), "{group:?}");
+                assert!(group.respond(&good, &mut rng).is_ok(), "{group:?}");
+            }
+        }
+    }
+
+    /// RFC 7296 §2.14: g^ir keeps the length of the prime, leading zeros included.
+    #[test]
+    fn short_results_are_padded() {
+        // An exponent of 5 gives 2^5 and, with a peer value of 2, the secret 32.
+        let ours = GROUP_14.pending(Zeroizing::new(vec![5])).unwrap();
+        let mut two = vec![0; 256];
+        two[255] = 2;
+        let mut expected = vec![0; 256];
+        expected[255] = 32;
+        assert_eq!(ours.public(), expected);
+        assert_eq!(ours.complete(&two).unwrap().expose(), expected);
+    }
+
+    #[test]
+    fn exponents_have_their_full_length() {
+        struct Zeros;
+        impl SecureRandom for Zeros {
+            fn fill(&mut self, out: &mut [u8]) {
+                out.fill(0);
+            }
+        }
+        for (group, bits) in GROUPS.into_iter().zip([256, 320, 384]) {
+            let exponent = group.0.generate(&mut Zeros).unwrap().exponent;
+            assert_eq!(exponent.len() * 8, bits);
+            assert_eq!(exponent[0], 0x80, "the top bit is set whatever is drawn");
+        }
+    }
+}
