@@ -1,6 +1,8 @@
 //! We open what other implementations sealed: four captured IKE SAs with their keys, the message of
 //! RFC 7634, and one of free5GC. All suites of these vectors are there; none is left out.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod vectors;
 
 use ike_proto::crypto::{CipherSuite, Secret};

@@ -1,5 +1,7 @@
 //! Key derivation agrees with NIST's vectors and with what other implementations test against.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod vectors;
 
 use ike_proto::crypto::{Prf, Secret};

@@ -1,5 +1,7 @@
 //! AUTH payloads of a pre-shared key (RFC 7296 §2.15).
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod vectors;
 
 use ike_proto::crypto::Secret;
@@ -21,6 +23,8 @@ struct Parts {
     id_data: Vec<u8>,
     int_auth: Option<Vec<u8>>,
 }
+
+type Change = fn(&mut Parts);
 
 impl Parts {
     fn of_vector(v: &Value) -> Self {
@@ -71,7 +75,7 @@ fn auth_is_what_the_formula_says() {
 fn every_part_counts() {
     let v: Value = serde_json::from_str(FORMULAS).unwrap();
     let auth = octets(&v["auth"]);
-    let changes: [(&str, fn(&mut Parts)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("psk", |p| p.psk = Secret::new(b"another".to_vec())),
         ("SK_p", |p| p.sk_p = Secret::new(vec![0; 48])),
         ("message", |p| p.message.push(0)),

@@ -220,7 +220,7 @@ impl Epoch {
         let (iv, rest) = rest.split_at_checked(iv).ok_or(OpenError)?;
         let data_len = rest.len().checked_sub(icv).ok_or(OpenError)?;
         let (data, icv) = rest.split_at_checked(data_len).ok_or(OpenError)?;
-        if data.is_empty() || data.len() % block.max(1) != 0 {
+        if data.is_empty() || !data.len().is_multiple_of(block.max(1)) {
             return Err(OpenError);
         }
         let mut data = data.to_vec();

@@ -1,5 +1,5 @@
 //! Shared by the tests that read `data/keys`.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![expect(dead_code, reason = "each test program uses a part of it")]
 
 use ike_proto::crypto::{CipherLengths, CipherSuite, IvKind, Prf, Secret, SecureRandom};
 use ike_proto::wire::registry::{EncrId, IntegId, PrfId};
