@@ -38,3 +38,97 @@ fn add(narrowed: &mut Vec<TrafficSelector>, new: TrafficSelector) {
         narrowed.push(new);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(texts: &[&str]) -> Vec<TrafficSelector> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn assert_narrowed(configured: &[&str], offered: &[&str], expected: &[&str]) {
+        assert_eq!(narrow(&list(configured), &list(offered)), list(expected));
+    }
+
+    #[test]
+    fn equal_and_contained() {
+        assert_narrowed(&["10.1.0.0/16"], &["10.1.0.0/16"], &["10.1.0.0/16"]);
+        assert_narrowed(&["10.1.0.0/16"], &["0.0.0.0/0"], &["10.1.0.0/16"]);
+        assert_narrowed(&["0.0.0.0/0"], &["10.1.0.0/16"], &["10.1.0.0/16"]);
+        assert_narrowed(&["10.1.0.0/16"], &["10.2.0.0/16"], &[]);
+        assert_narrowed(&["0.0.0.0/0"], &["::/0"], &[]);
+        assert_narrowed(&[], &["::/0"], &[]);
+        assert_narrowed(&["::/0"], &[], &[]);
+    }
+
+    #[test]
+    fn order_is_configured_then_offered() {
+        assert_narrowed(
+            &["10.1.0.0/16", "10.2.0.0/16", "2001:db8::/32"],
+            &["0.0.0.0/0", "::/0"],
+            &["10.1.0.0/16", "10.2.0.0/16", "2001:db8::/32"],
+        );
+        assert_narrowed(
+            &["10.0.0.0/8"],
+            &["10.2.0.0/16", "10.1.0.0/16"],
+            &["10.2.0.0/16", "10.1.0.0/16"],
+        );
+    }
+
+    #[test]
+    fn contained_selectors_are_merged_away() {
+        assert_narrowed(
+            &["10.1.0.0/16", "10.0.0.0/8"],
+            &["10.1.2.0/24", "10.0.0.0/8"],
+            &["10.0.0.0/8"],
+        );
+    }
+
+    #[test]
+    fn first_selector_of_the_initiator_is_covered_first() {
+        // The packet's own selector, then what the initiator's policy allows (RFC 7296 §2.9).
+        assert_narrowed(
+            &["10.1.0.0/16", "10.2.0.0/16"],
+            &["10.2.0.43[tcp/80]", "10.0.0.0/8"],
+            &["10.2.0.0/16", "10.1.0.0/16"],
+        );
+        // One that is not acceptable in full is narrowed like any other.
+        assert_narrowed(
+            &["10.1.0.0/16[tcp]", "10.2.0.0/16[tcp]"],
+            &["10.2.0.43", "10.1.0.0/16"],
+            &["10.1.0.0/16[tcp]", "10.2.0.43[tcp]"],
+        );
+    }
+
+    #[test]
+    fn protocols_and_ports() {
+        assert_narrowed(&["10.1.0.0/16[tcp]"], &["0.0.0.0/0[/80]"], &["10.1.0.0/16[tcp/80]"]);
+        assert_narrowed(&["10.1.0.0/16[tcp]"], &["0.0.0.0/0[udp]"], &[]);
+        assert_narrowed(
+            &["10.1.0.0/16[tcp/80-90]"],
+            &["10.1.0.0/16[tcp/85-100]"],
+            &["10.1.0.0/16[tcp/85-90]"],
+        );
+        assert_narrowed(&["0.0.0.0/0[icmp]"], &["0.0.0.0/0[icmp/8]"], &["0.0.0.0/0[icmp/8]"]);
+        assert_narrowed(&["0.0.0.0/0[icmp/8]"], &["0.0.0.0/0[icmp/0]"], &[]);
+        assert_narrowed(
+            &["0.0.0.0/0[tcp]"],
+            &["0.0.0.0/0[tcp/opaque]"],
+            &["0.0.0.0/0[tcp/opaque]"],
+        );
+        assert_narrowed(&["0.0.0.0/0[tcp/80]"], &["0.0.0.0/0[tcp/opaque]"], &[]);
+    }
+
+    #[test]
+    fn output_is_bounded_and_keeps_the_packet() {
+        let host = |i: u32| TrafficSelector::host(std::net::Ipv4Addr::from(2 * i).into());
+        let configured: Vec<_> = (0..300).map(host).collect();
+        let mut offered = vec![host(299)];
+        offered.extend((0..300).map(host));
+        let narrowed = narrow(&configured, &offered);
+        assert_eq!(narrowed.len(), MAX_SELECTORS);
+        assert_eq!(narrowed.first(), Some(&host(299)));
+    }
+}

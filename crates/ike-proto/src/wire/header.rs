@@ -105,3 +105,38 @@ impl Header {
         out.extend_from_slice(&length.to_be_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let header = Header {
+            spi_i: 0x0102_0304_0506_0708,
+            spi_r: 0x1112_1314_1516_1718,
+            next_payload: PayloadType::SK,
+            minor_version: 1,
+            exchange: ExchangeType::CREATE_CHILD_SA,
+            flags: Flags { initiator: true, version: false, response: true },
+            message_id: 0x2122_2324,
+            length: 0x0001_0203,
+        };
+        let octets = [
+            0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16,
+            0x17, 0x18, 46, 0x21, 36, 0x28, 0x21, 0x22, 0x23, 0x24, 0x00, 0x01, 0x02, 0x03,
+        ];
+        let mut encoded = Vec::new();
+        header.encode(&mut encoded);
+        assert_eq!(encoded, octets);
+        assert_eq!(Header::decode(&octets), Ok(header));
+    }
+
+    #[test]
+    fn reserved_flags_are_ignored() {
+        for octet in 0..=u8::MAX {
+            let flags = Flags::decode(octet);
+            assert_eq!(flags.encode(), octet & 0x38);
+        }
+    }
+}

@@ -114,3 +114,82 @@ pub fn encode_message(header: &Header, payloads: &[Payload<'_>]) -> Vec<u8> {
     out.append(&mut chain);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::header::Flags;
+    use crate::wire::payload::{Notify, Sk};
+    use crate::wire::registry::{ExchangeType, NotifyType};
+
+    const HEADER: Header = Header {
+        spi_i: 1,
+        spi_r: 0,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags { initiator: true, version: false, response: false },
+        message_id: 0,
+        length: 0,
+    };
+
+    fn decode_with_flags(kind: PayloadType, flags: u8) -> Result<usize, DecodeError> {
+        let octets = [0, flags, 0, 8, 0, 0, 0x40, 0x04];
+        decode_payloads(kind, &octets, 0).map(|payloads| payloads.len())
+    }
+
+    #[test]
+    fn message_round_trip() {
+        let notify = Payload::Notify(Notify::new(NotifyType::COOKIE, &[3; 8]));
+        let unknown = Payload::Unknown { kind: PayloadType(200), body: &[1, 2] };
+        let sent = [notify, unknown, Payload::Nonce(&[5; 16])];
+        let datagram = encode_message(&HEADER, &sent);
+        let message = Message::decode(&datagram).unwrap();
+        assert_eq!(message.payloads, sent);
+        let length = u32::try_from(datagram.len()).unwrap();
+        assert_eq!(message.header, Header { next_payload: PayloadType::NOTIFY, length, ..HEADER });
+    }
+
+    #[test]
+    fn empty_message() {
+        let datagram = encode_message(&HEADER, &[]);
+        assert_eq!(datagram.len(), HEADER_LEN);
+        assert_eq!(Message::decode(&datagram).unwrap().payloads, []);
+        assert_eq!(
+            decode_payloads(PayloadType::NONE, &[0; 4], 0),
+            Err(DecodeError::Trailing("the last payload"))
+        );
+    }
+
+    #[test]
+    fn initiators_spi_must_not_be_zero() {
+        let datagram = encode_message(&Header { spi_i: 0, ..HEADER }, &[]);
+        assert_eq!(Message::decode(&datagram), Err(DecodeError::Invalid("initiator's SPI")));
+    }
+
+    #[test]
+    fn critical_bit_counts_for_unknown_types_only() {
+        assert_eq!(decode_with_flags(PayloadType(200), 0x00), Ok(1));
+        assert_eq!(decode_with_flags(PayloadType(200), 0x7f), Ok(1), "reserved bits");
+        let critical = decode_with_flags(PayloadType(200), 0x80);
+        assert_eq!(critical, Err(DecodeError::UnsupportedCritical(200)));
+        assert_eq!(decode_with_flags(PayloadType::NOTIFY, 0xff), Ok(1));
+    }
+
+    #[test]
+    fn sealed_payload_is_last_and_knows_where_it_is() {
+        let body = [9; 20];
+        let offset = HEADER_LEN + 20 + GENERIC_HEADER_LEN;
+        let sk = Payload::Sk(Sk { first: PayloadType::ID_I, offset, body: &body });
+        let sent = [Payload::Nonce(&[5; 16]), sk];
+        let mut datagram = encode_message(&HEADER, &sent);
+        assert_eq!(Message::decode(&datagram).unwrap().payloads, sent);
+        assert_eq!(datagram.get(offset..), Some(&body[..]));
+
+        datagram.extend_from_slice(&[0, 0, 0, 4]);
+        let length = u32::try_from(datagram.len()).unwrap();
+        datagram[24..28].copy_from_slice(&length.to_be_bytes());
+        let trailing = Err(DecodeError::Trailing("the last payload"));
+        assert_eq!(Message::decode(&datagram), trailing);
+    }
+}

@@ -27,3 +27,22 @@ impl<'a> Auth<'a> {
         out.extend_from_slice(self.data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let auth = Auth { method: AuthMethod::PSK, data: &[9; 3] };
+        assert_round_trip(&Payload::Auth(auth), &[2, 0, 0, 0, 9, 9, 9]);
+    }
+
+    #[test]
+    fn reserved_is_ignored_and_a_short_body_refused() {
+        let auth = Auth { method: AuthMethod::DIGITAL_SIGNATURE, data: &[] };
+        assert_eq!(Auth::decode(&[14, 1, 2, 3]), Ok(auth));
+        assert_eq!(Auth::decode(&[14, 1, 2]), Err(DecodeError::Truncated("AUTH payload")));
+    }
+}

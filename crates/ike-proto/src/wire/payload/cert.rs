@@ -50,3 +50,23 @@ impl<'a> CertReq<'a> {
         out.extend_from_slice(self.authorities);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let cert = Cert { encoding: CertEncoding::X509_SIGNATURE, data: &[0x30, 0] };
+        assert_round_trip(&Payload::Cert(cert), &[4, 0x30, 0]);
+        let request = CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities: &[7; 20] };
+        assert_round_trip(&Payload::CertReq(request), &[&[4][..], &[7; 20]].concat());
+    }
+
+    #[test]
+    fn empty_body_is_refused() {
+        assert_eq!(Cert::decode(&[]), Err(DecodeError::Truncated("CERT payload")));
+        assert_eq!(CertReq::decode(&[]), Err(DecodeError::Truncated("CERTREQ payload")));
+    }
+}

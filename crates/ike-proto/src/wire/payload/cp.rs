@@ -58,3 +58,28 @@ impl<'a> Config<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let attributes = vec![
+            ConfigAttribute { kind: CfgAttribute::INTERNAL_IP4_ADDRESS, value: &[] },
+            ConfigAttribute { kind: CfgAttribute::INTERNAL_IP4_DNS, value: &[10, 0, 0, 1] },
+        ];
+        let config = Config { kind: CfgType::REQUEST, attributes };
+        let body = [1, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 4, 10, 0, 0, 1];
+        assert_round_trip(&Payload::Config(config), &body);
+    }
+
+    #[test]
+    fn reserved_bit_is_ignored_and_a_lying_length_refused() {
+        let config = Config::decode(&[2, 9, 9, 9, 0x80, 1, 0, 0]).unwrap();
+        assert_eq!(config.attributes[0].kind, CfgAttribute::INTERNAL_IP4_ADDRESS);
+        let short = Config::decode(&[2, 0, 0, 0, 0, 1, 0, 5, 10, 0, 0, 1]);
+        assert_eq!(short, Err(DecodeError::Truncated("configuration attribute")));
+    }
+}

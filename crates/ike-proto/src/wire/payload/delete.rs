@@ -64,3 +64,32 @@ impl Delete {
 
 /// Octets of an AH or ESP SPI.
 const SPI_LEN: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        assert_round_trip(&Payload::Delete(Delete::ike()), &[1, 0, 0, 0]);
+        let delete = Delete::esp(vec![0x0102_0304, 0x0506_0708]);
+        assert_round_trip(&Payload::Delete(delete), &[3, 4, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn size_count_and_protocol_must_fit() {
+        let size = Err(DecodeError::Invalid("deleted SPI size"));
+        let count = Err(DecodeError::Invalid("number of deleted SPIs"));
+        assert_eq!(Delete::decode(&[3, 8, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]), size);
+        assert_eq!(Delete::decode(&[3, 0, 0, 1]), size);
+        assert_eq!(Delete::decode(&[1, 8, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]), size);
+        assert_eq!(Delete::decode(&[1, 0, 0, 1]), size);
+        assert_eq!(Delete::decode(&[3, 4, 0, 2, 1, 2, 3, 4]), count);
+        assert_eq!(Delete::decode(&[3, 4, 0, 0, 1, 2, 3, 4]), count);
+        assert_eq!(Delete::decode(&[3, 4, 0xff, 0xff]), count);
+        assert_eq!(Delete::decode(&[1, 0, 0, 0, 1]), Err(DecodeError::Trailing("D payload")));
+        assert_eq!(Delete::decode(&[9, 0, 0, 0]), Err(DecodeError::Invalid("deleted protocol")));
+        assert_eq!(Delete::decode(&[3, 4, 0]), Err(DecodeError::Truncated("D payload")));
+    }
+}

@@ -151,3 +151,36 @@ fn is_der(data: &[u8], tag: Option<u8>) -> bool {
 }
 
 const DER_SEQUENCE: u8 = 0x30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let id = Id { kind: IdType::FQDN, data: b"a.example" };
+        let body = [&[2, 0, 0, 0], &b"a.example"[..]].concat();
+        assert_round_trip(&Payload::IdI(id), &body);
+        assert_round_trip(&Payload::IdR(id), &body);
+        let null = Id { kind: IdType::NULL, data: &[] };
+        assert_round_trip(&Payload::IdI(null), &[13, 0, 0, 0]);
+        assert_eq!(id.to_owned().as_id(), id);
+    }
+
+    #[test]
+    fn reserved_is_ignored_and_a_short_body_refused() {
+        let address = Id { kind: IdType::IPV4_ADDR, data: &[10, 0, 0, 1] };
+        assert_eq!(Id::decode(&[1, 9, 9, 9, 10, 0, 0, 1]), Ok(address));
+        assert_eq!(Id::decode(&[1, 9, 9]), Err(DecodeError::Truncated("ID payload")));
+    }
+
+    #[test]
+    fn names_match_without_regard_to_case_and_nothing_else_does() {
+        let name = IdData::fqdn("Gate.Example.org");
+        assert!(name.matches(IdData::fqdn("gate.example.ORG").as_id()));
+        assert!(!name.matches(IdData::fqdn("gate.example.org.").as_id()));
+        assert!(!name.matches(IdData::email("gate.example.org").as_id()));
+        assert!(!IdData::keyid(*b"A").matches(IdData::keyid(*b"a").as_id()));
+    }
+}

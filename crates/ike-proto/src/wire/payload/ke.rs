@@ -29,3 +29,22 @@ impl<'a> Ke<'a> {
         out.extend_from_slice(self.data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let ke = Ke { method: KeMethodId::CURVE_25519, data: &[1, 2, 3] };
+        assert_round_trip(&Payload::Ke(ke), &[0, 31, 0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn reserved_is_ignored_and_a_short_body_refused() {
+        let ke = Ke::decode(&[0, 36, 0xff, 0xff]);
+        assert_eq!(ke, Ok(Ke { method: KeMethodId::ML_KEM_768, data: &[] }));
+        assert_eq!(Ke::decode(&[0, 36, 0]), Err(DecodeError::Truncated("KE payload")));
+    }
+}

@@ -151,3 +151,17 @@ impl<'a> Payload<'a> {
         }
     }
 }
+
+/// Asserts that `payload` and `body`, which begins at offset 0, are each other's encoding.
+#[cfg(test)]
+fn assert_round_trip(payload: &Payload<'_>, body: &[u8]) {
+    let next = match payload {
+        Payload::Sk(sk) => sk.first,
+        Payload::Skf(skf) => skf.first,
+        _ => PayloadType::NONE,
+    };
+    let mut encoded = Vec::new();
+    payload.encode(&mut encoded);
+    assert_eq!(encoded, body, "{payload:?} encodes differently");
+    assert_eq!(Payload::decode(payload.kind(), next, body, 0).as_ref(), Ok(payload));
+}

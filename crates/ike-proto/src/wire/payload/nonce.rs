@@ -15,3 +15,21 @@ pub fn decode(body: &[u8]) -> Result<&[u8], DecodeError> {
         Err(DecodeError::Invalid("nonce length"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn lengths() {
+        for length in 0..=300 {
+            let octets = vec![5; length];
+            if (16..=256).contains(&length) {
+                assert_round_trip(&Payload::Nonce(&octets), &octets);
+            } else {
+                assert_eq!(decode(&octets), Err(DecodeError::Invalid("nonce length")));
+            }
+        }
+    }
+}

@@ -56,3 +56,30 @@ impl<'a> Notify<'a> {
         out.extend_from_slice(self.data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let cookie = Notify::new(NotifyType::COOKIE, &[1, 2, 3]);
+        assert_round_trip(&Payload::Notify(cookie), &[0, 0, 0x40, 0x06, 1, 2, 3]);
+        let rekey = Notify::esp(NotifyType::REKEY_SA, 0x0102_0304);
+        assert_round_trip(&Payload::Notify(rekey), &[3, 4, 0x40, 0x09, 1, 2, 3, 4]);
+        let ike = Notify { protocol: ProtocolId::IKE, spi: Spi::Ike(1), ..cookie };
+        let body = [1, 8, 0x40, 0x06, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3];
+        assert_round_trip(&Payload::Notify(ike), &body);
+    }
+
+    #[test]
+    fn spi_size_must_fit() {
+        let size = Err(DecodeError::Invalid("notify SPI size"));
+        assert_eq!(Notify::decode(&[3, 8, 0x40, 9, 1, 2, 3, 4, 5, 6, 7, 8]), size);
+        assert_eq!(Notify::decode(&[0, 16, 0x40, 9, 1, 2, 3, 4, 5, 6, 7, 8]), size);
+        let short = Notify::decode(&[3, 4, 0x40, 9, 1, 2, 3]);
+        assert_eq!(short, Err(DecodeError::Truncated("notify SPI")));
+        assert_eq!(Notify::decode(&[0, 0, 0]), Err(DecodeError::Truncated("N payload")));
+    }
+}

@@ -313,3 +313,86 @@ impl fmt::Display for Transform {
         if self.unknown_attribute { f.write_str("+?") } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    /// Two proposals, the first with two transforms, one of which has a key length.
+    const BODY: [u8; 48] = [
+        2, 0, 0, 28, 1, 1, 0, 2, // proposal 1: IKE, no SPI
+        3, 0, 0, 12, 1, 0, 0, 20, 0x80, 14, 1, 0, // AES-GCM-16, 256 bits
+        0, 0, 0, 8, 4, 0, 0, 31, // Curve25519
+        0, 0, 0, 20, 2, 3, 4, 1, 1, 2, 3, 4, // proposal 2: ESP, SPI
+        0, 0, 0, 8, 5, 0, 0, 1, // ESN
+    ];
+
+    fn example() -> Sa {
+        let gcm = Transform::encr(EncrId::AES_GCM_16, 256);
+        let ke = Transform::ke(KeMethodId::CURVE_25519);
+        let (protocol, spi) = (ProtocolId::IKE, Spi::None);
+        let ike = Proposal { number: 1, protocol, spi, transforms: vec![gcm, ke] };
+        let (protocol, spi) = (ProtocolId::ESP, Spi::Esp(0x0102_0304));
+        let esp = Proposal { number: 2, protocol, spi, transforms: vec![Transform::esn(true)] };
+        Sa { proposals: vec![ike, esp] }
+    }
+
+    #[test]
+    fn round_trip() {
+        assert_round_trip(&Payload::Sa(example()), &BODY);
+        assert_eq!(example().to_string(), "IKE:AES_GCM_16_256/CURVE_25519, ESP:EXT_SEQ");
+    }
+
+    #[test]
+    fn counts_and_lengths_must_agree() {
+        let with = |at: usize, octet: u8| {
+            let mut body = BODY;
+            body[at] = octet;
+            Sa::decode(&body)
+        };
+        let substruc = Err(DecodeError::Invalid("last substruc"));
+        let count = Err(DecodeError::Invalid("number of transforms"));
+        assert_eq!(with(0, 0), Err(DecodeError::Trailing("the last proposal")));
+        assert_eq!(with(0, 3), substruc);
+        assert_eq!(with(28, 2), Err(DecodeError::Truncated("proposal")));
+        assert_eq!(with(8, 2), substruc);
+        assert_eq!(with(8, 0), count);
+        assert_eq!(with(20, 3), count);
+        assert_eq!(with(7, 1), count);
+        assert_eq!(with(7, 3), count);
+        assert_eq!(with(47 - 13, 8), Err(DecodeError::Invalid("proposal SPI size")));
+        assert_eq!(with(6, 4), Err(DecodeError::Invalid("proposal SPI size")));
+        assert_eq!(with(3, 7), Err(DecodeError::Invalid("substructure length")));
+        assert!(with(3, 27).is_err() && with(3, 29).is_err());
+        assert!(with(11, 11).is_err() && with(11, 13).is_err());
+        assert_eq!(Sa::decode(&[]), Err(DecodeError::Truncated("proposal")));
+    }
+
+    #[test]
+    fn unknown_attributes_are_marked() {
+        let with = |attributes: &[u8]| {
+            let mut body = vec![0, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 20];
+            body.extend_from_slice(attributes);
+            body[3] = body.len() as u8;
+            body[11] = body.len() as u8 - 8;
+            Sa::decode(&body).map(|sa| sa.proposals[0].transforms[0])
+        };
+        let gcm = Transform::encr(EncrId::AES_GCM_16, 256);
+        let odd = Transform { unknown_attribute: true, ..gcm };
+        let bare = Transform { key_bits: None, ..odd };
+        assert_eq!(with(&[0x80, 14, 1, 0]), Ok(gcm));
+        assert_eq!(with(&[0x80, 14, 1, 0, 0x80, 99, 0, 0]), Ok(odd), "type/value");
+        assert_eq!(with(&[0x80, 14, 1, 0, 0, 99, 0, 2, 7, 7]), Ok(odd), "type/length/value");
+        assert_eq!(with(&[0x80, 14, 1, 0, 0x80, 14, 0, 128]), Ok(odd), "a second key length");
+        assert_eq!(with(&[0, 14, 0, 2, 1, 0]), Ok(bare), "key length in the wrong format");
+        assert_eq!(with(&[0, 99, 0, 3, 7, 7]), Err(DecodeError::Truncated("transform attribute")));
+    }
+
+    #[test]
+    fn proposal_of_an_unknown_protocol_is_kept_for_what_it_is() {
+        let body = [0, 0, 0, 18, 1, 9, 2, 1, 0xaa, 0xbb, 0, 0, 0, 8, 1, 0, 0, 20];
+        let sa = Sa::decode(&body).unwrap();
+        assert_eq!((sa.proposals[0].protocol, sa.proposals[0].spi), (ProtocolId(9), Spi::None));
+    }
+}

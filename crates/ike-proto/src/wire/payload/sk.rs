@@ -25,3 +25,15 @@ impl<'a> Sk<'a> {
         out.extend_from_slice(self.body);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let sk = Sk { first: PayloadType::ID_I, offset: 0, body: &[1, 2, 3] };
+        assert_round_trip(&Payload::Sk(sk), &[1, 2, 3]);
+    }
+}

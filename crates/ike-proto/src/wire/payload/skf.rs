@@ -43,3 +43,18 @@ impl<'a> Skf<'a> {
         out.extend_from_slice(self.body);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        let offset = SKF_HEADER_LEN;
+        let one = Skf { first: PayloadType::ID_I, number: 1, total: 2, offset, body: &[8; 2] };
+        assert_round_trip(&Payload::Skf(one), &[0, 1, 0, 2, 8, 8]);
+        let two = Skf { first: PayloadType::NONE, number: 2, ..one };
+        assert_round_trip(&Payload::Skf(two), &[0, 2, 0, 2, 8, 8]);
+    }
+}

@@ -249,3 +249,97 @@ impl fmt::Debug for TrafficSelector {
 const HEADER_LEN: usize = 4;
 const IPV4_LEN: usize = 16;
 const IPV6_LEN: usize = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    fn ts(text: &str) -> TrafficSelector {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn round_trip() {
+        let selectors = vec![ts("10.1.0.0/16[tcp/80]"), ts("2001:db8::/64")];
+        let mut body = vec![2, 0, 0, 0];
+        body.extend([7, 6, 0, 16, 0, 80, 0, 80, 10, 1, 0, 0, 10, 1, 255, 255]);
+        body.extend([8, 0, 0, 40, 0, 0, 255, 255, 0x20, 0x01, 0x0d, 0xb8]);
+        body.extend([0; 12]);
+        body.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0]);
+        body.extend([0xff; 8]);
+        assert_round_trip(&Payload::TsI(selectors.clone()), &body);
+        assert_round_trip(&Payload::TsR(selectors), &body);
+    }
+
+    #[test]
+    fn unknown_types_are_skipped() {
+        let mut body = vec![2, 0, 0, 0];
+        body.extend([10, 0, 0, 6, 1, 2]);
+        body.extend([7, 0, 0, 16, 0, 0, 255, 255, 10, 0, 0, 1, 10, 0, 0, 1]);
+        assert_eq!(decode(&body), Ok(vec![ts("10.0.0.1")]));
+        assert_eq!(decode(&[1, 0, 0, 0, 9, 0, 0, 4]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn lengths_counts_and_ranges_must_agree() {
+        let good = [1, 0, 0, 0, 7, 0, 0, 16, 0, 0, 255, 255, 10, 0, 0, 1, 10, 0, 0, 9];
+        let with = |changes: &[(usize, u8)]| {
+            let mut body = good;
+            changes.iter().for_each(|(at, octet)| body[*at] = *octet);
+            decode(&body)
+        };
+        let length = Err(DecodeError::Invalid("traffic selector length"));
+        let range = Err(DecodeError::Invalid("traffic selector range"));
+        assert_eq!(with(&[]), Ok(vec![ts("10.0.0.1..10.0.0.9")]));
+        assert_eq!(with(&[(0, 0)]), Err(DecodeError::Trailing("the last traffic selector")));
+        assert_eq!(with(&[(0, 2)]), Err(DecodeError::Truncated("traffic selector")));
+        assert_eq!(with(&[(4, 8)]), length, "IPv6 in the length of IPv4");
+        assert_eq!(with(&[(7, 15)]), length);
+        assert_eq!(with(&[(7, 17)]), Err(DecodeError::Truncated("traffic selector")));
+        assert_eq!(with(&[(7, 3)]), length);
+        assert_eq!(with(&[(15, 10)]), range, "addresses in falling order");
+        assert_eq!(with(&[(8, 1), (10, 0)]), range, "ports in falling order");
+        let opaque = with(&[(8, 255), (9, 255), (10, 0), (11, 0)]).unwrap();
+        assert!(opaque[0].is_opaque());
+        assert_eq!(decode(&[0, 0, 0]), Err(DecodeError::Truncated("TS payload")));
+    }
+
+    #[test]
+    fn containment_and_intersection() {
+        let contained = [
+            ("10.0.0.0/8", "10.1.0.0/16"),
+            ("10.0.0.0/8", "10.1.0.0/16[tcp/80]"),
+            ("10.0.0.0/8[tcp]", "10.0.0.0/8[tcp/80-90]"),
+            ("10.0.0.0/8[tcp]", "10.0.0.0/8[tcp/opaque]"),
+            ("10.0.0.0/8[icmp/8]", "10.0.0.0/8[icmp/8(3)]"),
+        ];
+        for (outer, inner) in contained {
+            let (outer, inner) = (ts(outer), ts(inner));
+            assert!(outer.contains(&inner) && !inner.contains(&outer), "{outer} {inner}");
+            assert_eq!(outer.intersect(&inner), Some(inner));
+            assert_eq!(inner.intersect(&outer), Some(inner));
+        }
+        let overlapping = [
+            ("10.0.0.1..10.0.0.9", "10.0.0.5..10.0.0.20", "10.0.0.5..10.0.0.9"),
+            ("10.0.0.0/8[tcp/1-80]", "10.1.0.0/16[/80-90]", "10.1.0.0/16[tcp/80]"),
+            ("10.0.0.0/8[/opaque]", "10.1.0.0/16[udp]", "10.1.0.0/16[udp/opaque]"),
+            ("::/0[ipv6-icmp]", "fe80::/10[/34560-34815]", "fe80::/10[ipv6-icmp/135]"),
+        ];
+        for (a, b, common) in overlapping {
+            assert_eq!(ts(a).intersect(&ts(b)), Some(ts(common)));
+            assert_eq!(ts(b).intersect(&ts(a)), Some(ts(common)));
+        }
+        let disjoint = [
+            ("10.0.0.0/8", "11.0.0.0/8"),
+            ("0.0.0.0/0", "::/0"),
+            ("10.0.0.0/8[tcp]", "10.0.0.0/8[udp]"),
+            ("10.0.0.0/8[tcp/80]", "10.0.0.0/8[tcp/81]"),
+            ("10.0.0.0/8[tcp/opaque]", "10.0.0.0/8[tcp/80]"),
+        ];
+        for (a, b) in disjoint {
+            assert_eq!(ts(a).intersect(&ts(b)), None, "{a} {b}");
+            assert_eq!(ts(b).intersect(&ts(a)), None, "{b} {a}");
+        }
+    }
+}

@@ -6,3 +6,15 @@ use crate::wire::codec::DecodeError;
 pub fn decode(body: &[u8]) -> Result<&[u8], DecodeError> {
     if body.is_empty() { Err(DecodeError::Truncated("vendor ID")) } else { Ok(body) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::payload::{Payload, assert_round_trip};
+
+    #[test]
+    fn round_trip() {
+        assert_round_trip(&Payload::Vendor(b"vendor"), b"vendor");
+        assert_eq!(decode(&[]), Err(DecodeError::Truncated("vendor ID")));
+    }
+}

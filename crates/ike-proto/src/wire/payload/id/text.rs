@@ -174,3 +174,67 @@ const PREFIXES: &[(&str, IdType)] = &[
 
 /// Prefixes of distinguished and general names.
 const DN_PREFIXES: &[&str] = &["asn1dn", "asn1gn", "xmppaddr"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_have_the_types_strongswan_gives_them() {
+        let v4 = IdData::ip(Ipv4Addr::new(192, 0, 2, 1).into());
+        let v6 = IdData::ip("2001:db8::1".parse::<Ipv6Addr>().unwrap().into());
+        for (text, expected, printed) in [
+            ("192.0.2.1", v4.clone(), "192.0.2.1"),
+            ("ipv4:192.0.2.1", v4.clone(), "192.0.2.1"),
+            ("ipv4:#c0000201", v4, "192.0.2.1"),
+            ("2001:db8::1", v6.clone(), "2001:db8::1"),
+            ("ipv6:2001:db8::1", v6, "2001:db8::1"),
+            ("moon.strongswan.org", IdData::fqdn("moon.strongswan.org"), "moon.strongswan.org"),
+            ("@moon", IdData::fqdn("moon"), "moon"),
+            ("fqdn:192.0.2.1", IdData::fqdn("192.0.2.1"), "192.0.2.1"),
+            ("carol@strongswan.org", IdData::email("carol@strongswan.org"), "carol@strongswan.org"),
+            ("@@carol@x.org", IdData::email("carol@x.org"), "carol@x.org"),
+            ("email:tester", IdData::email("tester"), "tester"),
+            ("@#71270432", IdData::keyid([0x71, 0x27, 0x04, 0x32]), "@#71270432"),
+            ("@#71:27:04:32", IdData::keyid([0x71, 0x27, 0x04, 0x32]), "@#71270432"),
+            ("keyid:foo", IdData::keyid(*b"foo"), "@#666f6f"),
+            ("keyid:#0a0b", IdData::keyid([10, 11]), "@#0a0b"),
+        ] {
+            assert_eq!(IdData::parse(text), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_identity_is_refused() {
+        for (text, error) in [
+            ("", IdParseError::Empty),
+            ("  ", IdParseError::Empty),
+            ("%any", IdParseError::Any),
+            ("%any6", IdParseError::Any),
+            ("C=CH, O=strongSwan, CN=moon", IdParseError::DistinguishedName),
+            ("asn1dn:#3000", IdParseError::DistinguishedName),
+            ("@#123", IdParseError::Hex),
+            ("@#zz", IdParseError::Hex),
+            ("@#", IdParseError::Hex),
+            ("ipv4:2001:db8::1", IdParseError::Invalid("IPv4 address")),
+            ("ipv6:192.0.2.1", IdParseError::Invalid("IPv6 address")),
+            ("ipv4:#c00002", IdParseError::Invalid("IPv4 identity")),
+            ("fqdn:#00", IdParseError::Invalid("FQDN identity")),
+            ("fqdn:", IdParseError::Invalid("FQDN identity")),
+            ("a\nb", IdParseError::Invalid("FQDN identity")),
+        ] {
+            assert_eq!(IdData::parse(text), Err(error), "{text}");
+        }
+        let long = "a".repeat(MAX_ID_LEN + 1);
+        assert_eq!(IdData::parse(&long), Err(IdParseError::TooLong));
+    }
+
+    #[test]
+    fn octets_that_do_not_print_are_escaped() {
+        let id = IdData::fqdn("a\u{1b}[31m\"$(x)\u{e9}");
+        assert_eq!(id.to_string(), r"a\x1b[31m\x22\x24(x)\xc3\xa9");
+        let dn = IdData { kind: IdType::DER_ASN1_DN, data: vec![0x30, 0] };
+        assert_eq!(dn.to_string(), "{ID_DER_ASN1_DN}:#3000");
+    }
+}

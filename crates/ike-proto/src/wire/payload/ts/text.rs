@@ -224,3 +224,61 @@ const SERVICES: &[(&str, u16)] = &[
     ("https", 443),
     ("l2tp", 1701),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_what_it_reads() {
+        for (text, printed) in [
+            ("10.1.0.0/16", "10.1.0.0/16"),
+            ("10.1.2.3/16", "10.1.0.0/16"),
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.0.0.1-10.0.0.9", "10.0.0.1..10.0.0.9"),
+            ("10.0.0.1..10.0.0.9", "10.0.0.1..10.0.0.9"),
+            ("10.0.0.0..10.0.0.255", "10.0.0.0/24"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+            ("2001:db8::-2001:db8::7", "2001:db8::/125"),
+            ("10.1.0.0/16[tcp/80]", "10.1.0.0/16[tcp/80]"),
+            ("10.1.0.0/16[6/http]", "10.1.0.0/16[tcp/80]"),
+            ("10.1.0.0/16[udp/1024-2048]", "10.1.0.0/16[udp/1024-2048]"),
+            ("10.1.0.0/16[udp]", "10.1.0.0/16[udp]"),
+            ("10.1.0.0/16[gre/%any]", "10.1.0.0/16[gre]"),
+            ("10.1.0.0/16[200]", "10.1.0.0/16[200]"),
+            ("10.1.0.0/16[/53]", "10.1.0.0/16[/53]"),
+            ("10.1.0.0/16[tcp/opaque]", "10.1.0.0/16[tcp/opaque]"),
+            ("10.1.0.0/16[icmp/8]", "10.1.0.0/16[icmp/8]"),
+            ("10.1.0.0/16[icmp/8(0)]", "10.1.0.0/16[icmp/8(0)]"),
+            ("10.1.0.0/16[icmp/3(1)-3(4)]", "10.1.0.0/16[icmp/3(1)-3(4)]"),
+            ("10.1.0.0/16[icmp/8-10]", "10.1.0.0/16[icmp/8-10]"),
+            ("fe80::/10[icmpv6/135]", "fe80::/10[ipv6-icmp/135]"),
+        ] {
+            let ts: TrafficSelector = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(ts.to_string(), printed, "{text}");
+            assert_eq!(printed.parse(), Ok(ts), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_wrong_part() {
+        for (text, message) in [
+            ("10.1.0.0/33", "`10.1.0.0/33` is not a subnet"),
+            ("10.1.0.0/", "`10.1.0.0/` is not a subnet"),
+            ("10.1.0", "`10.1.0` is not an IP address"),
+            (
+                "10.0.0.9-10.0.0.1",
+                "`10.0.0.9-10.0.0.1` is not a range of addresses in rising order",
+            ),
+            ("10.0.0.1-::1", "`10.0.0.1-::1` is not a range of addresses in rising order"),
+            ("10.1.0.0/16[tcp/80", "`10.1.0.0/16[tcp/80` is not closed by `]`"),
+            ("10.1.0.0/16[tpc]", "`tpc` is not an IP protocol"),
+            ("10.1.0.0/16[tcp/65536]", "`65536` is not a port"),
+            ("10.1.0.0/16[tcp/90-80]", "`90-80` is not a rising range of ports"),
+            ("10.1.0.0/16[icmp/8(]", "`8(` is not an ICMP type or type(code)"),
+        ] {
+            assert_eq!(text.parse::<TrafficSelector>().unwrap_err().to_string(), message);
+        }
+    }
+}
