@@ -19,11 +19,11 @@ pub static ECP_521: Ecp =
     Ecp { id: KeMethodId::ECP_521, algorithm: &agreement::ECDH_P521, coordinate: 66 };
 
 /// An ECP group. A public value is `x | y`, each coordinate padded to the field's length, without a
-/// point-format octet (RFC 5903 §7); the secret is the x coordinate (§7, as errata of RFC 4753 had it).
+/// point-format octet, and the secret is the x coordinate (RFC 5903 §7).
 /// A point that is not on the curve is refused.
 ///
-/// Private keys come from AWS-LC's own random source: the other way in checks a key it
-/// has no doubt about at the price of another multiplication.
+/// Private keys come from AWS-LC's own random source: a key handed to it is checked, at the price of
+/// one more multiplication.
 pub struct Ecp {
     id: KeMethodId,
     algorithm: &'static agreement::Algorithm,

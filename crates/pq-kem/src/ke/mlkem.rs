@@ -25,7 +25,8 @@ pub static ML_KEM_1024: MlKem = MlKem {
 /// An ML-KEM parameter set. The initiator sends an encapsulation key and the responder a ciphertext;
 /// the secret has 32 octets.
 ///
-/// A key that fails FIPS 203's modulus check (§7.2) is refused. A wrong ciphertext of the right length
+/// A key that fails FIPS 203's checks (§7.2) is refused, and so is a ciphertext of the wrong length
+/// (§7.3), as the draft's §2.2 demands. A wrong ciphertext of the right length
 /// gives a secret that differs from the peer's (implicit rejection, §6.3), never an error.
 ///
 /// Randomness comes from AWS-LC's own source.

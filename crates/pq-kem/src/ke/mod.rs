@@ -4,8 +4,8 @@
 //! to the length of the prime, and for a KEM the encapsulation key one way and the ciphertext the
 //! other (RFC 9370 §2.2.1).
 //!
-//! Where a method says that it takes randomness from AWS-LC, it does not use the source it is given:
-//! the library offers no other way. An exchange with it does not repeat under a seeded source.
+//! X25519 and MODP draw private keys from the source they are given. ECP and ML-KEM take them from
+//! AWS-LC's own, so that an exchange with one of them does not repeat under a seeded source.
 
 use ike_proto::crypto::KeMethod;
 

@@ -21,8 +21,8 @@ pub static MODP_4096: Modp = Modp(&GROUP_16);
 /// A MODP group. Public values and the secret are padded to the prime's length (RFC 7296 §2.14 and
 /// §3.4); a public value `y` is refused unless `1 < y < p - 1` (RFC 6989 §2.1).
 ///
-/// The primes are safe, so a private exponent of twice the group's strength is enough (RFC 3526 §8),
-/// and many times faster than one of full length.
+/// A private exponent of twice the group's strength (RFC 3526 §1) is enough, and many times faster
+/// than one of full length; those here are longer than what §8's first estimate asks for.
 pub struct Modp(&'static Group);
 
 impl KeMethod for Modp {

@@ -60,7 +60,8 @@ impl PendingKe for Pending {
     }
 
     fn complete(&self, peer: &[u8]) -> Result<Secret, CryptoError> {
-        // AWS-LC refuses the all-zero result, as RFC 8031 §3.2 demands (a test holds it to that).
+        // AWS-LC masks the top bit and takes non-canonical values (RFC 8031 §3.2), and refuses the all-zero
+        // result (RFC 7748 §6.1); tests hold it to all three.
         agreement::agree(
             &self.key,
             UnparsedPublicKey::new(&agreement::X25519, peer),

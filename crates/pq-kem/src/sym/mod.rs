@@ -10,8 +10,8 @@
 //! | NULL (RFC 2410) | HMAC | none |
 //!
 //! HMAC is SHA1-96 (RFC 2404) or SHA2 256-128, 384-192, 512-256 (RFC 4868). GCM with an ICV of 8 or 12
-//! octets is not here: the backend has full tags only. NULL is for ESP alone (RFC 7296 §3.3.2 forbids
-//! it for IKE); keeping it out of IKE proposals is the negotiation's part.
+//! octets is not here: the backend has full tags only. NULL is for ESP alone (RFC 7296 §5 forbids it
+//! for IKE); keeping it out of IKE proposals is the negotiation's part.
 
 use ike_proto::crypto::{CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError};
 use ike_proto::wire::registry::{EncrId, IntegId};
