@@ -10,13 +10,16 @@
 //!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP 4500 / protocol 50
 //!  TUN ◀─packet── selectors ◀─ open ◀─ replay window ◀─ SA ◀─ SPI ◀──ESP── Inbound
 //! ```
-#![cfg_attr(feature = "tun", doc = "\nThe sockets and the TUN device are in [`io`].")]
+#![cfg_attr(
+    all(feature = "tun", target_os = "linux"),
+    doc = "\nThe sockets and the TUN device are in [`io`]."
+)]
 #![forbid(unsafe_code)]
 
 mod events;
 mod flow;
 mod inbound;
-#[cfg(feature = "tun")]
+#[cfg(all(feature = "tun", target_os = "linux"))]
 pub mod io;
 pub mod ip;
 mod outbound;

@@ -1,1 +1,55 @@
-//! Sockets and devices.
+//! Sockets, the TUN device and the routes around a [`Plane`](crate::Plane) (Linux, tokio).
+//!
+//! ```text
+//!            ┌ outbound task (one per TUN queue) ─ Outbound ─ runs of equal datagrams ─▶ UDP GSO
+//!  Device ◀──┤
+//!            └ inbound task (one per socket) ───── Inbound ◀─ UDP GRO, recvmmsg ──────── EncapSocket
+//!                                                                                         PlainEsp
+//! ```
+//!
+//! [`UserspacePlane`] owns the tasks and is the [`DataPlane`](ike_proto::dataplane::DataPlane) that an
+//! engine's driver talks to. The tasks share nothing that is locked across I/O.
+//!
+//! # Which packets come to the TUN device
+//!
+//! [`routes`] gives the device a routing table of its own, asked before the main table by one rule
+//! per address family: *packets without our mark*. Every socket that carries IKE or ESP sets the mark
+//! ([`set_mark`]), so outer packets never come back to the device, even where a remote traffic selector
+//! covers the peer itself, as in transport mode. A kernel with strict reverse path filtering
+//! (`rp_filter` = 1) on the outer interface drops the peer's outer packets in that case; 0 and 2 work.
+//!
+//! The kernel gives the device only what leaves. Packets that arrive in clear do not pass here: the
+//! check that they should not have been protected (RFC 4301 §5.2) is `rp_filter` = 1, whose reverse
+//! path is the device wherever a policy is installed.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+mod device;
+mod encap;
+mod prefix;
+mod raw;
+pub mod routes;
+mod sender;
+mod tasks;
+mod userspace;
+
+pub use device::{Device, MemoryHost, TunOptions};
+pub use encap::{EncapSocket, IkeDatagram};
+pub use raw::{ClearSockets, PlainEsp};
+pub use userspace::{Config, UserspacePlane};
+
+/// The mark of IKE and ESP packets, unless configured otherwise.
+pub const DEFAULT_MARK: u32 = 220;
+
+/// Marks what `socket` sends, so that it does not enter the TUN device. Needs CAP_NET_ADMIN.
+pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    socket2::SockRef::from(socket).set_mark(mark)
+}
+
+/// The time. The core is told it; this is where it comes from.
+#[expect(clippy::disallowed_methods, reason = "the one place where this crate asks for the time")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,216 @@
+//! Where packets of the protected side come from and go to.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tun_rs::{AsyncDevice, DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
+
+/// Free octets in front of every packet on its way to the device.
+pub(super) const HEADROOM: usize = VIRTIO_NET_HDR_LEN;
+
+/// The largest packet, and the room a coalesced one needs.
+const MAX_PACKET: usize = 65535;
+
+/// A segment of what the TUN device hands over, with some room for a larger MTU set later.
+const MAX_SEGMENT: usize = 9216;
+
+/// How to make a TUN device.
+#[derive(Debug, Clone)]
+pub struct TunOptions {
+    /// Name, as `ike0` or `ike%d`.
+    pub name: String,
+    /// MTU. The ESP and outer headers come on top of it: 1400 fits any suite into 1500 over IPv4.
+    pub mtu: u16,
+    /// Queues, each with an outbound task of its own.
+    pub queues: usize,
+}
+
+impl Default for TunOptions {
+    fn default() -> Self {
+        Self { name: "ike%d".into(), mtu: 1400, queues: 1 }
+    }
+}
+
+/// A source and sink of packets.
+pub struct Device {
+    pub(super) readers: Vec<Reader>,
+    pub(super) writer: Writer,
+    /// Interface index of a TUN device.
+    pub(super) index: Option<u32>,
+}
+
+/// The far side of a [`Device::memory`].
+pub struct MemoryHost {
+    to_device: mpsc::Sender<Vec<u8>>,
+    from_device: mpsc::Receiver<Vec<u8>>,
+}
+
+/// Packets read from a device.
+pub(super) enum Reader {
+    Tun(Arc<AsyncDevice>),
+    Memory(mpsc::Receiver<Vec<u8>>),
+}
+
+/// Buffers of one reader.
+pub(super) struct ReadBatch {
+    raw: Vec<u8>,
+    segments: Vec<Vec<u8>>,
+    sizes: Vec<usize>,
+    count: usize,
+}
+
+/// Writes packets to a device.
+#[derive(Clone)]
+pub(super) enum Writer {
+    Tun(Arc<AsyncDevice>),
+    Memory(mpsc::Sender<Vec<u8>>),
+}
+
+/// Packets to be written, with their buffers.
+pub(super) struct WriteBatch {
+    packets: Vec<Vec<u8>>,
+    count: usize,
+    gro: GROTable,
+}
+
+impl Device {
+    /// Makes a TUN device with segmentation offload and brings it up. Needs CAP_NET_ADMIN and
+    /// `/dev/net/tun`; must be called inside a tokio runtime.
+    pub fn tun(options: &TunOptions) -> io::Result<Self> {
+        let device = DeviceBuilder::new()
+            .name(options.name.clone())
+            .mtu(options.mtu)
+            .with(|b| _ = b.offload(true).multi_queue(options.queues > 1))
+            .build_async()?;
+        let index = Some(device.if_index()?);
+        let mut queues = Vec::new();
+        for _ in 1..options.queues {
+            queues.push(Reader::Tun(Arc::new(device.try_clone()?)));
+        }
+        let device = Arc::new(device);
+        queues.push(Reader::Tun(Arc::clone(&device)));
+        Ok(Self { readers: queues, writer: Writer::Tun(device), index })
+    }
+
+    /// A device in memory for demonstrations and tests, and its far side. Up to `capacity` packets
+    /// wait in each direction.
+    pub fn memory(capacity: usize) -> (Self, MemoryHost) {
+        let (to_device, reader) = mpsc::channel(capacity);
+        let (writer, from_device) = mpsc::channel(capacity);
+        let device = Self {
+            readers: vec![Reader::Memory(reader)],
+            writer: Writer::Memory(writer),
+            index: None,
+        };
+        (device, MemoryHost { to_device, from_device })
+    }
+
+    /// Interface index of a TUN device.
+    pub fn index(&self) -> Option<u32> {
+        self.index
+    }
+}
+
+impl MemoryHost {
+    /// Hands a packet to the device, as a host that sends it would. False once the plane is gone.
+    pub async fn send(&self, packet: Vec<u8>) -> bool {
+        self.to_device.send(packet).await.is_ok()
+    }
+
+    /// The next packet from the device; `None` once the plane is gone.
+    pub async fn recv(&mut self) -> Option<Vec<u8>> {
+        self.from_device.recv().await
+    }
+}
+
+impl Reader {
+    /// Waits for packets and fills `batch` with them. An error of kind `BrokenPipe` is the end.
+    pub(super) async fn recv(&mut self, batch: &mut ReadBatch) -> io::Result<()> {
+        let ReadBatch { raw, segments, sizes, count } = batch;
+        *count = 0;
+        match self {
+            Self::Tun(device) => *count = device.recv_multiple(raw, segments, sizes, 0).await?,
+            Self::Memory(channel) => {
+                let mut next = Some(channel.recv().await.ok_or(io::ErrorKind::BrokenPipe)?);
+                for (segment, size) in segments.iter_mut().zip(sizes) {
+                    let Some(packet) = next.take() else { break };
+                    *size = packet.len();
+                    *segment = packet;
+                    *count += 1;
+                    next = if *count < IDEAL_BATCH_SIZE { channel.try_recv().ok() } else { None };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ReadBatch {
+    pub(super) fn new() -> Self {
+        Self {
+            raw: vec![0; VIRTIO_NET_HDR_LEN + MAX_PACKET],
+            segments: vec![vec![0; MAX_SEGMENT]; IDEAL_BATCH_SIZE],
+            sizes: vec![0; IDEAL_BATCH_SIZE],
+            count: 0,
+        }
+    }
+
+    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let used = self.segments.iter().zip(&self.sizes).take(self.count);
+        used.filter_map(|(segment, &size)| segment.get(..size))
+    }
+}
+
+impl Writer {
+    /// Writes the packets of `batch` and empties it.
+    pub(super) async fn send(&self, batch: &mut WriteBatch) -> io::Result<()> {
+        let WriteBatch { packets, count, gro } = batch;
+        let used = packets.get_mut(..std::mem::take(count)).unwrap_or_default();
+        match self {
+            Self::Tun(device) => {
+                device.send_multiple(gro, used, HEADROOM).await?;
+            }
+            Self::Memory(channel) => {
+                for packet in used {
+                    let packet = packet.get(HEADROOM..).unwrap_or_default().to_vec();
+                    channel.send(packet).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WriteBatch {
+    pub(super) fn new() -> Self {
+        Self { packets: Vec::new(), count: 0, gro: GROTable::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// True if another packet would make the batch larger than is good.
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= IDEAL_BATCH_SIZE
+    }
+
+    /// The buffer of the next packet, of [`HEADROOM`] octets; the packet goes behind them. It counts
+    /// once [`Self::commit`] is called.
+    pub(super) fn slot(&mut self) -> &mut Vec<u8> {
+        if self.count == self.packets.len() {
+            // Coalescing appends other packets to this one, and does so within the capacity only.
+            self.packets.push(Vec::with_capacity(2 * HEADROOM + MAX_PACKET));
+        }
+        let slot = &mut self.packets[self.count];
+        slot.clear();
+        slot.resize(HEADROOM, 0);
+        slot
+    }
+
+    /// Counts the packet in the last slot.
+    pub(super) fn commit(&mut self) {
+        self.count += 1;
+    }
+}

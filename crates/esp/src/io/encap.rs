@@ -1,0 +1,216 @@
+//! UDP sockets that carry IKE and ESP side by side (RFC 3948).
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use crate::udp::NON_ESP_MARKER;
+
+/// Octets that one receive may coalesce.
+const MAX_DATAGRAM: usize = 65535;
+
+/// Octets of socket buffer asked for in each direction: a few coalesced receives at full speed.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+/// A UDP socket of port 4500. Whoever has one receives through it alone: datagrams are coalesced, and
+/// an ordinary `recv_from` would see several in one.
+pub struct EncapSocket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+}
+
+/// An IKE message that came in on an encapsulation socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IkeDatagram {
+    /// The address and port it was sent to.
+    pub local: SocketAddr,
+    /// Where it came from.
+    pub remote: SocketAddr,
+    /// The message, without the non-ESP marker.
+    pub bytes: Vec<u8>,
+}
+
+/// Datagrams received, with their buffers.
+pub(super) struct RecvBatch {
+    buffer: Vec<u8>,
+    meta: [RecvMeta; BATCH_SIZE],
+    count: usize,
+}
+
+/// One of them.
+pub(super) struct Received<'a> {
+    pub(super) remote: SocketAddr,
+    pub(super) local: IpAddr,
+    pub(super) tos: u8,
+    pub(super) bytes: &'a mut [u8],
+}
+
+impl EncapSocket {
+    /// Takes over a bound socket: turns on coalescing and the reception of destination addresses and
+    /// ECN, and asks for larger buffers.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let local = socket.local_addr()?;
+        allow_fragments(&socket, local.is_ipv4())?;
+        enlarge_buffers(&socket);
+        Ok(Self { socket, state, local })
+    }
+
+    /// The address the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Sends an IKE message, behind the non-ESP marker, from `source` if given.
+    pub async fn send_ike(
+        &self,
+        source: Option<IpAddr>,
+        remote: SocketAddr,
+        message: &[u8],
+    ) -> io::Result<()> {
+        let datagram = [&NON_ESP_MARKER, message].concat();
+        self.send(source, remote, 0, &datagram, datagram.len()).await
+    }
+
+    /// Sends a datagram as it is (a NAT keepalive), from `source` if given.
+    pub async fn send_raw(
+        &self,
+        source: Option<IpAddr>,
+        remote: SocketAddr,
+        datagram: &[u8],
+    ) -> io::Result<()> {
+        self.send(source, remote, 0, datagram, datagram.len()).await
+    }
+
+    /// Sends `contents` as datagrams of `segment` octets, the last of what is left.
+    pub(super) async fn send(
+        &self,
+        source: Option<IpAddr>,
+        remote: SocketAddr,
+        tos: u8,
+        contents: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
+        let source = source.filter(|s| !s.is_unspecified() && s.is_ipv4() == remote.is_ipv4());
+        let transmit = |contents, segment_size| Transmit {
+            destination: remote,
+            ecn: EcnCodepoint::from_bits(tos & 0b11),
+            contents,
+            segment_size,
+            src_ip: source,
+        };
+        if contents.len() > segment && self.max_segments() > 1 {
+            let whole = transmit(contents, Some(segment));
+            // A path that is too narrow for the segments refuses them together; try them one by one.
+            if self.send_one(&whole).await.is_ok() {
+                return Ok(());
+            }
+        }
+        for datagram in contents.chunks(segment.max(1)) {
+            self.send_one(&transmit(datagram, None)).await?;
+        }
+        Ok(())
+    }
+
+    /// How many datagrams one send may hold.
+    pub(super) fn max_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// Waits for datagrams.
+    pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
+        batch.fill(&self.socket, &self.state).await
+    }
+
+    async fn send_one(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let send = || self.state.try_send(UdpSockRef::from(&self.socket), transmit);
+        self.socket.async_io(Interest::WRITABLE, send).await
+    }
+}
+
+impl RecvBatch {
+    pub(super) fn new() -> Self {
+        Self {
+            buffer: vec![0; BATCH_SIZE * MAX_DATAGRAM],
+            meta: [RecvMeta::default(); BATCH_SIZE],
+            count: 0,
+        }
+    }
+
+    /// Waits for datagrams on `socket`.
+    pub(super) async fn fill(
+        &mut self,
+        socket: &UdpSocket,
+        state: &UdpSocketState,
+    ) -> io::Result<()> {
+        let Self { buffer, meta, count } = self;
+        *count = 0;
+        let mut slices: Vec<_> =
+            buffer.chunks_exact_mut(MAX_DATAGRAM).map(IoSliceMut::new).collect();
+        let recv = || state.recv(UdpSockRef::from(socket), &mut slices, meta);
+        *count = socket.async_io(Interest::READABLE, recv).await?;
+        Ok(())
+    }
+
+    /// The datagrams, one by one; `local` stands for a destination address the kernel did not tell.
+    pub(super) fn datagrams(&mut self, local: IpAddr) -> impl Iterator<Item = Received<'_>> {
+        let filled = self.buffer.chunks_exact_mut(MAX_DATAGRAM).zip(&self.meta).take(self.count);
+        filled.flat_map(move |(buffer, meta)| {
+            let (remote, tos) = (meta.addr, meta.ecn.map_or(0, |ecn| ecn as u8));
+            let local = meta.dst_ip.unwrap_or(local);
+            let bytes = buffer.get_mut(..meta.len).unwrap_or_default();
+            bytes.chunks_mut(meta.stride.max(1)).map(move |bytes| Received {
+                remote,
+                local,
+                tos,
+                bytes,
+            })
+        })
+    }
+}
+
+/// Undoes what a QUIC sender wants and an IKE sender does not: a large IKE message may need to be
+/// fragmented by IP, and an ESP packet where the path is narrower than the tunnel's MTU.
+pub(super) fn allow_fragments(socket: &impl AsFd, ipv4: bool) -> io::Result<()> {
+    if ipv4 {
+        set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::WANT)?;
+    } else {
+        set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::WANT)?;
+        setsockopt(socket, sockopt::Ipv6DontFrag, &false)?;
+    }
+    Ok(())
+}
+
+/// Best effort: past the system's limit only with CAP_NET_ADMIN.
+pub(super) fn enlarge_buffers(socket: &impl AsFd) {
+    let plain = socket2::SockRef::from(socket);
+    if setsockopt(socket, sockopt::RcvBufForce, &SOCKET_BUFFER).is_err() {
+        _ = plain.set_recv_buffer_size(SOCKET_BUFFER);
+    }
+    if setsockopt(socket, sockopt::SndBufForce, &SOCKET_BUFFER).is_err() {
+        _ = plain.set_send_buffer_size(SOCKET_BUFFER);
+    }
+}
+
+/// The socket that sends for an SA: the one bound to its source port and address.
+pub(super) fn choose(
+    sockets: &[Arc<EncapSocket>],
+    source: IpAddr,
+    port: u16,
+) -> Option<&Arc<EncapSocket>> {
+    let mut family = sockets.iter().filter(|s| s.local.is_ipv4() == source.is_ipv4());
+    let exact = |s: &&Arc<EncapSocket>| {
+        s.local.port() == port && (s.local.ip().is_unspecified() || s.local.ip() == source)
+    };
+    family.clone().find(exact).or_else(|| family.next())
+}

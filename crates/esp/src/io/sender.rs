@@ -1,0 +1,105 @@
+//! ESP packets on their way to a socket, gathered into runs that one system call sends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::encap::{EncapSocket, choose};
+use super::raw::PlainEsp;
+use crate::outbound::Outgoing;
+
+/// Octets of one send: what fits into an IP packet with its headers.
+const MAX_RUN: usize = 65_000;
+
+/// The sockets ESP leaves through.
+#[derive(Clone)]
+pub(super) struct Sockets {
+    pub(super) encap: Vec<Arc<EncapSocket>>,
+    pub(super) plain: Vec<Arc<PlainEsp>>,
+}
+
+/// Packets for one destination, of one length but for the last.
+struct Run {
+    start: usize,
+    segment: usize,
+    count: usize,
+    /// A shorter packet ended it.
+    closed: bool,
+    to: Outgoing,
+}
+
+/// Sealed packets that wait to be sent, back to back in one buffer.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    /// What the packets are appended to.
+    pub(super) data: Vec<u8>,
+    runs: Vec<Run>,
+}
+
+impl SendQueue {
+    /// Takes note of the packet that was just appended to `data`.
+    pub(super) fn push(&mut self, packet: Outgoing, max_segments: usize) {
+        let start = self.data.len() - packet.len;
+        if let Some(run) = self.runs.last_mut() {
+            let fits = !run.closed
+                && run.count < max_segments
+                && packet.len <= run.segment
+                && start + packet.len - run.start <= MAX_RUN;
+            if fits && same_path(&run.to, &packet) {
+                run.count += 1;
+                run.closed = packet.len < run.segment;
+                return;
+            }
+        }
+        self.runs.push(Run { start, segment: packet.len, count: 1, closed: false, to: packet });
+    }
+
+    /// Sends everything and empties the queue. What a socket refuses is lost, as packets may be.
+    pub(super) async fn flush(&mut self, sockets: &Sockets) {
+        let Self { data, runs } = self;
+        let mut end = data.len();
+        // From the back, because a run ends where the next begins; then sent in order.
+        let mut ranges = Vec::with_capacity(runs.len());
+        for run in runs.iter().rev() {
+            ranges.push(run.start..end);
+            end = run.start;
+        }
+        for (run, range) in runs.iter().zip(ranges.into_iter().rev()) {
+            let contents = data.get(range).unwrap_or_default();
+            if let Err(error) = sockets.send(&run.to, contents, run.segment).await {
+                debug!(%error, dst = %run.to.dst, packets = run.count, "ESP not sent");
+            }
+        }
+        data.clear();
+        runs.clear();
+    }
+}
+
+impl Sockets {
+    /// How many packets like `to` one send may hold.
+    pub(super) fn max_segments(&self, to: &Outgoing) -> usize {
+        let socket = to.encap.and_then(|encap| choose(&self.encap, to.src, encap.src_port));
+        socket.map_or(1, |socket| socket.max_segments())
+    }
+
+    async fn send(&self, to: &Outgoing, contents: &[u8], segment: usize) -> io::Result<()> {
+        if let Some(encap) = to.encap {
+            let socket = choose(&self.encap, to.src, encap.src_port)
+                .ok_or(io::ErrorKind::AddrNotAvailable)?;
+            let remote = SocketAddr::new(to.dst, encap.dst_port);
+            return socket.send(Some(to.src), remote, to.tos, contents, segment).await;
+        }
+        let socket = self.plain.iter().find(|s| s.is_ipv4() == to.dst.is_ipv4());
+        let socket = socket.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        for packet in contents.chunks(segment.max(1)) {
+            socket.send(to.src, to.dst, to.tos, packet).await?;
+        }
+        Ok(())
+    }
+}
+
+fn same_path(a: &Outgoing, b: &Outgoing) -> bool {
+    (a.src, a.dst, a.encap, a.tos & 0b11) == (b.src, b.dst, b.encap, b.tos & 0b11)
+}

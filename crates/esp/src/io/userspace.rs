@@ -1,0 +1,165 @@
+//! The plane with its tasks: what a driver has in hand.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ike_proto::crypto::{CipherProvider, SecureRandom};
+use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+use super::device::Device;
+use super::encap::{EncapSocket, IkeDatagram};
+use super::now;
+use super::raw::{ClearSockets, PlainEsp};
+use super::routes::{RouteOptions, Routes};
+use super::sender::Sockets;
+use super::tasks::{self, Alarm};
+use crate::inbound::Outer;
+use crate::plane::Plane;
+use crate::udp::{Datagram, classify};
+
+/// Datagrams that wait in [`UserspacePlane::inbound_udp`]; more are lost.
+const FED_QUEUE: usize = 1024;
+
+/// What a [`UserspacePlane`] works with.
+pub struct Config {
+    /// Cipher suites.
+    pub ciphers: &'static dyn CipherProvider,
+    /// Makes a random source, once per outbound task.
+    pub rng: fn() -> Box<dyn SecureRandom>,
+    /// Sockets of port 4500. The plane receives from them, hands IKE to `ike` and sends ESP through
+    /// them; the driver sends IKE with [`EncapSocket::send_ike`].
+    pub encap: Vec<Arc<EncapSocket>>,
+    /// Where IKE messages from those sockets go.
+    pub ike: mpsc::Sender<IkeDatagram>,
+    /// Raw sockets for ESP over IP; none turns [`Capabilities::plain_esp`] off.
+    pub plain: Vec<Arc<PlainEsp>>,
+    /// Sends what a pass policy lets out; `None` drops it.
+    pub clear: Option<ClearSockets>,
+    /// Routes into the device; `None` leaves routing to somebody else.
+    pub routes: Option<RouteOptions>,
+}
+
+/// A userspace data plane in operation. Dropping it ends its tasks and removes its routes.
+pub struct UserspacePlane {
+    plane: Plane,
+    notify: Arc<Notify>,
+    fed: mpsc::Sender<(Outer, Vec<u8>)>,
+    plain_esp: bool,
+    routes: Option<Routes>,
+    tasks: JoinSet<()>,
+}
+
+impl UserspacePlane {
+    /// Starts the tasks between `device` and the sockets; must be called inside a tokio runtime.
+    pub fn start(config: Config, device: Device) -> io::Result<Self> {
+        let Config { ciphers, rng, encap, ike, plain, clear, routes } = config;
+        let Device { readers, writer, index } = device;
+        let routes = match (routes, index) {
+            (Some(options), Some(index)) => Some(Routes::start(index, options)?),
+            _ => None,
+        };
+        let plane = Plane::new(now(), ciphers);
+        let notify = Arc::new(Notify::new());
+        let alarm = Alarm { plane: plane.clone(), notify: Arc::clone(&notify) };
+        let (fed, inbox) = mpsc::channel(FED_QUEUE);
+        let plain_esp = !plain.is_empty();
+        let sockets = Sockets { encap, plain };
+        let clear = clear.map(Arc::new);
+
+        let mut tasks = JoinSet::new();
+        for reader in readers {
+            let worker = plane.outbound(rng());
+            let task =
+                tasks::outbound(reader, worker, sockets.clone(), clear.clone(), alarm.clone());
+            tasks.spawn(task);
+        }
+        for socket in sockets.encap {
+            let (worker, writer) = (plane.inbound(), writer.clone());
+            tasks.spawn(tasks::inbound_udp(socket, worker, writer, ike.clone(), alarm.clone()));
+        }
+        for socket in sockets.plain {
+            let (worker, writer) = (plane.inbound(), writer.clone());
+            tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone()));
+        }
+        tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm));
+        Ok(Self { plane, notify, fed, plain_esp, routes, tasks })
+    }
+
+    /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
+    /// kept.
+    pub fn event_ready(&self) -> Arc<Notify> {
+        Arc::clone(&self.notify)
+    }
+
+    /// The plane itself: counters, and further workers.
+    pub fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    /// Takes a datagram of port 4500 that the caller received. False if it is not ESP and so remains
+    /// the caller's.
+    pub fn inbound_udp(&self, datagram: &[u8], src: SocketAddr, dst: SocketAddr) -> bool {
+        match classify(datagram) {
+            Datagram::Ike(_) => false,
+            Datagram::Keepalive | Datagram::Runt => true,
+            Datagram::Esp(esp) => {
+                let outer = Outer { src, dst: dst.ip(), tos: 0, encapsulated: true };
+                _ = self.fed.try_send((outer, esp.to_vec()));
+                true
+            }
+        }
+    }
+
+    /// Ends the tasks and waits for them, then removes the routes.
+    pub async fn shutdown(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+impl DataPlane for UserspacePlane {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { plain_esp: self.plain_esp, ..self.plane.capabilities() }
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        self.plane.set_time(now());
+        let Some(routes) = &self.routes else {
+            return self.plane.apply(command);
+        };
+        match command {
+            // The policy before its route, so that no packet meets an SPD that does not know it.
+            Command::InstallPolicy(spec) => {
+                let policy = (*spec).clone();
+                let reply = self.plane.apply(Command::InstallPolicy(spec))?;
+                if let Err(error) = routes.install(&policy) {
+                    self.plane.apply(Command::RemovePolicy(policy.id))?;
+                    return Err(error);
+                }
+                Ok(reply)
+            }
+            Command::RemovePolicy(id) => {
+                routes.remove(id)?;
+                self.plane.apply(command)
+            }
+            Command::Flush => {
+                routes.flush()?;
+                self.plane.apply(command)
+            }
+            other => self.plane.apply(other),
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.plane.poll_event()
+    }
+}
+
+impl fmt::Debug for UserspacePlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserspacePlane").field("plane", &self.plane).finish_non_exhaustive()
+    }
+}
