@@ -1,6 +1,8 @@
 //! Bug classes that broke other IKE daemons, as far as decoding and selection are concerned. Each test
 //! is named after its class and cites where it was seen.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use ike_proto::config::ProposalConfig;
 use ike_proto::config::proposal::{SelectOptions, select};
 use ike_proto::wire::payload::id::MAX_ID_LEN;

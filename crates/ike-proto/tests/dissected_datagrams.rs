@@ -1,5 +1,7 @@
 //! Our decoder and Wireshark's dissector agree on 185 datagrams of real traffic.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use ike_proto::wire::payload::Payload;
 use ike_proto::wire::registry::PayloadType;
 use ike_proto::wire::{DecodeError, Message};

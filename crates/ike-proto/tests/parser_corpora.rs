@@ -1,6 +1,8 @@
 //! Inputs that fuzzing found for other parsers: none panics here, and what decodes encodes again to
 //! the same meaning.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use ike_proto::wire::payload::{IdData, Payload, TrafficSelector};
 use ike_proto::wire::registry::PayloadType;
 use ike_proto::wire::{

@@ -1,5 +1,7 @@
 //! Properties of the codecs, of narrowing and of selection, over generated values.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::net::IpAddr;
 
 use ike_proto::child::selectors::narrow;

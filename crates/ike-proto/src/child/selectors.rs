@@ -11,6 +11,10 @@ const MAX_SELECTORS: usize = 255;
 /// most. If the first offered selector is acceptable in full (it may be the packet that made the
 /// initiator ask), the one that covers it is kept and comes first.
 pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Vec<TrafficSelector> {
+    //= RFC 7296 §2.9
+    //# If the responder's policy allows it to accept the first selector of TSi and TSr, then
+    //# the responder MUST narrow the Traffic Selectors to a subset that includes the
+    //# initiator's first choices.
     let first = offered.first().filter(|first| configured.iter().any(|ours| ours.contains(first)));
     let mut narrowed: Vec<TrafficSelector> = first.into_iter().copied().collect();
     for ours in configured.iter().take(MAX_SELECTORS) {

@@ -67,6 +67,20 @@ impl Header {
     /// The length field is not compared with the datagram: a peer of another version is answered
     /// from the header alone. [`DecodeError::Version`] if the major version is not 2.
     pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
+        let (header, version) = Self::read(datagram)?;
+        if version >> 4 != MAJOR_2 {
+            return Err(DecodeError::Version(version));
+        }
+        Ok(header)
+    }
+
+    /// The header of a datagram that [`decode`](Self::decode) may refuse for its version: what an
+    /// answer to it has to repeat. `None` if it is too short for one.
+    pub fn peek(datagram: &[u8]) -> Option<Self> {
+        Self::read(datagram).ok().map(|(header, _)| header)
+    }
+
+    fn read(datagram: &[u8]) -> Result<(Self, u8), DecodeError> {
         let mut r = Reader::new(datagram);
         let spi_i = r.u64("IKE header")?;
         let spi_r = r.u64("IKE header")?;
@@ -76,19 +90,10 @@ impl Header {
         let flags = Flags::decode(r.u8("IKE header")?);
         let message_id = r.u32("IKE header")?;
         let length = r.u32("IKE header")?;
-        if version >> 4 != MAJOR_2 {
-            return Err(DecodeError::Version(version));
-        }
-        Ok(Self {
-            spi_i,
-            spi_r,
-            next_payload,
-            minor_version: version & 0x0f,
-            exchange,
-            flags,
-            message_id,
-            length,
-        })
+        let minor_version = version & 0x0f;
+        let header =
+            Self { spi_i, spi_r, next_payload, minor_version, exchange, flags, message_id, length };
+        Ok((header, version))
     }
 
     /// Appends the [`HEADER_LEN`] octets of the header.

@@ -72,6 +72,8 @@ pub fn decode_payloads(
         let offset = base_offset + (octets.len() - r.rest().len());
         let body = r.take(length, "payload")?;
         let payload = Payload::decode(kind, next, body, offset)?;
+        //= RFC 7296 §3.2
+        //# MUST be ignored by the recipient if the recipient understands the payload type code.
         if critical && matches!(payload, Payload::Unknown { .. }) {
             return Err(DecodeError::UnsupportedCritical(kind.0));
         }

@@ -89,6 +89,9 @@ pub fn select(
 ///
 /// A type we offered with NONE among its alternatives may be missing.
 pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError> {
+    //= RFC 7296 §3.3.6
+    //# The initiator of an exchange MUST check that the accepted offer is consistent with one
+    //# of its proposals, and if not MUST terminate the exchange.
     let [answer] = answer.proposals.as_slice() else {
         return Err(AcceptError::ProposalCount);
     };
@@ -148,6 +151,9 @@ impl Selected {
             esn: id_of(TransformType::SN) == SequenceNumbers::EXT_SEQ.0,
             transforms,
         };
+        //= RFC 7296 §5
+        //# implementations MUST NOT negotiate NONE as the IKE integrity protection algorithm or
+        //# ENCR_NULL as the IKE encryption algorithm.
         let complete = if ike {
             selected.prf != PrfId(0) && selected.ke != KeMethodId::NONE
         } else {
@@ -179,6 +185,10 @@ fn choose(
     theirs: &Proposal,
     options: SelectOptions,
 ) -> Option<Vec<Transform>> {
+    //= RFC 7296 §3.3.6
+    //# If the responder receives a proposal that contains a Transform Type it does not
+    //# understand, or a proposal that is missing a mandatory Transform Type, it MUST consider
+    //# this proposal unacceptable
     if ours.protocol != theirs.protocol
         || !theirs.transforms.iter().all(|t| belongs(ours.protocol, t.kind))
     {
@@ -282,6 +292,10 @@ fn assign(candidates: &[Vec<Option<Transform>>], chosen: &mut Vec<Option<Transfo
         return true;
     };
     for alternative in alternatives {
+        //= RFC 9370 §2.2.1
+        //# for the Additional Key Exchange types, the responder's choice MUST NOT contain
+        //# duplicated algorithms (those with identical Transform ID and attributes), except for
+        //# the transform ID of NONE.
         let repeated = alternative.is_some_and(|t| {
             !is_none(&t)
                 && chosen.iter().flatten().any(|c| (c.id, c.key_bits) == (t.id, t.key_bits))

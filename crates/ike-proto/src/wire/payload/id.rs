@@ -127,6 +127,8 @@ fn check(kind: IdType, data: &[u8]) -> Result<(), &'static str> {
 
 /// Text without terminators or other control characters (RFC 7296 §3.5), and not empty. UTF-8 is
 /// taken in host names too: nothing here depends on their being ASCII.
+//= RFC 7296 §3.5
+//# The string MUST NOT contain any terminators (e.g., NULL, CR, etc.).
 fn is_name(data: &[u8]) -> bool {
     !data.is_empty()
         && std::str::from_utf8(data).is_ok_and(|text| !text.chars().any(char::is_control))
@@ -141,7 +143,7 @@ fn is_der(data: &[u8], tag: Option<u8>) -> bool {
             return Err(DecodeError::Invalid("DER tag"));
         }
         Ok(match r.u8("DER length")? {
-            short @ 0..0x80 => usize::from(short),
+            short @ 0..=0x7f => usize::from(short),
             0x81 => usize::from(r.u8("DER length")?),
             0x82 => usize::from(r.u16("DER length")?),
             _ => return Err(DecodeError::Invalid("DER length")),

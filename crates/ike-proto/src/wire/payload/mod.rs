@@ -65,7 +65,7 @@ pub enum Payload<'a> {
     Config(Config<'a>),
     /// Extensible Authentication, undecoded.
     Eap(&'a [u8]),
-    /// A type not known here, critical bit clear (set is a [`DecodeError`](super::DecodeError)).
+    /// A type not known here, critical bit clear (set is a [`DecodeError`]).
     Unknown {
         /// Payload type.
         kind: PayloadType,

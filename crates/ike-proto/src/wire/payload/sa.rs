@@ -225,6 +225,10 @@ impl Transform {
                 transform.key_bits = Some(value);
                 continue;
             }
+            //= RFC 7296 §3.3.6
+            //# if the responder receives a transform that it does not understand, or one that
+            //# contains a Transform Attribute it does not understand, it MUST consider this
+            //# transform unacceptable
             transform.unknown_attribute = true;
             if tag & ATTRIBUTE_TV == 0 {
                 r.take(usize::from(value), "transform attribute")?;
