@@ -1,7 +1,7 @@
 //! A sans-IO IKEv2 engine (RFC 7296).
 //!
-//! [`Endpoint`](endpoint::Endpoint) turns (now, input) into one ordered list of outputs. Whatever
-//! touches a socket, a clock, an OS random source, a kernel or a key file is outside this crate.
+//! [`Endpoint`] turns (now, input) into one ordered list of outputs. Whatever touches a socket, a
+//! clock, an OS random source, a kernel or a key file is outside this crate.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,15 @@ pub mod child;
 pub mod config;
 pub mod crypto;
 pub mod dataplane;
-pub mod ike_sa;
+mod endpoint;
+mod event;
+mod exchange;
+mod ike_sa;
 pub mod keys;
 pub mod wire;
+
+pub use endpoint::Endpoint;
+pub use event::{
+    ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
+    Input, Now, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
+};

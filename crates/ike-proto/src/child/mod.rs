@@ -1,3 +1,148 @@
-//! Child SAs.
+//! Child SAs: what one is, and the data-plane commands that make and unmake it.
 
 pub mod selectors;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::ChildConfig;
+use crate::config::proposal::Selected;
+use crate::dataplane::{
+    Command, Direction, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
+    UdpEncap,
+};
+use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
+use crate::keys::schedule::DirectionKeys;
+
+/// Where a Child SA is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The data plane is at work on it.
+    Installing,
+    /// In use. As the result of a peer's rekey its outbound half may still be pending.
+    Installed,
+    /// Its replacement is in use; it waits for the delete.
+    Rekeyed,
+    /// This end sent a delete.
+    Deleting,
+}
+
+/// One negotiated pair of ESP SAs.
+pub(crate) struct ChildSa {
+    pub(crate) id: ChildSaId,
+    pub(crate) config: Arc<ChildConfig>,
+    pub(crate) phase: Phase,
+    pub(crate) policy: PolicyId,
+    pub(crate) selected: Selected,
+    pub(crate) mode: Mode,
+    pub(crate) spi_in: u32,
+    pub(crate) spi_out: u32,
+    /// Outer addresses at installation; follows the IKE SA's path.
+    pub(crate) local: IpAddr,
+    pub(crate) remote: IpAddr,
+    pub(crate) encap: Option<(u16, u16)>,
+    pub(crate) local_ts: Vec<TrafficSelector>,
+    pub(crate) remote_ts: Vec<TrafficSelector>,
+    /// The outbound SA of a rekey the peer started, until the peer uses the new SA
+    /// (RFC 7296 §2.8).
+    pub(crate) pending_out: Option<Box<SaSpec>>,
+    /// The child this one replaces, while that still lives.
+    pub(crate) replaces: Option<ChildSaId>,
+    pub(crate) started: Instant,
+    pub(crate) installed: Instant,
+    pub(crate) setup_time: Duration,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expires_at: Option<Instant>,
+}
+
+impl ChildSa {
+    pub(crate) fn inbound(&self) -> SaId {
+        SaId { spi: self.spi_in, dst: self.local }
+    }
+
+    pub(crate) fn outbound(&self) -> SaId {
+        SaId { spi: self.spi_out, dst: self.remote }
+    }
+
+    /// True if traffic goes out through it.
+    pub(crate) fn carries(&self) -> bool {
+        matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
+    }
+
+    /// One half of the pair as the data plane wants it.
+    pub(crate) fn spec(&self, direction: Direction, keys: DirectionKeys) -> Box<SaSpec> {
+        let inbound = direction == Direction::In;
+        let (id, src) =
+            if inbound { (self.inbound(), self.remote) } else { (self.outbound(), self.local) };
+        let encap = self.encap.map(|(local, remote)| {
+            let (src_port, dst_port) = if inbound { (remote, local) } else { (local, remote) };
+            UdpEncap { src_port, dst_port }
+        });
+        Box::new(SaSpec {
+            id,
+            src,
+            direction,
+            mode: self.mode,
+            policy: self.policy,
+            suite: self.selected.suite,
+            encr_key: keys.encr,
+            integ_key: keys.integ,
+            esn: self.selected.esn,
+            replay_window: if inbound { self.config.replay_window } else { 0 },
+            encap,
+            local_ts: self.local_ts.clone(),
+            remote_ts: self.remote_ts.clone(),
+            limits: self.config.limits,
+            hw_offload: self.config.hw_offload,
+        })
+    }
+
+    /// The policy, with traffic going out through this SA.
+    pub(crate) fn install_policy(&self) -> Command {
+        Command::InstallPolicy(Box::new(PolicySpec {
+            id: self.policy,
+            child: self.config.name.clone(),
+            local_ts: self.local_ts.clone(),
+            remote_ts: self.remote_ts.clone(),
+            action: PolicyAction::Protect {
+                mode: self.mode,
+                local: self.local,
+                remote: self.remote,
+                outbound: Some(self.outbound()),
+            },
+            priority: self.config.priority,
+        }))
+    }
+
+    /// Ports of UDP encapsulation on `path`, local first; `None` for plain ESP.
+    pub(crate) fn encap_on(path: Path, wanted: bool) -> Option<(u16, u16)> {
+        (wanted && path.transport == Transport::UdpEncap)
+            .then(|| (path.local.port(), path.remote.port()))
+    }
+
+    pub(crate) fn status(&self) -> ChildStatus {
+        ChildStatus {
+            id: self.id,
+            name: self.config.name.clone(),
+            state: match self.phase {
+                Phase::Installing => ChildState::Installing,
+                Phase::Installed => ChildState::Installed,
+                Phase::Rekeyed => ChildState::Rekeyed,
+                Phase::Deleting => ChildState::Deleting,
+            },
+            mode: self.mode,
+            policy: self.policy,
+            inbound: self.inbound(),
+            outbound: self.outbound(),
+            encap: self.encap.is_some(),
+            algorithms: self.selected.clone(),
+            local_ts: self.local_ts.clone(),
+            remote_ts: self.remote_ts.clone(),
+            installed: self.installed,
+            setup_time: self.setup_time,
+            rekey_at: self.rekey_at,
+            expires_at: self.expires_at,
+        }
+    }
+}

@@ -191,6 +191,9 @@ impl CryptoProvider {
 
 impl fmt::Debug for CryptoProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CryptoProvider").field("ke", &self.ke).field("prf", &self.prf).finish_non_exhaustive()
+        f.debug_struct("CryptoProvider")
+            .field("ke", &self.ke)
+            .field("prf", &self.prf)
+            .finish_non_exhaustive()
     }
 }

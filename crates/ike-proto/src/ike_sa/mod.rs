@@ -1,6 +1,469 @@
-//! One IKE SA: its window of requests, its timers, and what it decides when exchanges cross.
+//! One IKE SA: keys, message window, timers and the stage it is in. No I/O.
+//!
+//! `on_datagram` and `on_timer` take inputs, `finish` ends each of them. What comes out goes to the
+//! queue of the [`Context`].
 
 pub(crate) mod collision;
+pub(crate) mod context;
+pub(crate) mod established;
 pub(crate) mod reassembly;
+pub(crate) mod state;
+mod status;
 pub(crate) mod timer;
 pub(crate) mod window;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{ConnectionConfig, Fragmentation};
+use crate::dataplane::{self, DataPlaneError};
+use crate::event::{
+    Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
+};
+use crate::exchange::Refusal;
+use crate::keys::epoch::{Opened, Outgoing};
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::{Flags, Header, Message, decode_payloads};
+use context::Context;
+use reassembly::{Fragment, Progress, Reassembly};
+use state::{Closed, Extensions, NatStatus, Session, State};
+use timer::{Timer, TimerKey, TimerTable};
+use window::{Class, Datagrams, NoRequest, Retransmit, Window};
+
+/// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
+const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
+
+/// One IKE SA.
+pub(crate) struct IkeSa {
+    pub(crate) id: IkeSaId,
+    /// True if this end is the original initiator, which sets the I flag.
+    pub(crate) initiator: bool,
+    pub(crate) spi_i: u64,
+    pub(crate) spi_r: u64,
+    pub(crate) path: Path,
+    pub(crate) nat: NatStatus,
+    pub(crate) extensions: Extensions,
+    /// The connection; until the peer is authenticated the likeliest one.
+    pub(crate) connection: Arc<ConnectionConfig>,
+    pub(crate) session: Session,
+    pub(crate) window: Window,
+    pub(crate) timers: TimerTable,
+    pub(crate) state: State,
+    /// When the first message of the exchange that made it was sent or received.
+    pub(crate) started: Instant,
+    /// When the peer was last heard, authenticated.
+    pub(crate) last_heard: Instant,
+    /// Commands to answer when the SA is established or fails.
+    pub(crate) waiting: Vec<RequestId>,
+    /// The SA this one replaces by reauthentication, deleted when this one is established.
+    pub(crate) reauthenticates: Option<IkeSaId>,
+    requests: Reassembly,
+    responses: Reassembly,
+}
+
+/// What an IKE SA is made of.
+pub(crate) struct NewIkeSa {
+    pub(crate) id: IkeSaId,
+    pub(crate) initiator: bool,
+    pub(crate) spis: (u64, u64),
+    pub(crate) path: Path,
+    pub(crate) nat: NatStatus,
+    pub(crate) extensions: Extensions,
+    pub(crate) connection: Arc<ConnectionConfig>,
+    pub(crate) session: Session,
+    pub(crate) state: State,
+    pub(crate) started: Instant,
+}
+
+impl IkeSa {
+    pub(crate) fn new(ctx: &Context<'_>, new: NewIkeSa) -> Self {
+        Self {
+            id: new.id,
+            initiator: new.initiator,
+            spi_i: new.spis.0,
+            spi_r: new.spis.1,
+            path: new.path,
+            nat: new.nat,
+            extensions: new.extensions,
+            connection: new.connection,
+            session: new.session,
+            window: Window::new(ctx.config.retransmission),
+            timers: TimerTable::default(),
+            state: new.state,
+            started: new.started,
+            last_heard: ctx.now.mono,
+            waiting: Vec::new(),
+            reauthenticates: None,
+            requests: Reassembly::new(ctx.config.max_packet),
+            responses: Reassembly::new(ctx.config.max_packet),
+        }
+    }
+
+    /// The SPI this end chose.
+    pub(crate) fn local_spi(&self) -> u64 {
+        if self.initiator { self.spi_i } else { self.spi_r }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed(_))
+    }
+
+    pub(crate) fn is_half_open(&self) -> bool {
+        matches!(self.state, State::ExpectAuthRequest(_))
+    }
+
+    /// A datagram with this SA's SPIs. Changes nothing unless it is authentic.
+    pub(crate) fn on_datagram(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        let header = &message.header;
+        if header.flags.initiator == self.initiator {
+            return ctx.dropped(path, "initiator flag of the wrong end");
+        }
+        if (header.spi_i, header.spi_r) != (self.spi_i, self.spi_r) {
+            return ctx.dropped(path, "SPIs of no IKE SA");
+        }
+        let fragment = match message.payloads.last() {
+            Some(Payload::Sk(_)) => None,
+            Some(Payload::Skf(skf)) if self.extensions.fragmentation => {
+                Some((skf.number, skf.total))
+            }
+            _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
+        };
+        match self.window.classify(header, fragment) {
+            Class::NewRequest | Class::ExpectedResponse => match self.open(ctx, octets, message) {
+                Ok(Some(opened)) => self.on_authentic(ctx, path, header, &opened),
+                Ok(None) => {}
+                Err(why) => ctx.dropped(path, why),
+            },
+            Class::RetransmittedRequest(response) => {
+                // Only a peer that holds the keys gets an answer: nobody else can make this end
+                // send large responses (bug class 39).
+                if self.opens(octets, message) {
+                    self.transmit(ctx, &response, TransmitKind::Retransmission);
+                } else {
+                    ctx.dropped(path, "integrity check failed");
+                }
+            }
+            Class::InProgress => {}
+            Class::Stale => ctx.dropped(path, "message ID already used"),
+            Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
+        }
+    }
+
+    fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
+        match message.payloads.last() {
+            Some(Payload::Sk(sk)) => self.session.epoch.open(octets, sk).is_ok(),
+            Some(Payload::Skf(skf)) => self.session.epoch.open_fragment(octets, skf).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Opens the message, or adds a fragment of it; `Ok(None)` while fragments are missing.
+    fn open(
+        &mut self,
+        ctx: &mut Context<'_>,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) -> Result<Option<Opened>, &'static str> {
+        const BAD: &str = "integrity check failed";
+        let header = &message.header;
+        let skf = match message.payloads.last() {
+            Some(Payload::Sk(sk)) => {
+                return self.session.epoch.open(octets, sk).map(Some).map_err(|_| BAD);
+            }
+            Some(Payload::Skf(skf)) => skf,
+            _ => return Err(BAD),
+        };
+        let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
+        if !set.wants(header.message_id, skf.number, skf.total) {
+            return Err("fragment already received");
+        }
+        let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
+        let fragment = Fragment {
+            message_id: header.message_id,
+            exchange: header.exchange,
+            number: skf.number,
+            total: skf.total,
+            first: skf.first,
+            content,
+        };
+        self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
+        match set.insert(fragment, ctx.budget) {
+            Progress::Complete(opened) => Ok(Some(opened)),
+            Progress::Incomplete => Ok(None),
+            Progress::Duplicate => Err("fragment already received"),
+            Progress::Rejected => Err("fragment refused"),
+        }
+    }
+
+    /// A whole message from a peer that holds the keys.
+    fn on_authentic(&mut self, ctx: &mut Context<'_>, path: Path, header: &Header, inner: &Opened) {
+        self.last_heard = ctx.now.mono;
+        let decoded = decode_payloads(inner.first, &inner.octets, 0);
+        if header.flags.response {
+            self.responses.release(ctx.budget);
+            if !self.window.on_response_authenticated(header.message_id) {
+                return;
+            }
+            match decoded {
+                Ok(payloads) => self.on_response(ctx, &payloads),
+                // RFC 7296 §2.21: no answer to a bad response, but the state is cleaned up.
+                Err(_) => self.close(ctx, Failure::Refused(NotifyType::INVALID_SYNTAX)),
+            }
+        } else {
+            self.requests.release(ctx.budget);
+            if !self.window.on_request_authenticated(header.message_id, header.exchange) {
+                return;
+            }
+            self.follow(ctx, path);
+            match decoded {
+                Ok(payloads) => self.on_request(ctx, header.exchange, &payloads),
+                Err(error) => self.refuse(ctx, Refusal::from(error)),
+            }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        payloads: &[Payload<'_>],
+    ) {
+        match (&self.state, exchange) {
+            (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
+                self.on_auth_request(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
+                self.on_create_child_request(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::INFORMATIONAL) => {
+                self.on_informational_request(ctx, payloads);
+            }
+            _ => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
+    fn on_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        match &self.state {
+            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads),
+            State::Established(_) => self.on_established_response(ctx, payloads),
+            State::ExpectAuthRequest(_) | State::Closed(_) => {}
+        }
+    }
+
+    /// Answers the request in progress with an error notify. INVALID_SYNTAX and
+    /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
+    pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        self.respond(ctx, &[refusal.payload()]);
+        let unauthenticated = !matches!(self.state, State::Established(_));
+        if refusal.ends_sa() || unauthenticated {
+            self.close(ctx, refusal.into());
+        }
+    }
+
+    /// Sends the response to the request in progress, and keeps it for when the request comes again.
+    pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        let Some((message_id, exchange)) = self.window.in_progress() else { return };
+        let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
+        self.transmit(ctx, &response, TransmitKind::Ike);
+        self.window.start_response(response);
+    }
+
+    /// Sends a request. The window must be free: `ours` is `None`.
+    pub(crate) fn request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        payloads: &[Payload<'_>],
+    ) {
+        let message_id = match self.window.next_request_id() {
+            Ok(id) => id,
+            Err(NoRequest::Outstanding) => return,
+            Err(NoRequest::Exhausted) => return self.close(ctx, Failure::Expired),
+        };
+        let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
+        self.transmit(ctx, &request, TransmitKind::Ike);
+        // Cannot fail: `next_request_id` has just said so.
+        let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
+    }
+
+    fn seal(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        message_id: u32,
+        response: bool,
+        payloads: &[Payload<'_>],
+    ) -> Option<Datagrams> {
+        let may_fragment = self.extensions.fragmentation
+            && matches!(self.connection.fragmentation, Fragmentation::Yes | Fragmentation::Force);
+        let outgoing = Outgoing {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            exchange,
+            flags: Flags { initiator: self.initiator, version: false, response },
+            message_id,
+            payloads,
+            max_datagram: may_fragment.then(|| max_message(ctx.config.fragment_size, self.path)),
+            force_fragment: may_fragment
+                && self.connection.fragmentation == Fragmentation::Force
+                && exchange == ExchangeType::IKE_AUTH
+                && !response,
+        };
+        match self.session.epoch.seal(&outgoing, ctx.rng) {
+            Ok(datagrams) => Some(datagrams.into_iter().map(Arc::from).collect()),
+            Err(_) => {
+                self.close(ctx, Failure::Crypto);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn transmit(
+        &mut self,
+        ctx: &mut Context<'_>,
+        datagrams: &Datagrams,
+        kind: TransmitKind,
+    ) {
+        for octets in datagrams.iter() {
+            let octets = Arc::clone(octets);
+            ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+        }
+        self.arm_keepalive(ctx);
+    }
+
+    /// Sends go to where the peer's newest authentic request came from, if the peer is behind a NAT
+    /// or so far unproven (RFC 7296 §2.23).
+    fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
+        if path == self.path {
+            return;
+        }
+        let established = matches!(self.state, State::Established(_));
+        if established && !self.nat.remote && path.remote != self.path.remote {
+            return;
+        }
+        self.path = path;
+        if established {
+            ctx.event(Event::PathChanged { ike: self.id, path });
+            self.move_children(ctx);
+        }
+    }
+
+    fn arm_keepalive(&mut self, ctx: &Context<'_>) {
+        let wanted = self.nat.local
+            && self.path.transport == Transport::UdpEncap
+            && !ctx.config.keep_alive.is_zero();
+        let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
+        self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
+    }
+
+    /// Handles every timer that is due.
+    pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
+        while !self.is_closed()
+            && let Some(key) = self.timers.pop_due(ctx.now.mono)
+        {
+            match key {
+                TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
+                TimerKey::Ike(Timer::HalfOpen) => self.close(ctx, Failure::Timeout),
+                TimerKey::Ike(Timer::Reassembly) => {
+                    self.requests.release(ctx.budget);
+                    self.responses.release(ctx.budget);
+                }
+                TimerKey::Ike(Timer::KeepAlive) => {
+                    let octets = Arc::from([0xff].as_slice());
+                    let kind = TransmitKind::KeepAlive;
+                    ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+                    self.arm_keepalive(ctx);
+                }
+                TimerKey::Ike(timer) => self.on_ike_timer(ctx, timer),
+                TimerKey::Child(child, timer) => self.on_child_timer(ctx, child, timer),
+            }
+        }
+    }
+
+    fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
+        match self.window.retransmit(ctx.now.mono, ctx.rng) {
+            Retransmit::Send(datagrams) => {
+                self.transmit(ctx, &datagrams, TransmitKind::Retransmission);
+            }
+            Retransmit::GiveUp => self.on_peer_dead(ctx),
+            Retransmit::Nothing => {}
+        }
+    }
+
+    /// Ends an input: sends what is queued and arms the retransmission timer. Returns the next
+    /// deadline.
+    pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
+        self.pump(ctx);
+        if self.is_closed() {
+            return None;
+        }
+        let due = self.window.next_retransmit();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
+        self.timers.next().map(|(at, _)| at)
+    }
+
+    /// Ends the SA here, without a word to the peer: removes its children from the data plane and
+    /// tells whoever waits.
+    pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Closed(Closed { reason: reason.clone(), established: false }),
+        );
+        self.requests.release(ctx.budget);
+        self.responses.release(ctx.budget);
+        self.timers.clear_all();
+        match state {
+            State::Established(established) => {
+                self.state = State::Closed(Closed { reason: reason.clone(), established: true });
+                self.on_established_closed(ctx, *established, &reason);
+            }
+            State::ExpectAuthRequest(_) => ctx.event(Event::IkeDown {
+                ike: self.id,
+                connection: String::new(),
+                established: false,
+                reason: reason.clone(),
+            }),
+            // The attempt that made this candidate reports for all of them.
+            State::ExpectAuthResponse(waiting) => {
+                if let Some(offer) = &waiting.child {
+                    ctx.ids.esp.remove(&offer.spi_in);
+                }
+            }
+            closed @ State::Closed(_) => self.state = closed,
+        }
+        for request in std::mem::take(&mut self.waiting) {
+            ctx.done(Some(request), Err(reason.clone()));
+        }
+    }
+
+    /// The data plane has done, or refused, what a ticket stands for.
+    pub(crate) fn on_completed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: Ticket,
+        result: Result<Vec<dataplane::Reply>, DataPlaneError>,
+    ) {
+        if matches!(self.state, State::Established(_)) {
+            self.on_data_plane(ctx, ticket, result);
+        }
+    }
+}
+
+/// The most octets of IKE message in an IP packet of `fragment_size` octets.
+fn max_message(fragment_size: u16, path: Path) -> usize {
+    let ip = if path.remote.is_ipv4() { 20 } else { 40 };
+    let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };
+    usize::from(fragment_size).saturating_sub(ip + 8 + marker)
+}
+
+/// A notify payload about no SPI.
+pub(crate) fn notify(kind: NotifyType, data: &[u8]) -> Payload<'_> {
+    Payload::Notify(Notify::new(kind, data))
+}

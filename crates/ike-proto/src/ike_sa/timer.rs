@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::event::ChildSaId;
+
 /// Timers an IKE SA has one of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
@@ -39,8 +41,6 @@ pub(crate) enum ChildTimer {
     Inactivity,
     /// Remove the inbound SA of a rekeyed child.
     DeleteOldInbound,
-    /// Try again what the peer answered TEMPORARY_FAILURE to.
-    RetryTemporaryFailure,
 }
 
 /// Names one timer of an IKE SA. Of timers due together, the lower comes first.
@@ -49,14 +49,14 @@ pub(crate) enum TimerKey {
     /// A timer of the IKE SA itself.
     Ike(Timer),
     /// A timer of the child with this number.
-    Child(u32, ChildTimer),
+    Child(ChildSaId, ChildTimer),
 }
 
 /// The timers of one IKE SA. Setting a timer again replaces its deadline.
 #[derive(Debug, Default)]
 pub(crate) struct TimerTable {
     fixed: [Option<Instant>; Timer::ALL.len()],
-    children: BTreeMap<(u32, ChildTimer), Instant>,
+    children: BTreeMap<(ChildSaId, ChildTimer), Instant>,
 }
 
 impl TimerTable {
@@ -89,7 +89,7 @@ impl TimerTable {
     }
 
     /// Disarms all timers of `child`.
-    pub(crate) fn clear_child(&mut self, child: u32) {
+    pub(crate) fn clear_child(&mut self, child: ChildSaId) {
         self.children.retain(|(id, _), _| *id != child);
     }
 
@@ -170,13 +170,19 @@ mod tests {
         assert_eq!(table.next(), None);
         table.set(TimerKey::Ike(Timer::RekeyIke), at(20));
         table.set(TimerKey::Ike(Timer::Dpd), at(10));
-        table.set(TimerKey::Child(2, ChildTimer::RekeyChild), at(10));
-        table.set(TimerKey::Child(1, ChildTimer::Inactivity), at(10));
+        table.set(TimerKey::Child(ChildSaId(2), ChildTimer::RekeyChild), at(10));
+        table.set(TimerKey::Child(ChildSaId(1), ChildTimer::Inactivity), at(10));
         assert_eq!(table.next(), Some((at(10), TimerKey::Ike(Timer::Dpd))));
         assert_eq!(table.pop_due(at(9)), None);
         assert_eq!(table.pop_due(at(15)), Some(TimerKey::Ike(Timer::Dpd)));
-        assert_eq!(table.pop_due(at(15)), Some(TimerKey::Child(1, ChildTimer::Inactivity)));
-        assert_eq!(table.pop_due(at(15)), Some(TimerKey::Child(2, ChildTimer::RekeyChild)));
+        assert_eq!(
+            table.pop_due(at(15)),
+            Some(TimerKey::Child(ChildSaId(1), ChildTimer::Inactivity))
+        );
+        assert_eq!(
+            table.pop_due(at(15)),
+            Some(TimerKey::Child(ChildSaId(2), ChildTimer::RekeyChild))
+        );
         assert_eq!(table.pop_due(at(15)), None);
         assert_eq!(table.pop_due(at(20)), Some(TimerKey::Ike(Timer::RekeyIke)));
         assert_eq!(table.next(), None);
@@ -187,14 +193,14 @@ mod tests {
         let t0 = epoch();
         let later = t0 + Duration::from_secs(1);
         let mut table = TimerTable::default();
-        let rekey = TimerKey::Child(7, ChildTimer::RekeyChild);
+        let rekey = TimerKey::Child(ChildSaId(7), ChildTimer::RekeyChild);
         table.set(rekey, t0);
         table.set(rekey, later);
-        table.set(TimerKey::Child(7, ChildTimer::HardLifeChild), t0);
-        let other = TimerKey::Child(8, ChildTimer::RekeyChild);
+        table.set(TimerKey::Child(ChildSaId(7), ChildTimer::HardLifeChild), t0);
+        let other = TimerKey::Child(ChildSaId(8), ChildTimer::RekeyChild);
         table.set_or_clear(other, Some(later));
         assert_eq!(table.get(rekey), Some(later));
-        table.clear_child(7);
+        table.clear_child(ChildSaId(7));
         assert_eq!(table.get(rekey), None);
         assert_eq!(table.next(), Some((later, other)));
         table.set_or_clear(other, None);

@@ -16,7 +16,7 @@ use crate::wire::Header;
 use crate::wire::registry::ExchangeType;
 
 /// The sealed datagrams of one message; shared, so that sending again copies nothing.
-pub(crate) type Datagrams = Arc<[Vec<u8>]>;
+pub(crate) type Datagrams = Arc<[Arc<[u8]>]>;
 
 /// What an arriving datagram is to the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +100,16 @@ impl Window {
             outstanding: None,
             next_expected: Some(0),
             theirs: Theirs::Nothing,
+        }
+    }
+
+    /// The window after IKE_SA_INIT, which took message ID 0 of the original initiator's requests.
+    pub(crate) fn after_init(ladder: Retransmission, initiator: bool) -> Self {
+        let window = Self::new(ladder);
+        if initiator {
+            Self { next_request: Some(1), ..window }
+        } else {
+            Self { next_expected: Some(1), ..window }
         }
     }
 

@@ -1,0 +1,495 @@
+//! An initiator's attempt at an IKE SA, from the first IKE_SA_INIT until a peer is authenticated.
+//!
+//! IKE_SA_INIT responses are not authenticated. Each one that could be genuine becomes a candidate, a
+//! half-made [`IkeSa`] of its own; the first whose IKE_AUTH response proves itself wins, and a forged
+//! response costs the genuine peer nothing (RFC 7296 §2.4, §2.21.1).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{ChildConfig, Childless, ConnectionConfig};
+use crate::event::{
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Transmit, TransmitKind,
+};
+use crate::exchange::auth::{local_id_at, sends_initial_contact};
+use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
+use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Task};
+use crate::ike_sa::window::{Retransmit, Window};
+use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::wire::Message;
+use crate::wire::payload::{Proposal, Spi};
+use crate::wire::registry::{ExchangeType, KeMethodId};
+
+/// Candidates kept at a time: more than one is an attack already.
+const MAX_CANDIDATES: usize = 4;
+/// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD; a peer that keeps asking is
+/// ignored from then on (bug class 19).
+const MAX_RESTARTS: usize = 6;
+/// How long an answer that fails the attempt waits for one that contradicts it.
+const SECOND_OPINION: Duration = Duration::from_secs(1);
+/// Times the peer is asked again before such an answer is believed. A failed IKE_AUTH, which took
+/// more than one forged datagram, costs two of them.
+const SECOND_OPINIONS: u8 = 3;
+
+/// A child wanted of an IKE SA, and who waits for it.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) child: Option<Arc<ChildConfig>>,
+    pub(crate) request: Option<RequestId>,
+}
+
+/// The attempt.
+pub(crate) struct Attempt {
+    pub(crate) id: IkeSaId,
+    pub(crate) spi_i: u64,
+    pub(crate) connection: Arc<ConnectionConfig>,
+    pub(crate) path: Path,
+    pub(crate) wanted: Vec<Wanted>,
+    /// The SA a reauthentication replaces.
+    pub(crate) replaces: Option<IkeSaId>,
+    /// Attempts made before this one (`keyingtries`).
+    pub(crate) tries: u32,
+    pub(crate) candidates: Vec<IkeSa>,
+    started: Instant,
+    initial_contact: bool,
+    proposals: Vec<Proposal>,
+    nonce: [u8; 32],
+    cookie: Option<Vec<u8>>,
+    /// Requests sent, the newest last.
+    sent: Vec<Sent>,
+    restarts: usize,
+    /// Responses already looked at.
+    seen: Vec<Arc<[u8]>>,
+    window: Window,
+    /// The best known reason why nothing came of it, and when it counts.
+    failure: Option<Failure>,
+    give_up_at: Option<Instant>,
+    opinions_left: u8,
+}
+
+/// What an attempt is made for.
+pub(crate) struct NewAttempt {
+    pub(crate) connection: Arc<ConnectionConfig>,
+    pub(crate) path: Path,
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) replaces: Option<IkeSaId>,
+    pub(crate) tries: u32,
+    pub(crate) initial_contact: bool,
+}
+
+impl Attempt {
+    /// Makes the attempt and sends the first request.
+    pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
+        let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
+        let method = usable_methods(ctx, &connection.proposals)
+            .first()
+            .copied()
+            .ok_or_else(|| Failure::Config("no usable key exchange method".to_owned()))?;
+        let proposals = (1..)
+            .zip(&connection.proposals)
+            .map(|(number, proposal)| proposal.to_wire(number, Spi::None))
+            .collect();
+        let id = ctx.ids.ike();
+        let spi_i = ctx.ids.ike_spi(ctx.rng);
+        let mut attempt = Self {
+            id,
+            spi_i,
+            initial_contact: initial_contact && sends_initial_contact(&connection),
+            connection,
+            path,
+            wanted,
+            replaces,
+            tries,
+            candidates: Vec::new(),
+            started: ctx.now.mono,
+            proposals,
+            nonce: ctx.nonce(),
+            cookie: None,
+            sent: Vec::new(),
+            restarts: 0,
+            seen: Vec::new(),
+            window: Window::new(ctx.config.retransmission),
+            failure: None,
+            give_up_at: None,
+            opinions_left: SECOND_OPINIONS,
+        };
+        attempt.send(ctx, method)?;
+        Ok(attempt)
+    }
+
+    /// Sends an IKE_SA_INIT request with `method`; a method used before keeps its key.
+    fn send(&mut self, ctx: &mut Context<'_>, method: KeMethodId) -> Result<(), Failure> {
+        let ke = match self.sent.iter().find(|sent| sent.method == method) {
+            Some(sent) => Arc::clone(&sent.ke),
+            None => {
+                let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
+                Arc::from(backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?)
+            }
+        };
+        let octets: Arc<[u8]> = self.request(ctx, method, ke.public()).encode(ctx.crypto).into();
+        self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
+        let datagrams = Arc::from([Arc::clone(&octets)]);
+        self.transmit(ctx, octets, TransmitKind::Ike);
+        if !self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng) {
+            // A fresh window takes its first request.
+            let _ = self.window.start_request(
+                ctx.now.mono,
+                ExchangeType::IKE_SA_INIT,
+                datagrams,
+                ctx.rng,
+            );
+        }
+        Ok(())
+    }
+
+    fn request<'a>(
+        &'a self,
+        ctx: &Context<'_>,
+        method: KeMethodId,
+        public: &'a [u8],
+    ) -> Request<'a> {
+        Request {
+            spi_i: self.spi_i,
+            connection: &self.connection,
+            proposals: &self.proposals,
+            path: self.path,
+            method,
+            public,
+            nonce: &self.nonce,
+            cookie: self.cookie.as_deref(),
+            force_nat: self.connection.encap || !ctx.plane.plain_esp,
+        }
+    }
+
+    fn transmit(&self, ctx: &mut Context<'_>, octets: Arc<[u8]>, kind: TransmitKind) {
+        ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+    }
+
+    /// A datagram for this attempt's SPI.
+    pub(crate) fn on_datagram(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        let header = &message.header;
+        if header.exchange == ExchangeType::IKE_SA_INIT {
+            if header.flags.response && !header.flags.initiator && header.message_id == 0 {
+                return self.on_init_response(ctx, path, octets, message);
+            }
+            return ctx.dropped(path, "not an IKE_SA_INIT response");
+        }
+        for candidate in &mut self.candidates {
+            if candidate.spi_r == header.spi_r {
+                candidate.on_datagram(ctx, path, octets, message);
+            }
+        }
+        self.reap(ctx);
+    }
+
+    fn on_init_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        match sa_init::read_response(message) {
+            Reading::Useless(why) => ctx.dropped(path, why),
+            Reading::Error(kind) => {
+                // Remembered for when nothing better comes; it may be forged.
+                self.failure = Some(Failure::Peer(kind));
+                if self.candidates.is_empty() && self.give_up_at.is_none() {
+                    self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
+                }
+            }
+            Reading::Cookie(cookie) => {
+                let known = self.cookie.as_ref() == Some(&cookie);
+                if known || !self.may_restart() {
+                    return ctx.dropped(path, "one cookie too many");
+                }
+                self.cookie = Some(cookie);
+                let method = self.sent.last().map(|sent| sent.method);
+                self.restart(ctx, method);
+            }
+            Reading::OtherMethod(method) => {
+                let offered = usable_methods(ctx, &self.connection.proposals).contains(&method);
+                let tried = self.sent.iter().any(|sent| sent.method == method);
+                if !offered || tried || !self.may_restart() {
+                    return ctx.dropped(path, "INVALID_KE_PAYLOAD for a method of no use");
+                }
+                self.restart(ctx, Some(method));
+            }
+            Reading::Usable => self.add_candidate(ctx, path, octets, message),
+        }
+    }
+
+    fn may_restart(&mut self) -> bool {
+        self.restarts += 1;
+        self.candidates.is_empty() && self.restarts <= MAX_RESTARTS
+    }
+
+    fn restart(&mut self, ctx: &mut Context<'_>, method: Option<KeMethodId>) {
+        if let Some(method) = method
+            && let Err(failure) = self.send(ctx, method)
+        {
+            self.failure = Some(failure);
+        }
+    }
+
+    fn add_candidate(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        if self.seen.iter().any(|seen| **seen == *octets) {
+            return;
+        }
+        if self.candidates.len() >= MAX_CANDIDATES || self.seen.len() >= 4 * MAX_CANDIDATES {
+            return ctx.dropped(path, "too many IKE_SA_INIT responses");
+        }
+        let method = message.payloads.iter().find_map(|payload| match payload {
+            crate::wire::Payload::Ke(ke) => Some(ke.method),
+            _ => None,
+        });
+        let Some(sent) = self.sent.iter().rev().find(|sent| Some(sent.method) == method) else {
+            return ctx.dropped(path, "IKE_SA_INIT response with a method never sent");
+        };
+        let request = self.request(ctx, sent.method, sent.ke.public());
+        match sa_init::accept_response(ctx, &request, sent, message, octets) {
+            Ok(accepted) => {
+                self.seen.push(octets.into());
+                if let Err(failure) = self.start_candidate(ctx, accepted) {
+                    self.give_up(ctx, failure);
+                }
+            }
+            Err(why) => ctx.dropped(path, why),
+        }
+    }
+
+    /// Builds the SA on an IKE_SA_INIT response and sends IKE_AUTH.
+    fn start_candidate(
+        &mut self,
+        ctx: &mut Context<'_>,
+        accepted: Accepted,
+    ) -> Result<(), Failure> {
+        let Accepted { session, transcript, extensions, nat, spi_r } = accepted;
+        let path = sa_init::floated(self.path, nat, ctx.config.natt_port);
+        let first = self.wanted.first();
+        let childless = match (self.connection.childless, extensions.childless) {
+            (Childless::Force, false) => {
+                let text = "childless = force, but the peer does not support it";
+                return Err(Failure::Config(text.to_owned()));
+            }
+            (Childless::Force | Childless::Prefer, true) => true,
+            (Childless::Allow, true) => first.is_none_or(|wanted| wanted.child.is_none()),
+            _ => false,
+        };
+        let mut queue = VecDeque::new();
+        let mut waiting = Vec::new();
+        let mut child = None;
+        for (index, Wanted { child: config, request }) in self.wanted.iter().enumerate() {
+            // An SA that has to have a child takes the first there is.
+            let must = index == 0 && !childless;
+            let config = match (config, must) {
+                (Some(config), _) => Some(config),
+                (None, true) => self.connection.children.first(),
+                (None, false) => None,
+            };
+            match config {
+                None => waiting.extend(*request),
+                Some(config) if must => {
+                    let spec = OfferSpec {
+                        config,
+                        rekeys: None,
+                        with_ke: false,
+                        request: *request,
+                        retry: Retry::default(),
+                    };
+                    child = Some(offer(ctx, self.id, path, &spec)?);
+                }
+                Some(config) => queue.push_back(Task::CreateChild {
+                    config: Arc::clone(config),
+                    request: *request,
+                    retry: Retry::default(),
+                }),
+            }
+        }
+        let local_id = local_id_at(&self.connection, path);
+        let state = State::ExpectAuthResponse(Box::new(ExpectAuthResponse {
+            transcript,
+            child,
+            local_id,
+            queue,
+        }));
+        let mut candidate = IkeSa::new(
+            ctx,
+            NewIkeSa {
+                id: self.id,
+                initiator: true,
+                spis: (self.spi_i, spi_r),
+                path,
+                nat,
+                extensions,
+                connection: Arc::clone(&self.connection),
+                session,
+                state,
+                started: self.started,
+            },
+        );
+        candidate.window = Window::after_init(ctx.config.retransmission, true);
+        candidate.waiting = waiting;
+        candidate.reauthenticates = self.replaces;
+        candidate.send_auth_request(ctx, self.initial_contact);
+        self.candidates.push(candidate);
+        self.give_up_at = None;
+        self.reap(ctx);
+        Ok(())
+    }
+
+    /// Drops candidates that failed. After the last one a contradicting response still has a moment.
+    fn reap(&mut self, ctx: &mut Context<'_>) {
+        let mut failed = None;
+        self.candidates.retain_mut(|candidate| match &candidate.state {
+            State::Closed(closed) => {
+                failed = Some(closed.reason.clone());
+                false
+            }
+            _ => true,
+        });
+        if let Some(reason) = failed {
+            self.failure = Some(reason);
+            if self.candidates.is_empty() {
+                self.give_up_at = Some(ctx.now.mono);
+                self.opinions_left = self.opinions_left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Nothing can come of the attempt, whatever the peer says.
+    fn give_up(&mut self, ctx: &Context<'_>, failure: Failure) {
+        self.failure = Some(failure);
+        self.give_up_at = Some(ctx.now.mono);
+        self.opinions_left = 0;
+    }
+
+    /// Sends IKE_SA_INIT once more: a genuine peer answers again.
+    fn ask_again(&self, ctx: &mut Context<'_>) {
+        if let Some(sent) = self.sent.last() {
+            self.transmit(ctx, Arc::clone(&sent.octets), TransmitKind::Retransmission);
+        }
+    }
+
+    pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
+        for candidate in &mut self.candidates {
+            candidate.on_timeout(ctx);
+        }
+        self.reap(ctx);
+        // With candidates their own requests are the ones that count; a genuine peer whose
+        // IKE_SA_INIT response was lost behind a forged one is asked again now and then.
+        match self.window.retransmit(ctx.now.mono, ctx.rng) {
+            Retransmit::Send(datagrams) => {
+                let struggling = self.candidates.iter().all(|c| c.window.tries() >= 2);
+                if self.candidates.is_empty() || struggling {
+                    for octets in datagrams.iter() {
+                        self.transmit(ctx, Arc::clone(octets), TransmitKind::Retransmission);
+                    }
+                }
+            }
+            Retransmit::GiveUp if self.candidates.is_empty() => {
+                let failure = self.failure.take().unwrap_or(Failure::Timeout);
+                self.give_up(ctx, failure);
+            }
+            Retransmit::GiveUp => self.window.abandon_request(),
+            Retransmit::Nothing => {}
+        }
+        let doubtful = self.candidates.is_empty() && self.opinions_left > 0;
+        if doubtful && self.give_up_at.is_some_and(|at| at <= ctx.now.mono) {
+            self.opinions_left -= 1;
+            self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
+            self.ask_again(ctx);
+        }
+    }
+
+    /// The candidate that proved itself, if one did.
+    pub(crate) fn take_winner(&mut self) -> Option<IkeSa> {
+        let index = self
+            .candidates
+            .iter()
+            .position(|candidate| matches!(candidate.state, State::Established(_)))?;
+        Some(self.candidates.swap_remove(index))
+    }
+
+    /// Why the attempt is over, if it is.
+    pub(crate) fn failed(&self, now: Instant) -> Option<Failure> {
+        let over = self.give_up_at.is_some_and(|at| at <= now)
+            && self.opinions_left == 0
+            && self.candidates.is_empty();
+        over.then(|| self.failure.clone().unwrap_or(Failure::Timeout))
+    }
+
+    /// Gives up what the candidates hold. For an attempt that failed, won or was cancelled.
+    pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
+        for candidate in &mut self.candidates {
+            candidate.waiting.clear();
+            candidate.close(ctx, reason.clone());
+        }
+    }
+
+    /// Another child for the same SA.
+    pub(crate) fn add(&mut self, wanted: Wanted) {
+        for candidate in &mut self.candidates {
+            if let State::ExpectAuthResponse(waiting) = &mut candidate.state
+                && let Some(config) = &wanted.child
+            {
+                waiting.queue.push_back(Task::CreateChild {
+                    config: Arc::clone(config),
+                    request: wanted.request,
+                    retry: Retry::default(),
+                });
+            } else {
+                candidate.waiting.extend(wanted.request);
+            }
+        }
+        self.wanted.push(wanted);
+    }
+
+    /// When something is due.
+    pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
+        let own = [self.window.next_retransmit(), self.give_up_at];
+        let theirs = self.candidates.iter_mut().map(|candidate| candidate.finish(ctx));
+        own.into_iter().chain(theirs).flatten().min()
+    }
+
+    pub(crate) fn status(&self) -> IkeStatus {
+        IkeStatus {
+            id: self.id,
+            connection: self.connection.name.clone(),
+            state: IkeState::Connecting,
+            initiator: true,
+            spi_i: self.spi_i,
+            spi_r: self.candidates.first().map_or(0, |candidate| candidate.spi_r),
+            path: self.candidates.first().map_or(self.path, |candidate| candidate.path),
+            local_id: None,
+            remote_id: None,
+            nat_local: false,
+            nat_remote: false,
+            algorithms: None,
+            established: None,
+            setup_time: None,
+            rekey_at: None,
+            reauth_at: None,
+            outstanding: Some(match self.candidates.first() {
+                None => ExchangeType::IKE_SA_INIT,
+                Some(_) => ExchangeType::IKE_AUTH,
+            }),
+            children: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! What an operator or the driver asks for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::attempt::{Attempt, NewAttempt, Wanted};
+use super::{Endpoint, Entry, Slot, Trap};
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
+use crate::dataplane::{Command as Plane, PolicyAction, PolicyId, PolicySpec};
+use crate::event::{
+    ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
+};
+use crate::exchange::child_sa::resolve;
+use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+
+/// The IKE port; another `remote_port` means UDP encapsulation from the start, as in strongSwan.
+const IKE_PORT: u16 = 500;
+
+impl Endpoint {
+    pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
+        if self.shutdown.is_some() {
+            return self.done(request, Err(Failure::Terminated));
+        }
+        match command {
+            Command::Initiate { connection, child, local, remote } => {
+                self.on_initiate(now, request, &connection, child.as_deref(), local, remote);
+            }
+            Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
+            Command::TerminateChild(child) => {
+                let reason = Failure::Terminated;
+                self.child_task(now, request, child, |child| Task::DeleteChild {
+                    child,
+                    reason,
+                    request: Some(request),
+                });
+            }
+            Command::RekeyIke(ike) => {
+                let task = Task::RekeyIke { request: Some(request), retry: Retry::default() };
+                self.ike_task(now, request, ike, task);
+            }
+            Command::RekeyChild(child) => {
+                self.child_task(now, request, child, |child| Task::RekeyChild {
+                    child,
+                    request: Some(request),
+                    retry: Retry::default(),
+                });
+            }
+            Command::Reauthenticate(ike) => {
+                let result = self.reauthenticate(now, ike, Some(request));
+                if let Err(failure) = result {
+                    self.done(request, Err(failure));
+                }
+            }
+            Command::InstallTrap { connection, child, local, remote } => {
+                let result = self.install_trap(now, &connection, &child, local, remote);
+                self.done(request, result);
+            }
+            Command::Reload(config) => {
+                self.reload(*config);
+                self.done(request, Ok(()));
+            }
+            Command::Shutdown => self.on_shutdown(now, request),
+        }
+    }
+
+    pub(super) fn done(&mut self, request: RequestId, result: Result<(), Failure>) {
+        self.out.push_back(Output::Event(Event::Done(request, result)));
+    }
+
+    fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
+        self.config
+            .connections
+            .iter()
+            .find(|connection| connection.name == name)
+            .cloned()
+            .ok_or_else(|| Failure::Config(format!("no connection {name:?}")))
+    }
+
+    fn on_initiate(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        connection: &str,
+        child: Option<&str>,
+        local: IpAddr,
+        remote: IpAddr,
+    ) {
+        let found = self.find_connection(connection).and_then(|connection| {
+            let child = match child {
+                None => None,
+                Some(name) => Some(
+                    connection
+                        .child(name)
+                        .cloned()
+                        .ok_or_else(|| Failure::Config(format!("no child {name:?}")))?,
+                ),
+            };
+            Ok((connection, child))
+        });
+        match found {
+            Ok((connection, child)) => {
+                let path = self.path_to(&connection, local, remote);
+                let wanted = Wanted { child, request: Some(request) };
+                self.initiate(now, connection, path, wanted);
+            }
+            Err(failure) => self.done(request, Err(failure)),
+        }
+    }
+
+    pub(super) fn path_to(
+        &self,
+        connection: &ConnectionConfig,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Path {
+        let plain = connection.remote_port == IKE_PORT;
+        let (transport, local_port) = if plain {
+            (Transport::Udp, connection.local_port)
+        } else {
+            (Transport::UdpEncap, self.config.natt_port)
+        };
+        Path {
+            local: SocketAddr::new(local, local_port),
+            remote: SocketAddr::new(remote, connection.remote_port),
+            transport,
+        }
+    }
+
+    /// Brings up a child: on an SA with this peer that is there or being made, or on a new one.
+    pub(super) fn initiate(
+        &mut self,
+        now: Now,
+        connection: Arc<ConnectionConfig>,
+        path: Path,
+        wanted: Wanted,
+    ) {
+        match self.sa_towards(&connection, path) {
+            Some(id) => {
+                let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+                match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+                    Some(Entry::Attempt(attempt)) => attempt.add(wanted),
+                    Some(Entry::Sa(sa)) => match wanted.child {
+                        Some(config) => sa.enqueue(Task::CreateChild {
+                            config,
+                            request: wanted.request,
+                            retry: Retry::default(),
+                        }),
+                        None => ctx.done(wanted.request, Ok(())),
+                    },
+                    None => {}
+                }
+                self.settle(now, id);
+            }
+            None => self.attempt(now, connection, path, vec![wanted], None, 0),
+        }
+    }
+
+    fn sa_towards(&self, connection: &ConnectionConfig, path: Path) -> Option<IkeSaId> {
+        self.entries
+            .iter()
+            .filter(|(_, slot)| match &slot.entry {
+                Entry::Attempt(attempt) => {
+                    attempt.connection.name == connection.name
+                        && attempt.path.remote.ip() == path.remote.ip()
+                        && attempt.replaces.is_none()
+                }
+                Entry::Sa(sa) => {
+                    let alive = matches!(
+                        &sa.state,
+                        State::Established(established)
+                            if established.phase == IkePhase::Alive
+                    );
+                    alive
+                        && sa.connection.name == connection.name
+                        && sa.path.remote.ip() == path.remote.ip()
+                }
+            })
+            .map(|(id, _)| *id)
+            .min()
+    }
+
+    /// Starts a new IKE SA.
+    pub(super) fn attempt(
+        &mut self,
+        now: Now,
+        connection: Arc<ConnectionConfig>,
+        path: Path,
+        wanted: Vec<Wanted>,
+        replaces: Option<IkeSaId>,
+        tries: u32,
+    ) {
+        let known = self.entries.values().any(|slot| match &slot.entry {
+            Entry::Sa(sa) => {
+                sa.connection.name == connection.name && sa.path.remote.ip() == path.remote.ip()
+            }
+            Entry::Attempt(_) => false,
+        });
+        let new = NewAttempt {
+            connection,
+            path,
+            wanted: wanted.clone(),
+            replaces,
+            tries,
+            initial_contact: !known && replaces.is_none(),
+        };
+        let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
+        match Attempt::start(&mut ctx, new) {
+            Ok(attempt) => {
+                let (id, spi) = (attempt.id, attempt.spi_i);
+                self.insert(now, id, spi, Entry::Attempt(Box::new(attempt)));
+            }
+            Err(failure) => {
+                for wanted in wanted {
+                    ctx.done(wanted.request, Err(failure.clone()));
+                }
+            }
+        }
+    }
+
+    /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.
+    pub(super) fn on_attempt_failed(&mut self, now: Now, attempt: Attempt, reason: Failure) {
+        let tries = attempt.tries + 1;
+        let connection = Arc::clone(&attempt.connection);
+        let (path, replaces, id) = (attempt.path, attempt.replaces, attempt.id);
+        let wanted = attempt.wanted.clone();
+        if let Some((_, mut ctx)) = self.parts(now, id) {
+            attempt.dispose(&mut ctx, &reason);
+        }
+        let again = connection.keyingtries == 0 || tries < connection.keyingtries;
+        if again && reason == Failure::Timeout && self.shutdown.is_none() {
+            return self.attempt(now, connection, path, wanted, replaces, tries);
+        }
+        self.out.push_back(Output::Event(Event::IkeDown {
+            ike: id,
+            connection: connection.name.clone(),
+            established: false,
+            reason: reason.clone(),
+        }));
+        for wanted in wanted {
+            if let Some(request) = wanted.request {
+                self.done(request, Err(reason.clone()));
+            }
+        }
+    }
+
+    /// Starts the SA that takes the place of `ike` (make before break, RFC 7296 §2.8.3).
+    pub(super) fn reauthenticate(
+        &mut self,
+        now: Now,
+        ike: IkeSaId,
+        request: Option<RequestId>,
+    ) -> Result<(), Failure> {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
+            return Err(Failure::NotFound);
+        };
+        let State::Established(established) = &sa.state else { return Err(Failure::NotFound) };
+        let mut wanted: Vec<Wanted> = established
+            .children
+            .iter()
+            .filter(|child| child.carries())
+            .map(|child| Wanted { child: Some(Arc::clone(&child.config)), request: None })
+            .collect();
+        match wanted.first_mut() {
+            Some(first) => first.request = request,
+            None => wanted.push(Wanted { child: None, request }),
+        }
+        let connection = Arc::clone(&sa.connection);
+        let path = self.path_to(&connection, sa.path.local.ip(), sa.path.remote.ip());
+        self.attempt(now, connection, path, wanted, Some(ike), 0);
+        Ok(())
+    }
+
+    fn on_terminate(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+        if matches!(self.entries.get(&ike), Some(Slot { entry: Entry::Attempt(_), .. })) {
+            self.cancel(now, ike);
+            return self.done(request, Ok(()));
+        }
+        let task = Task::DeleteIke { reason: Failure::Terminated, request: Some(request) };
+        self.ike_task(now, request, ike, task);
+    }
+
+    /// Ends an attempt, or a half-open SA, without a word to the peer.
+    fn cancel(&mut self, now: Now, id: IkeSaId) {
+        if matches!(self.entries.get(&id), Some(Slot { entry: Entry::Attempt(_), .. })) {
+            self.remove(now, id, Failure::Terminated);
+        } else {
+            self.with_sa(now, id, |sa, ctx| sa.close(ctx, Failure::Terminated));
+        }
+    }
+
+    fn ike_task(&mut self, now: Now, request: RequestId, ike: IkeSaId, task: Task) {
+        let established = matches!(
+            self.entries.get(&ike),
+            Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))
+        );
+        if established {
+            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+        } else {
+            self.done(request, Err(Failure::NotFound));
+        }
+    }
+
+    fn child_task(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        child: ChildSaId,
+        task: impl FnOnce(ChildSaId) -> Task,
+    ) {
+        let owner = self.ids.esp.values().find(|(_, other)| *other == child).map(|(ike, _)| *ike);
+        match owner {
+            Some(ike) => self.ike_task(now, request, ike, task(child)),
+            None => self.done(request, Err(Failure::NotFound)),
+        }
+    }
+
+    pub(super) fn install_trap(
+        &mut self,
+        now: Now,
+        connection: &str,
+        child: &str,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<(), Failure> {
+        let connection = self.find_connection(connection)?;
+        let config = connection
+            .child(child)
+            .cloned()
+            .ok_or_else(|| Failure::Config(format!("no child {child:?}")))?;
+        let path = self.path_to(&connection, local, remote);
+        let known = self
+            .traps
+            .iter()
+            .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
+        let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
+        let spec = PolicySpec {
+            id: policy,
+            child: config.name.clone(),
+            local_ts: resolve(&config, path, true),
+            remote_ts: resolve(&config, path, false),
+            action: PolicyAction::Trap,
+            priority: config.priority,
+        };
+        if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
+            ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
+        }
+        if !self.traps.iter().any(|trap| trap.policy == policy) {
+            let connection = connection.name.clone();
+            self.traps.push(Trap { policy, connection, child: config });
+        }
+        Ok(())
+    }
+
+    /// A packet met a trap: the driver finds the addresses and initiates.
+    pub(super) fn on_acquire(&mut self, policy: PolicyId) {
+        let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
+        let under_way = self.entries.values().any(|slot| match &slot.entry {
+            Entry::Attempt(attempt) => {
+                attempt.connection.name == trap.connection
+                    && attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
+            }
+            Entry::Sa(sa) => {
+                sa.connection.name == trap.connection && sa.has_child(&trap.child.name)
+            }
+        });
+        if !under_way {
+            let (connection, child) = (trap.connection.clone(), trap.child.name.clone());
+            self.out.push_back(Output::Event(Event::Acquire { connection, child }));
+        }
+    }
+
+    fn reload(&mut self, config: EndpointConfig) {
+        // The shard is part of every SPI handed out and cannot change.
+        let config = super::usable(config, &self.crypto);
+        self.config = EndpointConfig { shard: self.config.shard, ..config };
+        let connections = &self.config.connections;
+        let mut gone = Vec::new();
+        self.traps.retain(|trap| {
+            let kept = connections
+                .iter()
+                .any(|c| c.name == trap.connection && c.child(&trap.child.name).is_some());
+            if !kept {
+                gone.push(Plane::RemovePolicy(trap.policy));
+            }
+            kept
+        });
+        if !gone.is_empty() {
+            let ticket = self.ids.ticket();
+            self.out.push_back(Output::DataPlane(ticket, gone));
+        }
+    }
+
+    fn on_shutdown(&mut self, now: Now, request: RequestId) {
+        self.shutdown = Some(request);
+        let policies: Vec<_> =
+            self.traps.drain(..).map(|trap| Plane::RemovePolicy(trap.policy)).collect();
+        if !policies.is_empty() {
+            let ticket = self.ids.ticket();
+            self.out.push_back(Output::DataPlane(ticket, policies));
+        }
+        let mut all: Vec<_> = self.entries.keys().copied().collect();
+        all.sort();
+        for id in all {
+            let established = matches!(
+                self.entries.get(&id),
+                Some(Slot { entry: Entry::Sa(sa), .. })
+                    if matches!(sa.state, State::Established(_))
+            );
+            if established {
+                let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
+                self.with_sa(now, id, |sa, _| sa.enqueue_urgent(task));
+            } else {
+                self.cancel(now, id);
+            }
+        }
+    }
+}
+
+fn wants(wanted: &Wanted, child: &ChildConfig) -> bool {
+    wanted.child.as_ref().is_some_and(|config| config.name == child.name)
+}

@@ -1,0 +1,131 @@
+//! What an IKE SA does to others of its endpoint.
+
+use super::attempt::Wanted;
+use super::{Endpoint, Entry, Slot};
+use crate::config::Unique;
+use crate::event::{Event, Failure, IkeSaId, Now, Output};
+use crate::ike_sa::context::Effect;
+use crate::ike_sa::state::{State, Task};
+
+impl Endpoint {
+    /// Runs what the input's SAs asked for, and what that asks for in turn.
+    pub(super) fn run_effects(&mut self, now: Now) {
+        while let Some(effect) = self.effects.pop_front() {
+            match effect {
+                Effect::Established { ike, initial_contact } => {
+                    self.on_established(now, ike, initial_contact);
+                }
+                Effect::Rekeyed(sa) => {
+                    let (id, spi) = (sa.id, sa.local_spi());
+                    self.insert(now, id, spi, Entry::Sa(sa));
+                    self.index_identity(id);
+                }
+                Effect::MoveChildren { from, to } => self.move_children(now, from, to),
+                Effect::Restart { connection, child, path } => {
+                    if self.shutdown.is_none() {
+                        self.restart(now, &connection, &child, path);
+                    }
+                }
+                Effect::Trap { connection, child, path } => {
+                    if self.shutdown.is_none() {
+                        let (local, remote) = (path.local.ip(), path.remote.ip());
+                        // The configuration may be gone by now; then there is nothing to trap for.
+                        let _ = self.install_trap(now, &connection, &child, local, remote);
+                    }
+                }
+                Effect::Reauthenticate(ike) => {
+                    let _ = self.reauthenticate(now, ike, None);
+                }
+            }
+        }
+    }
+
+    fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
+        self.index_identity(ike);
+        let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
+            self.entries.get_mut(&ike)
+        else {
+            return;
+        };
+        let replaced = sa.reauthenticates.take();
+        let unique = sa.connection.unique;
+        let initiator = sa.initiator;
+        let waiting = std::mem::take(&mut sa.waiting);
+        let identity = identity.clone();
+        for request in waiting {
+            self.done(request, Ok(()));
+        }
+        if let Some(old) = replaced {
+            let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+            self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
+        }
+        let others: Vec<_> = self
+            .by_identity
+            .get(&identity)
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(|other| *other != ike && Some(*other) != replaced)
+            .collect();
+        if initiator {
+            return;
+        }
+        match unique {
+            Unique::Never => {}
+            Unique::Keep if !others.is_empty() => {
+                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            }
+            //= RFC 7296 §2.4
+            //# INITIAL_CONTACT: the peer asserts that this is the only IKE SA; the others are
+            //# closed without a Delete, since their peer has forgotten them.
+            _ if initial_contact => {
+                let (local, remote) = identity;
+                self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
+                for other in others {
+                    self.with_sa(now, other, |sa, ctx| sa.close(ctx, Failure::Replaced));
+                }
+            }
+            Unique::Replace => {
+                let (local, remote) = identity;
+                self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
+                for other in others {
+                    let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                    self.with_sa(now, other, |sa, _| sa.enqueue_urgent(task));
+                }
+            }
+            Unique::No | Unique::Keep => {}
+        }
+    }
+
+    fn index_identity(&mut self, id: IkeSaId) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Entry::Sa(sa) = &slot.entry else { return };
+        let State::Established(established) = &sa.state else { return };
+        let identity = (established.local_id.clone(), established.remote_id.clone());
+        self.by_identity.entry(identity.clone()).or_default().push(id);
+        slot.identity = Some(identity);
+    }
+
+    fn move_children(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        let alive = matches!(
+            self.entries.get(&to),
+            Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))
+        );
+        // A successor that is gone already leaves the children where they are: they end there.
+        let to = if alive { to } else { from };
+        let mut estate = None;
+        self.with_sa(now, from, |sa, _| estate = sa.release_children());
+        if let Some(estate) = estate {
+            self.with_sa(now, to, |sa, ctx| sa.inherit(ctx, estate));
+        }
+    }
+
+    fn restart(&mut self, now: Now, connection: &str, child: &str, path: crate::event::Path) {
+        let found = self.config.connections.iter().find(|c| c.name == connection).cloned();
+        let Some(connection) = found else { return };
+        let Some(config) = connection.child(child).cloned() else { return };
+        let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
+        self.initiate(now, connection, path, Wanted { child: Some(config), request: None });
+    }
+}

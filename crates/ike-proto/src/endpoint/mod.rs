@@ -1,0 +1,460 @@
+//! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
+
+pub(crate) mod attempt;
+mod commands;
+mod cookie;
+mod effects;
+mod responder;
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
+use crate::crypto::{CryptoProvider, SecureRandom};
+use crate::dataplane::{self, Capabilities, PolicyId};
+use crate::event::{Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::{Context, Effect, Ids};
+use crate::ike_sa::reassembly::MemoryBudget;
+use crate::ike_sa::state::{Retry, State, Task};
+use crate::wire::payload::IdData;
+use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::{DecodeError, Header, Message};
+use attempt::Attempt;
+use cookie::Cookies;
+
+/// An IKEv2 endpoint: one shard of a daemon, or all of it.
+///
+/// - Input: [`handle`](Self::handle), at any time, with the time it happened.
+/// - Output: [`poll_output`](Self::poll_output) until it yields [`Output::Timeout`]. What is not taken
+///   stays queued, in order.
+/// - Views: [`ike_sas`](Self::ike_sas), [`half_open`](Self::half_open).
+pub struct Endpoint {
+    config: EndpointConfig,
+    crypto: Arc<CryptoProvider>,
+    plane: Capabilities,
+    rng: Box<dyn SecureRandom>,
+    out: VecDeque<Output>,
+    effects: VecDeque<Effect>,
+    ids: Ids,
+    budget: MemoryBudget,
+    entries: HashMap<IkeSaId, Slot>,
+    by_spi: HashMap<u64, IkeSaId>,
+    /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
+    by_identity: HashMap<(IdData, IdData), Vec<IkeSaId>>,
+    /// IKE_SA_INIT requests answered: where from, initiator's SPI, and a hash of the whole.
+    answered: HashMap<(SocketAddr, u64), Vec<(u64, IkeSaId)>>,
+    hasher: RandomState,
+    deadlines: BTreeSet<(Instant, IkeSaId)>,
+    cookies: Option<Cookies>,
+    half_open: usize,
+    traps: Vec<Trap>,
+    /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
+    courtesy: Courtesy,
+    shutdown: Option<RequestId>,
+    /// The time of the newest input.
+    now: Option<Now>,
+}
+
+enum Entry {
+    Attempt(Box<Attempt>),
+    Sa(Box<IkeSa>),
+}
+
+struct Slot {
+    entry: Entry,
+    deadline: Option<Instant>,
+    half_open: bool,
+    identity: Option<(IdData, IdData)>,
+    request: Option<(SocketAddr, u64)>,
+}
+
+/// A trap policy in the data plane.
+struct Trap {
+    policy: PolicyId,
+    connection: String,
+    child: Arc<ChildConfig>,
+}
+
+/// A bucket of unprotected answers, refilled every second.
+struct Courtesy {
+    left: u32,
+    since: Option<Instant>,
+}
+
+/// Unprotected answers a second.
+const COURTESIES: u32 = 100;
+
+impl Endpoint {
+    /// An endpoint without any SA. `plane` is what the data plane behind it can do.
+    pub fn new(
+        config: EndpointConfig,
+        crypto: Arc<CryptoProvider>,
+        mut rng: Box<dyn SecureRandom>,
+        plane: Capabilities,
+    ) -> Self {
+        let config = usable(config, &crypto);
+        let cookies = crypto.prf.first().map(|prf| Cookies::new(*prf, &mut *rng));
+        Self {
+            ids: Ids::new(config.shard),
+            budget: MemoryBudget::new(config.reassembly_memory),
+            config,
+            crypto,
+            plane,
+            rng,
+            out: VecDeque::new(),
+            effects: VecDeque::new(),
+            entries: HashMap::new(),
+            by_spi: HashMap::new(),
+            by_identity: HashMap::new(),
+            answered: HashMap::new(),
+            hasher: RandomState::new(),
+            deadlines: BTreeSet::new(),
+            cookies,
+            half_open: 0,
+            traps: Vec::new(),
+            courtesy: Courtesy { left: COURTESIES, since: None },
+            shutdown: None,
+            now: None,
+        }
+    }
+
+    /// Takes one input. Its outputs are appended to the queue.
+    pub fn handle(&mut self, now: Now, input: Input<'_>) {
+        self.now = Some(now);
+        match input {
+            Input::Datagram(path, octets) => self.on_datagram(now, path, octets),
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(request, command) => self.on_command(now, request, command),
+            Input::Completed(ticket, result) => {
+                if let Some(owner) = self.ids.tickets.remove(&ticket) {
+                    self.with_sa(now, owner, |sa, ctx| sa.on_completed(ctx, ticket, result));
+                }
+            }
+            Input::DataPlane(event) => self.on_data_plane_event(now, event),
+        }
+        self.run_effects(now);
+        self.check_shutdown();
+    }
+
+    /// The next output. [`Output::Timeout`] means that there is none until then.
+    pub fn poll_output(&mut self) -> Output {
+        match self.out.pop_front() {
+            Some(output) => output,
+            None => Output::Timeout(self.deadlines.first().map(|(at, _)| *at)),
+        }
+    }
+
+    /// Every IKE SA and attempt, in the order they were made.
+    pub fn ike_sas(&self) -> Vec<IkeStatus> {
+        let mut all: Vec<_> = self
+            .entries
+            .values()
+            .map(|slot| match &slot.entry {
+                Entry::Attempt(attempt) => attempt.status(),
+                Entry::Sa(sa) => sa.status(),
+            })
+            .collect();
+        all.sort_by_key(|status| status.id);
+        all
+    }
+
+    /// IKE SAs that this end answered and that are not authenticated yet.
+    pub fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &EndpointConfig {
+        &self.config
+    }
+
+    /// Octets of incomplete fragmented messages held now.
+    pub fn reassembly_memory(&self) -> usize {
+        self.budget.used()
+    }
+
+    fn on_datagram(&mut self, now: Now, path: Path, octets: &[u8]) {
+        let message = match Message::decode(octets) {
+            Ok(message) => message,
+            Err(error) => return self.on_undecodable(now, path, octets, error),
+        };
+        let header = message.header;
+        if header.exchange == ExchangeType::IKE_SA_INIT && !header.flags.response {
+            return self.on_init_request(now, path, octets, &message);
+        }
+        // The receiver's SPI: the sender of the I flag is the initiator.
+        let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
+        let Some(&id) = self.by_spi.get(&spi) else {
+            return self.on_unknown_spi(now, path, &header);
+        };
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+            Some(Entry::Attempt(attempt)) => {
+                attempt.on_datagram(&mut ctx, path, octets, &message);
+            }
+            Some(Entry::Sa(sa)) => sa.on_datagram(&mut ctx, path, octets, &message),
+            None => {}
+        }
+        self.settle(now, id);
+    }
+
+    /// A message that is not IKEv2, or not well-formed outside its SK payload.
+    fn on_undecodable(&mut self, now: Now, path: Path, octets: &[u8], error: DecodeError) {
+        self.drop_datagram(path, "malformed message");
+        let Some(header) = Header::peek(octets) else { return };
+        let refusal = match error {
+            //= RFC 7296 §2.5
+            //# If a message is received with a higher major version … it MUST be rejected with
+            //# INVALID_MAJOR_VERSION (only a request can be answered).
+            DecodeError::Version(version) if version >> 4 > 2 => {
+                NotifyType::INVALID_MAJOR_VERSION.into()
+            }
+            DecodeError::UnsupportedCritical(_)
+                if header.exchange == ExchangeType::IKE_SA_INIT && header.spi_r == 0 =>
+            {
+                error.into()
+            }
+            _ => return,
+        };
+        if !header.flags.response && self.courtesy.take(now.mono) {
+            self.send_unprotected(path, crate::exchange::sa_init::refuse(&header, &refusal));
+        }
+    }
+
+    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header) {
+        self.drop_datagram(path, "SPI of no IKE SA");
+        let request = !header.flags.response && header.spi_r != 0;
+        if request && self.courtesy.take(now.mono) {
+            let refusal = NotifyType::INVALID_IKE_SPI.into();
+            self.send_unprotected(path, crate::exchange::sa_init::refuse(header, &refusal));
+        }
+    }
+
+    fn drop_datagram(&mut self, path: Path, why: &'static str) {
+        self.out.push_back(Output::Event(Event::Dropped { path, why }));
+    }
+
+    fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
+        let kind = crate::event::TransmitKind::Ike;
+        let transmit = crate::event::Transmit { path, kind, octets: octets.into() };
+        self.out.push_back(Output::Transmit(transmit));
+    }
+
+    fn on_timeout(&mut self, now: Now) {
+        while let Some(&(at, id)) = self.deadlines.first() {
+            if at > now.mono {
+                return;
+            }
+            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+                Some(Entry::Attempt(attempt)) => attempt.on_timeout(&mut ctx),
+                Some(Entry::Sa(sa)) => sa.on_timeout(&mut ctx),
+                None => {}
+            }
+            // Whatever happens, this deadline is past; `settle` arms the next.
+            self.deadlines.remove(&(at, id));
+            self.settle(now, id);
+            self.run_effects(now);
+        }
+    }
+
+    fn on_data_plane_event(&mut self, now: Now, event: dataplane::Event) {
+        use dataplane::Event as Plane;
+        let sa = match event {
+            Plane::Acquire { policy, .. } => return self.on_acquire(policy),
+            Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
+            // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.
+            Plane::Mapping { .. } => return,
+        };
+        let Some((ike, child)) = self.owner_of(sa) else { return };
+        self.with_sa(now, ike, |sa, ctx| match event {
+            Plane::SoftExpire(_) => {
+                sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
+            }
+            Plane::HardExpire(_) => {
+                sa.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
+            }
+            _ => sa.activate(ctx, child),
+        });
+    }
+
+    /// The child an SA of the data plane belongs to; outbound SAs are found by a search, since they
+    /// expire seldom.
+    fn owner_of(&self, sa: dataplane::SaId) -> Option<(IkeSaId, crate::event::ChildSaId)> {
+        self.ids.esp.get(&sa.spi).copied().or_else(|| {
+            self.entries.iter().find_map(|(id, slot)| match &slot.entry {
+                Entry::Sa(ike) => Some((*id, ike.child_with_outbound(sa)?)),
+                Entry::Attempt(_) => None,
+            })
+        })
+    }
+
+    /// The table of SAs, and everything else an SA may use while it handles an input.
+    fn parts(
+        &mut self,
+        now: Now,
+        owner: IkeSaId,
+    ) -> Option<(&mut HashMap<IkeSaId, Slot>, Context<'_>)> {
+        self.ids.owner = owner;
+        let ctx = Context {
+            now,
+            config: &self.config,
+            crypto: &self.crypto,
+            plane: self.plane,
+            rng: &mut *self.rng,
+            out: &mut self.out,
+            effects: &mut self.effects,
+            ids: &mut self.ids,
+            budget: &mut self.budget,
+        };
+        Some((&mut self.entries, ctx))
+    }
+
+    /// Runs `f` on an SA, and settles it.
+    fn with_sa(&mut self, now: Now, id: IkeSaId, f: impl FnOnce(&mut IkeSa, &mut Context<'_>)) {
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = entries.get_mut(&id) {
+            f(sa, &mut ctx);
+            self.settle(now, id);
+        }
+    }
+
+    /// Ends an input for one entry: queued requests leave, a winner or a loser is recognised, and the
+    /// deadline is set.
+    fn settle(&mut self, now: Now, id: IkeSaId) {
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        let Some(slot) = entries.get_mut(&id) else { return };
+        if let Entry::Attempt(attempt) = &mut slot.entry
+            && let Some(winner) = attempt.take_winner()
+        {
+            let loser = std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)));
+            if let Entry::Attempt(attempt) = loser {
+                attempt.dispose(&mut ctx, &Failure::Replaced);
+            }
+        }
+        let deadline = match &mut slot.entry {
+            Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
+            Entry::Sa(sa) => sa.finish(&mut ctx),
+        };
+        let over = match &slot.entry {
+            Entry::Attempt(attempt) => attempt.failed(now.mono),
+            Entry::Sa(sa) => match &sa.state {
+                State::Closed(closed) => Some(closed.reason.clone()),
+                _ => None,
+            },
+        };
+        if let Some(reason) = over {
+            return self.remove(now, id, reason);
+        }
+        let half_open = matches!(&slot.entry, Entry::Sa(sa) if sa.is_half_open());
+        let was_half_open = std::mem::replace(&mut slot.half_open, half_open);
+        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
+        match (was_half_open, half_open) {
+            (false, true) => self.half_open += 1,
+            (true, false) => self.half_open = self.half_open.saturating_sub(1),
+            _ => {}
+        }
+        if let Some(old) = old_deadline.filter(|_| old_deadline != deadline) {
+            self.deadlines.remove(&(old, id));
+        }
+        if let Some(at) = deadline {
+            self.deadlines.insert((at, id));
+        }
+    }
+
+    /// Adds an entry and indexes it by `spi`.
+    fn insert(&mut self, now: Now, id: IkeSaId, spi: u64, entry: Entry) {
+        self.by_spi.insert(spi, id);
+        let slot = Slot { entry, deadline: None, half_open: false, identity: None, request: None };
+        self.entries.insert(id, slot);
+        self.settle(now, id);
+    }
+
+    fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
+        let Some(slot) = self.entries.remove(&id) else { return };
+        if let Some(at) = slot.deadline {
+            self.deadlines.remove(&(at, id));
+        }
+        if slot.half_open {
+            self.half_open = self.half_open.saturating_sub(1);
+        }
+        if let Some(identity) = slot.identity
+            && let Some(peers) = self.by_identity.get_mut(&identity)
+        {
+            peers.retain(|other| *other != id);
+            if peers.is_empty() {
+                self.by_identity.remove(&identity);
+            }
+        }
+        if let Some(key) = slot.request
+            && let Some(requests) = self.answered.get_mut(&key)
+        {
+            requests.retain(|(_, other)| *other != id);
+            if requests.is_empty() {
+                self.answered.remove(&key);
+            }
+        }
+        let spi = match &slot.entry {
+            Entry::Attempt(attempt) => attempt.spi_i,
+            Entry::Sa(sa) => sa.local_spi(),
+        };
+        if self.by_spi.get(&spi) == Some(&id) {
+            self.by_spi.remove(&spi);
+        }
+        if let Entry::Attempt(attempt) = slot.entry {
+            self.on_attempt_failed(now, *attempt, reason);
+        }
+    }
+
+    fn check_shutdown(&mut self) {
+        if self.entries.is_empty()
+            && let Some(request) = self.shutdown
+            && request != DONE
+        {
+            self.shutdown = Some(DONE);
+            self.out.push_back(Output::Event(Event::Done(request, Ok(()))));
+        }
+    }
+}
+
+/// Marks a shutdown that was reported.
+const DONE: RequestId = RequestId(u64::MAX);
+
+impl Courtesy {
+    fn take(&mut self, now: Instant) -> bool {
+        let second = std::time::Duration::from_secs(1);
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= second) {
+            self.since = Some(now);
+            self.left = COURTESIES;
+        }
+        let any = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        any
+    }
+}
+
+/// Leaves out what no backend can do, so that it is neither offered nor chosen.
+fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
+    let keep = |proposals: &[ProposalConfig]| {
+        proposals
+            .iter()
+            .filter(|proposal| !proposal.has_additional_ke())
+            .filter_map(|proposal| proposal.supported_by(crypto))
+            .collect()
+    };
+    for connection in &mut config.connections {
+        let mut usable = ConnectionConfig::clone(connection);
+        usable.proposals = keep(&usable.proposals);
+        for child in &mut usable.children {
+            let mut config = ChildConfig::clone(child);
+            config.esp_proposals = keep(&config.esp_proposals);
+            *child = Arc::new(config);
+        }
+        *connection = Arc::new(usable);
+    }
+    config
+}

@@ -1,0 +1,184 @@
+//! Admitting strangers: IKE_SA_INIT requests, cookies and limits (RFC 7296 §2.6).
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::{Endpoint, Entry};
+use crate::config::ConnectionConfig;
+use crate::event::{Now, Output, Path, Transmit, TransmitKind};
+use crate::exchange::Payloads;
+use crate::exchange::sa_init::{self, Answer};
+use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::window::Window;
+use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::wire::Message;
+use crate::wire::registry::NotifyType;
+
+impl Endpoint {
+    pub(super) fn on_init_request(
+        &mut self,
+        now: Now,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        let header = &message.header;
+        let plausible = header.flags.initiator && header.spi_r == 0 && header.message_id == 0;
+        if !plausible {
+            return self.drop_datagram(path, "not an IKE_SA_INIT request");
+        }
+        if self.shutdown.is_some() {
+            return self.drop_datagram(path, "shutting down");
+        }
+        let key = (path.remote, header.spi_i);
+        let hash = self.hasher.hash_one(octets);
+        if self.answer_again(path, key, hash) {
+            return;
+        }
+        let limit = self.config.init_limit_half_open;
+        if limit != 0 && self.half_open >= limit as usize {
+            return self.drop_datagram(path, "too many half-open IKE SAs");
+        }
+        let connections = self.connections_for(path);
+        if connections.is_empty() {
+            return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
+        if !self.cookie_satisfied(now, path, message) {
+            return;
+        }
+        let id = self.ids.ike();
+        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        match sa_init::respond(&mut ctx, connections, path, message, octets) {
+            Ok(answer) => {
+                let spi = answer.spi_r;
+                let response = Arc::clone(&answer.transcript.response);
+                let sa = half_open(&mut ctx, id, path, answer, header.spi_i);
+                self.transmit_init(path, response, TransmitKind::Ike);
+                self.insert(now, id, spi, Entry::Sa(Box::new(sa)));
+                self.answered.entry(key).or_default().push((hash, id));
+                if let Some(slot) = self.entries.get_mut(&id) {
+                    slot.request = Some(key);
+                }
+            }
+            Err(refusal) => self.refuse_init(now, path, message, refusal),
+        }
+    }
+
+    /// Answers a retransmitted request from what was kept; true if it was one.
+    fn answer_again(&mut self, path: Path, key: (std::net::SocketAddr, u64), hash: u64) -> bool {
+        let Some(requests) = self.answered.get(&key) else { return false };
+        let Some((_, id)) = requests.iter().find(|(other, _)| *other == hash) else { return false };
+        let response = match self.entries.get(id).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => match &sa.state {
+                State::ExpectAuthRequest(waiting) => Some(Arc::clone(&waiting.transcript.response)),
+                // Later the request is a duplicate from the depths of the network.
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some(response) = response {
+            self.transmit_init(path, response, TransmitKind::Retransmission);
+        }
+        true
+    }
+
+    /// Connections whose addresses fit, exact addresses before ranges and `%any`.
+    fn connections_for(&self, path: Path) -> Vec<Arc<ConnectionConfig>> {
+        let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
+        let mut found: Vec<_> = self
+            .config
+            .connections
+            .iter()
+            .filter_map(|connection| {
+                let fits = |specs: &[crate::config::AddressSpec], ip| {
+                    specs
+                        .iter()
+                        .filter(|spec| spec.contains(ip))
+                        .map(|spec| spec.host().is_none())
+                        .min()
+                };
+                let vague = (
+                    fits(&connection.remote_addrs, remote)?,
+                    fits(&connection.local_addrs, local)?,
+                );
+                Some((vague, connection))
+            })
+            .collect();
+        found.sort_by_key(|(vague, _)| *vague);
+        found.into_iter().map(|(_, connection)| Arc::clone(connection)).collect()
+    }
+
+    /// True if the request may go on: no cookie is wanted, or it brought a good one.
+    fn cookie_satisfied(&mut self, now: Now, path: Path, message: &Message<'_>) -> bool {
+        if self.half_open < self.config.cookie_threshold as usize {
+            return true;
+        }
+        let payloads = Payloads(&message.payloads);
+        let Ok(Some(ni)) = payloads.nonce() else {
+            self.drop_datagram(path, "no nonce");
+            return false;
+        };
+        let Some(cookies) = &mut self.cookies else { return true };
+        let spi_i = message.header.spi_i;
+        let given = payloads.notify(NotifyType::COOKIE);
+        if given.is_some_and(|cookie| cookies.check(cookie.data, ni, path.remote, spi_i)) {
+            return true;
+        }
+        let cookie = cookies.make(now.mono, &mut *self.rng, ni, path.remote, spi_i);
+        self.send_unprotected(path, sa_init::demand_cookie(&message.header, &cookie));
+        false
+    }
+
+    fn refuse_init(
+        &mut self,
+        now: Now,
+        path: Path,
+        message: &Message<'_>,
+        refusal: crate::exchange::Refusal,
+    ) {
+        self.drop_datagram(path, "IKE_SA_INIT refused");
+        if self.courtesy.take(now.mono) {
+            self.send_unprotected(path, sa_init::refuse(&message.header, &refusal));
+        }
+    }
+
+    fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
+        self.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+    }
+}
+
+fn half_open(
+    ctx: &mut crate::ike_sa::context::Context<'_>,
+    id: crate::event::IkeSaId,
+    path: Path,
+    answer: Answer,
+    spi_i: u64,
+) -> IkeSa {
+    let Answer { session, transcript, extensions, nat, spi_r, connections } = answer;
+    // The connection that gave the proposal stands in until the peer is authenticated.
+    let connection =
+        connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
+    let mut sa = IkeSa::new(
+        ctx,
+        NewIkeSa {
+            id,
+            initiator: false,
+            spis: (spi_i, spi_r),
+            path,
+            nat,
+            extensions,
+            connection,
+            session,
+            state: State::ExpectAuthRequest(Box::new(ExpectAuthRequest {
+                transcript,
+                connections,
+            })),
+            started: ctx.now.mono,
+        },
+    );
+    sa.window = Window::after_init(ctx.config.retransmission, false);
+    let at = ctx.now.mono + ctx.config.half_open_timeout;
+    sa.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+    sa
+}

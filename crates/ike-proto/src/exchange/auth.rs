@@ -1,0 +1,393 @@
+//! IKE_AUTH (RFC 7296 §1.2, §2.15), and childless as RFC 6023 has it.
+//!
+//! ```text
+//!    Initiator                              Responder
+//!    HDR, SK {IDi, [IDr,] AUTH,
+//!      [SAi2, TSi, TSr]}  -->
+//!                               <--  HDR, SK {IDr, AUTH, [SAr2, TSi, TSr]}
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::child_sa::ChildRequest;
+use super::{Payloads, Refusal, required};
+use crate::config::proposal::{self, SelectOptions};
+use crate::config::{Childless, ConnectionConfig, EndpointConfig, IdMatch, PreSharedKey, Unique};
+use crate::crypto::Secret;
+use crate::dataplane::Mode;
+use crate::event::{Event, Failure, Path};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{
+    ChildOffer, Established, ExpectAuthRequest, ExpectAuthResponse, IkePhase, InitTranscript,
+    Reply, State,
+};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::signed_octets::{
+    AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,
+};
+use crate::wire::payload::{Auth, Id, IdData, Payload, Sa, Spi};
+use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
+
+impl IkeSa {
+    /// Initiator: sends the request. `initial_contact` if no other SA with this peer is known.
+    pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, initial_contact: bool) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let Some(psk) = own_psk(ctx.config, &waiting.local_id, &self.connection.remote_id) else {
+            let text = format!("no pre-shared key for {}", waiting.local_id);
+            return self.close(ctx, Failure::Config(text));
+        };
+        let auth = self.own_auth(&waiting.transcript, &waiting.local_id, &psk.secret);
+        let local_id = waiting.local_id.clone();
+        let child = waiting.child.as_ref().map(|offer| OfferParts::of(offer));
+        let mut payloads = vec![Payload::IdI(local_id.as_id())];
+        if initial_contact {
+            payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
+        }
+        let remote_id = match &self.connection.remote_id {
+            IdMatch::Exact(id) => Some(id.clone()),
+            IdMatch::Any | IdMatch::Suffix(_) => None,
+        };
+        if let Some(id) = &remote_id {
+            payloads.push(Payload::IdR(id.as_id()));
+        }
+        payloads.push(Payload::Auth(Auth { method: AuthMethod::PSK, data: auth.expose() }));
+        if let Some(child) = child {
+            payloads.extend(child.payloads());
+        }
+        self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+    }
+
+    /// Responder: judges the request. Only an authenticated peer changes anything beyond this SA.
+    pub(crate) fn on_auth_request(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        match self.authenticate_initiator(ctx.config, waiting, &Payloads(payloads)) {
+            Ok(peer) => self.answer_auth(ctx, payloads, peer),
+            Err(refusal) => self.refuse(ctx, refusal),
+        }
+    }
+
+    fn authenticate_initiator(
+        &self,
+        config: &EndpointConfig,
+        waiting: &ExpectAuthRequest,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Peer, Refusal> {
+        let id_i = required(payloads.id_i()?)?;
+        let id_r = payloads.id_r()?;
+        let auth = payloads.auth()?;
+        let remote_id = id_i.to_owned();
+        let connection = waiting
+            .connections
+            .iter()
+            .filter(|connection| matches_id(&connection.remote_id, &remote_id))
+            .filter(|connection| id_r.is_none_or(|wanted| answers_to(connection, self, wanted)))
+            .find(|connection| self.still_fits(connection));
+        let local_id = match (connection, id_r) {
+            (Some(connection), _) => local_id(connection, self),
+            (None, Some(wanted)) => wanted.to_owned(),
+            (None, None) => local_id(&self.connection, self),
+        };
+        // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
+        // identity and a wrong secret must take the same way (bug class 43).
+        let psk = connection.and_then(|_| peer_psk(config, &local_id, &remote_id));
+        let nobody = Secret::copy_from(&[0x5a; 32]);
+        let secret = psk.as_deref().map_or(&nobody, |psk| &psk.secret);
+        let method = auth.map(|auth| auth.method);
+        let data = auth.map_or(&[][..], |auth| auth.data);
+        let verdict = self.verify_peer(&waiting.transcript, *id_i, secret, data);
+        match (connection, psk, verdict) {
+            (Some(connection), Some(psk), Ok(evidence)) if method == Some(AuthMethod::PSK) => {
+                Ok(Peer {
+                    connection: Arc::clone(connection),
+                    local_id,
+                    remote_id,
+                    psk,
+                    _evidence: evidence,
+                })
+            }
+            _ => Err(NotifyType::AUTHENTICATION_FAILED.into()),
+        }
+    }
+
+    /// True if the algorithms in use are among those `connection` wants.
+    fn still_fits(&self, connection: &ConnectionConfig) -> bool {
+        let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
+        proposal::select(&connection.proposals, &chosen, SelectOptions::default()).is_some()
+    }
+
+    /// Responder: the peer is authenticated; makes the child it asks for, and answers once that is
+    /// installed.
+    fn answer_auth(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>], peer: Peer) {
+        let parsed = Payloads(payloads);
+        self.connection = Arc::clone(&peer.connection);
+        let State::ExpectAuthRequest(waiting) =
+            std::mem::replace(&mut self.state, closed_placeholder())
+        else {
+            return;
+        };
+        let auth = self.own_auth(&waiting.transcript, &peer.local_id, &peer.psk.secret);
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        let transcript = &waiting.transcript;
+        self.establish(ctx, peer.local_id.clone(), peer.remote_id, VecDeque::new());
+        let child = match parsed.sa() {
+            Ok(None) if self.connection.childless == Childless::Never => {
+                return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+            }
+            Ok(None) => None,
+            Ok(Some(_)) if self.connection.childless == Childless::Force => {
+                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
+            }
+            Ok(Some(_)) => {
+                let request = ChildRequest {
+                    ni: &transcript.ni,
+                    nr: &transcript.nr,
+                    rekeys: None,
+                    with_ke: false,
+                };
+                Some(self.answer_child(ctx, &parsed, &request, None))
+            }
+            Err(refusal) => return self.refuse(ctx, refusal),
+        };
+        let auth = auth.expose().to_vec();
+        match child {
+            None => self.respond(ctx, &auth_payloads(&peer.local_id, &auth)),
+            Some(Err(refusal)) => {
+                let mut reply = auth_payloads(&peer.local_id, &auth);
+                reply.push(refusal.payload());
+                self.respond(ctx, &reply);
+                self.child_failed(ctx, "", refusal.into());
+            }
+            Some(Ok(answered)) => {
+                let child = &answered.ready.child;
+                let reply = Reply {
+                    exchange: ExchangeType::IKE_AUTH,
+                    auth: Some((peer.local_id, auth)),
+                    proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
+                    ke: None,
+                    nonce: None,
+                    ts_i: child.remote_ts.clone(),
+                    ts_r: child.local_ts.clone(),
+                    transport: child.mode == Mode::Transport,
+                };
+                self.install_then_respond(ctx, answered.ready, reply);
+            }
+        }
+        ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
+    }
+
+    /// Initiator: judges the response. An error here ends this candidate, not the attempt.
+    pub(crate) fn on_auth_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let parsed = Payloads(payloads);
+        let remote_id = match self.authenticate_responder(ctx.config, waiting, &parsed) {
+            Ok(remote_id) => remote_id,
+            Err(failure) => return self.close(ctx, failure),
+        };
+        let State::ExpectAuthResponse(waiting) =
+            std::mem::replace(&mut self.state, closed_placeholder())
+        else {
+            return;
+        };
+        let ExpectAuthResponse { transcript, child, local_id, queue } = *waiting;
+        self.establish(ctx, local_id, remote_id, queue);
+        ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
+        if let Some(offer) = child {
+            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), true);
+        }
+    }
+
+    fn authenticate_responder(
+        &self,
+        config: &EndpointConfig,
+        waiting: &ExpectAuthResponse,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<IdData, Failure> {
+        let (Some(id_r), Some(auth)) = (payloads.id_r()?, payloads.auth()?) else {
+            // No AUTH: the exchange failed as a whole (RFC 7296 §2.21.2).
+            let error = payloads.error().map(|notify| notify.kind);
+            return Err(match error {
+                Some(kind) => Failure::Peer(kind),
+                None => Failure::Refused(NotifyType::INVALID_SYNTAX),
+            });
+        };
+        let remote_id = id_r.to_owned();
+        let psk = peer_psk(config, &waiting.local_id, &remote_id);
+        if !matches_id(&self.connection.remote_id, &remote_id) || auth.method != AuthMethod::PSK {
+            return Err(Failure::Authentication);
+        }
+        let psk = psk.ok_or(Failure::Authentication)?;
+        self.verify_peer(&waiting.transcript, *id_r, &psk.secret, auth.data)
+            .map(|_: PeerAuthenticated| remote_id)
+            .map_err(|AuthFailure| Failure::Authentication)
+    }
+
+    fn own_auth(&self, transcript: &InitTranscript, id: &IdData, psk: &Secret) -> Secret {
+        let (message, nonce, key) = if self.initiator {
+            (&transcript.request, &transcript.nr, &self.session.keys.pi)
+        } else {
+            (&transcript.response, &transcript.ni, &self.session.keys.pr)
+        };
+        let message = Transcript::RealMessage(message);
+        let prf = self.session.prf;
+        psk_auth(prf, psk, &SignedOctets::new(prf, key, message, nonce, id.as_id(), None))
+    }
+
+    fn verify_peer(
+        &self,
+        transcript: &InitTranscript,
+        id: Id<'_>,
+        psk: &Secret,
+        received: &[u8],
+    ) -> Result<PeerAuthenticated, AuthFailure> {
+        let (message, nonce, key) = if self.initiator {
+            (&transcript.response, &transcript.ni, &self.session.keys.pr)
+        } else {
+            (&transcript.request, &transcript.nr, &self.session.keys.pi)
+        };
+        let message = Transcript::RealMessage(message);
+        let prf = self.session.prf;
+        let octets = SignedOctets::new(prf, key, message, nonce, id, None);
+        verify_psk(prf, psk, &octets, received)
+    }
+
+    /// Both ends are authenticated.
+    fn establish(
+        &mut self,
+        ctx: &mut Context<'_>,
+        local_id: IdData,
+        remote_id: IdData,
+        queue: VecDeque<crate::ike_sa::state::Task>,
+    ) {
+        self.state = State::Established(Box::new(Established {
+            local_id,
+            remote_id,
+            since: ctx.now.mono,
+            children: Vec::new(),
+            ours: None,
+            responding: None,
+            queue,
+            installing: Vec::new(),
+            phase: IkePhase::Alive,
+            delayed: Vec::new(),
+            lingering: Vec::new(),
+            queries: Vec::new(),
+        }));
+        self.arm_lifetimes(ctx);
+        ctx.event(Event::IkeUp(self.id));
+    }
+}
+
+/// An authenticated initiator.
+struct Peer {
+    connection: Arc<ConnectionConfig>,
+    local_id: IdData,
+    remote_id: IdData,
+    psk: Arc<PreSharedKey>,
+    _evidence: PeerAuthenticated,
+}
+
+/// The offer's payloads, owned, so that the SA is free to send them.
+struct OfferParts {
+    sa: Sa,
+    ts_i: Vec<crate::dataplane::TrafficSelector>,
+    ts_r: Vec<crate::dataplane::TrafficSelector>,
+    transport: bool,
+}
+
+impl OfferParts {
+    fn of(offer: &ChildOffer) -> Self {
+        Self {
+            sa: Sa { proposals: offer.proposals.clone() },
+            ts_i: offer.local_ts.clone(),
+            ts_r: offer.remote_ts.clone(),
+            transport: offer.mode == Mode::Transport,
+        }
+    }
+
+    fn payloads(self) -> Vec<Payload<'static>> {
+        let transport = self.transport.then(|| notify(NotifyType::USE_TRANSPORT_MODE, &[]));
+        let rest = [Payload::Sa(self.sa), Payload::TsI(self.ts_i), Payload::TsR(self.ts_r)];
+        transport.into_iter().chain(rest).collect()
+    }
+}
+
+pub(crate) fn auth_payloads<'a>(id: &'a IdData, auth: &'a [u8]) -> Vec<Payload<'a>> {
+    vec![Payload::IdR(id.as_id()), Payload::Auth(Auth { method: AuthMethod::PSK, data: auth })]
+}
+
+/// This end's identity: the configured one, else its address.
+pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
+    connection.local_id.clone().unwrap_or_else(|| IdData::ip(path.local.ip().to_canonical()))
+}
+
+fn local_id(connection: &ConnectionConfig, sa: &IkeSa) -> IdData {
+    local_id_at(connection, sa.path)
+}
+
+fn answers_to(connection: &ConnectionConfig, sa: &IkeSa, wanted: &Id<'_>) -> bool {
+    local_id(connection, sa).matches(*wanted)
+}
+
+/// True if `id` is one the peer may assert.
+pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
+    match wanted {
+        IdMatch::Any => true,
+        IdMatch::Exact(exact) => exact.matches(id.as_id()),
+        IdMatch::Suffix(pattern) => {
+            let suffix = pattern.data.strip_prefix(b"*").unwrap_or(&pattern.data);
+            pattern.kind == id.kind
+                && id.data.len() > suffix.len()
+                && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+        }
+    }
+}
+
+/// The key to sign with before the peer's identity is proven.
+fn own_psk(config: &EndpointConfig, local: &IdData, remote: &IdMatch) -> Option<Arc<PreSharedKey>> {
+    match remote {
+        IdMatch::Exact(remote) => peer_psk(config, local, remote),
+        IdMatch::Any | IdMatch::Suffix(_) => {
+            best(config, |psk| match psk.ids.iter().find(|id| !id.matches(local.as_id())) {
+                None => Some(u8::from(!psk.ids.is_empty())),
+                Some(other) => matches_id(remote, other).then_some(2),
+            })
+        }
+    }
+}
+
+/// The key shared with exactly this peer. A key that names identities besides this end's is good
+/// for those alone (bug class 31).
+fn peer_psk(config: &EndpointConfig, local: &IdData, remote: &IdData) -> Option<Arc<PreSharedKey>> {
+    best(config, |psk| {
+        let mine = psk.ids.iter().any(|id| id.matches(local.as_id()));
+        if psk.ids.iter().any(|id| id.matches(remote.as_id())) {
+            return Some(2 + u8::from(mine));
+        }
+        psk.ids.iter().all(|id| id.matches(local.as_id())).then_some(u8::from(mine))
+    })
+}
+
+fn best(
+    config: &EndpointConfig,
+    score: impl Fn(&PreSharedKey) -> Option<u8>,
+) -> Option<Arc<PreSharedKey>> {
+    // The first of equals wins, hence the reversal.
+    config
+        .secrets
+        .iter()
+        .rev()
+        .filter_map(|psk| Some((score(psk)?, psk)))
+        .max_by_key(|(score, _)| *score)
+        .map(|(_, psk)| Arc::clone(psk))
+}
+
+/// True if INITIAL_CONTACT is to be sent by `connection`.
+pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
+    connection.unique != Unique::Never
+}
+
+/// Stands in while a state is taken apart; never seen from outside.
+fn closed_placeholder() -> State {
+    State::Closed(crate::ike_sa::state::Closed { reason: Failure::NotFound, established: false })
+}

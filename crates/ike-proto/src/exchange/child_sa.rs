@@ -1,0 +1,406 @@
+//! Negotiating one Child SA, for IKE_AUTH and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
+//!
+//! The initiator makes a [`ChildOffer`] and later `complete_child`s it; the responder does it all in
+//! `answer_child`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::sa_init::invalid_ke;
+use super::{Payloads, Refusal, required};
+use crate::child::selectors::narrow;
+use crate::child::{ChildSa, Phase};
+use crate::config::proposal::{self, SelectOptions, Selected};
+use crate::config::{ChildConfig, ProposalConfig};
+use crate::crypto::{PendingKe, Secret};
+use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
+use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{ChildOffer, Retry};
+use crate::keys::schedule::ChildKeys;
+use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
+use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// What distinguishes one offer from another.
+pub(crate) struct OfferSpec<'a> {
+    pub(crate) config: &'a Arc<ChildConfig>,
+    /// The child to rekey.
+    pub(crate) rekeys: Option<&'a ChildSa>,
+    /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
+    pub(crate) with_ke: bool,
+    pub(crate) request: Option<RequestId>,
+    pub(crate) retry: Retry,
+}
+
+/// Makes an offer; fails if the configuration leaves nothing to offer.
+pub(crate) fn offer(
+    ctx: &mut Context<'_>,
+    ike: IkeSaId,
+    path: Path,
+    spec: &OfferSpec<'_>,
+) -> Result<Box<ChildOffer>, Failure> {
+    let id = ctx.ids.child();
+    let (local_ts, remote_ts, mode) = match spec.rekeys {
+        // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
+        Some(old) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
+        None => {
+            (resolve(spec.config, path, true), resolve(spec.config, path, false), spec.config.mode)
+        }
+    };
+    let methods = usable_methods(ctx, &spec.config.esp_proposals);
+    let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
+    let ke = match method.filter(|&method| method != KeMethodId::NONE) {
+        None => None,
+        Some(method) => {
+            let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
+            Some((method, backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?))
+        }
+    };
+    let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
+    let proposals: Vec<_> = (1..)
+        .zip(&spec.config.esp_proposals)
+        .map(|(number, proposal)| {
+            let proposal = if spec.with_ke { proposal.clone() } else { proposal.without_ke() };
+            proposal.to_wire(number, Spi::Esp(spi_in))
+        })
+        .collect();
+    Ok(Box::new(ChildOffer {
+        id,
+        config: Arc::clone(spec.config),
+        spi_in,
+        policy: spec.rekeys.map_or_else(|| ctx.ids.policy(), |old| old.policy),
+        proposals,
+        local_ts,
+        remote_ts,
+        mode,
+        nonce: ctx.nonce().into(),
+        ke,
+        rekeys: spec.rekeys.map(|old| old.id),
+        crossed: None,
+        started: ctx.now.mono,
+        request: spec.request,
+        retry: spec.retry,
+    }))
+}
+
+/// Key exchange methods of `proposals` that the backends have, in order of preference.
+pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) -> Vec<KeMethodId> {
+    let mut methods = Vec::new();
+    for proposal in proposals {
+        let mut any = false;
+        for method in proposal.ke_methods() {
+            any = true;
+            let usable = method == KeMethodId::NONE || ctx.crypto.ke(method).is_some();
+            if usable && !methods.contains(&method) {
+                methods.push(method);
+            }
+        }
+        if !any && !methods.contains(&KeMethodId::NONE) {
+            methods.push(KeMethodId::NONE);
+        }
+    }
+    methods
+}
+
+impl ChildOffer {
+    /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
+    /// after the notifies that go in front.
+    pub(crate) fn payloads(&self, with_nonce: bool) -> Vec<Payload<'_>> {
+        let mut payloads = Vec::with_capacity(8);
+        if self.mode == Mode::Transport {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, &[])));
+        }
+        payloads.push(Payload::Sa(Sa { proposals: self.proposals.clone() }));
+        if with_nonce {
+            payloads.push(Payload::Nonce(&self.nonce));
+            if let Some((method, ke)) = &self.ke {
+                payloads.push(Payload::Ke(Ke { method: *method, data: ke.public() }));
+            }
+        }
+        payloads.push(Payload::TsI(self.local_ts.clone()));
+        payloads.push(Payload::TsR(self.remote_ts.clone()));
+        payloads
+    }
+}
+
+/// A Child SA ready to install.
+pub(crate) struct ReadyChild {
+    pub(crate) child: ChildSa,
+    pub(crate) keys: ChildKeys,
+}
+
+/// The responder's result.
+pub(crate) struct AnsweredChild {
+    pub(crate) ready: ReadyChild,
+    pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
+}
+
+/// What the responder needs to know of a request for a child.
+pub(crate) struct ChildRequest<'a> {
+    pub(crate) ni: &'a [u8],
+    pub(crate) nr: &'a [u8],
+    pub(crate) rekeys: Option<ChildSaId>,
+    /// False in IKE_AUTH.
+    pub(crate) with_ke: bool,
+}
+
+impl IkeSa {
+    /// Initiator: turns the response to `offer` into a Child SA.
+    pub(crate) fn complete_child(
+        &self,
+        ctx: &Context<'_>,
+        offer: &ChildOffer,
+        payloads: &Payloads<'_, '_>,
+        nonces: (&[u8], &[u8]),
+    ) -> Result<ReadyChild, Refusal> {
+        let sa = required(payloads.sa()?)?;
+        let selected = proposal::accept(&offer.proposals, sa)
+            .map_err(|_| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN))?;
+        let Spi::Esp(spi_out) = selected.spi else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let local_ts = required(payloads.ts_i()?)?.clone();
+        let remote_ts = required(payloads.ts_r()?)?.clone();
+        // RFC 7296 §2.9: the responder may narrow, never widen.
+        if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
+            return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
+        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
+        if transport && offer.mode != Mode::Transport {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        }
+        let mode = if transport { Mode::Transport } else { Mode::Tunnel };
+        let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
+        let parts = Parts {
+            id: offer.id,
+            policy: offer.policy,
+            spi_in: offer.spi_in,
+            spi_out,
+            mode,
+            local_ts,
+            remote_ts,
+            replaces: offer.rekeys,
+            started: offer.started,
+        };
+        self.ready(ctx, &offer.config, selected, parts, shared.as_ref(), nonces)
+    }
+
+    fn complete_ke(
+        &self,
+        ctx: &Context<'_>,
+        ours: Option<&(KeMethodId, Box<dyn PendingKe>)>,
+        selected: &Selected,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<Secret>, Refusal> {
+        let ke = payloads.ke()?;
+        match (ours, selected.ke) {
+            (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
+            (Some((method, pending)), chosen) if *method == chosen => {
+                let ke = required(ke)?;
+                let lengths = ctx.crypto.ke(chosen).map(|method| method.lengths());
+                if ke.method != chosen
+                    || lengths.is_none_or(|lengths| lengths.responder != ke.data.len())
+                {
+                    return Err(NotifyType::INVALID_SYNTAX.into());
+                }
+                pending.complete(ke.data).map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+            }
+            _ => Err(NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
+    /// Responder: judges a request for a child and makes it.
+    pub(crate) fn answer_child(
+        &self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+        request: &ChildRequest<'_>,
+        old: Option<&ChildSa>,
+    ) -> Result<AnsweredChild, Refusal> {
+        let started = ctx.now.mono;
+        let sa = required(payloads.sa()?)?;
+        let ts_i = required(payloads.ts_i()?)?;
+        let ts_r = required(payloads.ts_r()?)?;
+        let (config, local_ts, remote_ts) = self.choose_child(old, ts_r, ts_i)?;
+        let wants_transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
+        let mode = match (wants_transport, config.mode) {
+            (true, Mode::Transport) if ctx.plane.transport_mode => Mode::Transport,
+            _ => Mode::Tunnel,
+        };
+        let options = SelectOptions { ignore_ke: !request.with_ke, ..SelectOptions::default() };
+        let selected = proposal::select(&config.esp_proposals, sa, options)
+            .filter(|selected| ctx.crypto.ciphers.lengths(selected.suite).is_some())
+            .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        let Spi::Esp(spi_out) = selected.spi else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let mut reply_ke = None;
+        let mut shared = None;
+        if request.with_ke && selected.ke != KeMethodId::NONE {
+            let (public, secret) = respond_ke(ctx, selected.ke, payloads)?;
+            reply_ke = Some((selected.ke, public));
+            shared = Some(secret);
+        }
+        let id = ctx.ids.child();
+        let parts = Parts {
+            id,
+            policy: old.map_or_else(|| ctx.ids.policy(), |old| old.policy),
+            spi_in: ctx.ids.esp_spi(ctx.rng, (self.id, id)),
+            spi_out,
+            mode,
+            local_ts,
+            remote_ts,
+            replaces: request.rekeys,
+            started,
+        };
+        let nonces = (request.ni, request.nr);
+        let ready = self.ready(ctx, &config, selected, parts, shared.as_ref(), nonces)?;
+        Ok(AnsweredChild { ready, ke: reply_ke })
+    }
+
+    /// The first child configuration whose selectors meet the request's, and what is left of them.
+    fn choose_child(
+        &self,
+        old: Option<&ChildSa>,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> Result<(Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>), Refusal> {
+        if let Some(old) = old {
+            let local_ts = narrow(&old.local_ts, local);
+            let remote_ts = narrow(&old.remote_ts, remote);
+            if !local_ts.is_empty() && !remote_ts.is_empty() {
+                return Ok((Arc::clone(&old.config), local_ts, remote_ts));
+            }
+        }
+        self.connection
+            .children
+            .iter()
+            .filter(|config| old.is_none_or(|old| old.config.name == config.name))
+            .map(|config| {
+                let local_ts = narrow(&resolve(config, self.path, true), local);
+                let remote_ts = narrow(&resolve(config, self.path, false), remote);
+                (Arc::clone(config), local_ts, remote_ts)
+            })
+            .find(|(_, local_ts, remote_ts)| !local_ts.is_empty() && !remote_ts.is_empty())
+            .ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
+    }
+
+    fn ready(
+        &self,
+        ctx: &Context<'_>,
+        config: &Arc<ChildConfig>,
+        selected: Selected,
+        parts: Parts,
+        shared: Option<&Secret>,
+        (ni, nr): (&[u8], &[u8]),
+    ) -> Result<ReadyChild, Refusal> {
+        let lengths =
+            ctx.crypto.ciphers.lengths(selected.suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        let shared: Vec<&Secret> = shared.into_iter().collect();
+        let session = &self.session;
+        let keys = ChildKeys::derive(session.prf, &session.keys.d, &shared, ni, nr, &lengths);
+        let behind_nat = self.nat.local || self.nat.remote;
+        let child = ChildSa {
+            id: parts.id,
+            config: Arc::clone(config),
+            phase: Phase::Installing,
+            policy: parts.policy,
+            selected,
+            mode: parts.mode,
+            spi_in: parts.spi_in,
+            spi_out: parts.spi_out,
+            local: self.path.local.ip(),
+            remote: self.path.remote.ip(),
+            encap: ChildSa::encap_on(self.path, behind_nat),
+            local_ts: parts.local_ts,
+            remote_ts: parts.remote_ts,
+            pending_out: None,
+            replaces: parts.replaces,
+            started: parts.started,
+            installed: ctx.now.mono,
+            setup_time: std::time::Duration::ZERO,
+            rekey_at: None,
+            expires_at: None,
+        };
+        Ok(ReadyChild { child, keys })
+    }
+}
+
+struct Parts {
+    id: ChildSaId,
+    policy: PolicyId,
+    spi_in: u32,
+    spi_out: u32,
+    mode: Mode,
+    local_ts: Vec<TrafficSelector>,
+    remote_ts: Vec<TrafficSelector>,
+    replaces: Option<ChildSaId>,
+    started: Instant,
+}
+
+impl ReadyChild {
+    /// Both halves and the policy, inbound first. `initiator` is true at the end that asked.
+    pub(crate) fn install_all(self, initiator: bool) -> (ChildSa, Vec<Command>) {
+        let Self { child, keys } = self;
+        let (inbound, outbound) = if initiator {
+            (keys.responder, keys.initiator)
+        } else {
+            (keys.initiator, keys.responder)
+        };
+        let batch = vec![
+            Command::InstallSa(child.spec(Direction::In, inbound)),
+            Command::InstallSa(child.spec(Direction::Out, outbound)),
+            child.install_policy(),
+        ];
+        (child, batch)
+    }
+
+    /// The inbound half; the outbound one waits in the child until the peer uses the new SA
+    /// (RFC 7296 §2.8).
+    pub(crate) fn install_inbound(self, initiator: bool) -> (ChildSa, Vec<Command>) {
+        let Self { mut child, keys } = self;
+        let (inbound, outbound) = if initiator {
+            (keys.responder, keys.initiator)
+        } else {
+            (keys.initiator, keys.responder)
+        };
+        let batch = vec![Command::InstallSa(child.spec(Direction::In, inbound))];
+        child.pending_out = Some(child.spec(Direction::Out, outbound));
+        (child, batch)
+    }
+}
+
+/// Responder's half of the key exchange of a child or an IKE rekey.
+pub(crate) fn respond_ke(
+    ctx: &mut Context<'_>,
+    chosen: KeMethodId,
+    payloads: &Payloads<'_, '_>,
+) -> Result<(Vec<u8>, Secret), Refusal> {
+    let method = ctx.crypto.ke(chosen).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+    match payloads.ke()? {
+        Some(ke) if ke.method == chosen => {
+            if ke.data.len() != method.lengths().initiator {
+                return Err(NotifyType::INVALID_SYNTAX.into());
+            }
+            method.respond(ke.data, ctx.rng).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+        }
+        // RFC 7296 §1.3: names the method that was chosen instead.
+        _ => Err(invalid_ke(chosen)),
+    }
+}
+
+/// The selectors of one end of `config`, with this path's addresses for `dynamic`.
+pub(crate) fn resolve(config: &ChildConfig, path: Path, local: bool) -> Vec<TrafficSelector> {
+    let (specs, host) = if local {
+        (&config.local_ts, path.local.ip())
+    } else {
+        (&config.remote_ts, path.remote.ip())
+    };
+    specs.iter().map(|spec| spec.resolve(host.to_canonical())).collect()
+}
+
+/// True if every selector of `inner` lies within one of `outer`.
+fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
+    !inner.is_empty() && inner.iter().all(|ts| outer.iter().any(|wide| wide.contains(ts)))
+}

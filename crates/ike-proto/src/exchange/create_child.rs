@@ -1,0 +1,485 @@
+//! CREATE_CHILD_SA (RFC 7296 §1.3) for new and rekeyed Child SAs; for the IKE SA see
+//! [`rekey_ike`](super::rekey_ike).
+//!
+//! ```text
+//!    HDR, SK {[N(REKEY_SA),] SA, Ni, [KEi,] TSi, TSr}  -->
+//!                               <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr}
+//! ```
+
+use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
+use super::{Payloads, Refusal, required};
+use crate::child::Phase;
+use crate::dataplane::{Command, DataPlaneError, Mode};
+use crate::event::{ChildSaId, Event, Failure};
+use crate::ike_sa::collision::{
+    self, AfterRekey, Answer, ChildActivity, Meanwhile, Nonces, RekeyResponse,
+};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{
+    ChildOffer, CrossedChild, Initiated, Reply, Responding, Retry, State, Task,
+};
+use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::ike_sa::{IkeSa, notify};
+use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
+
+/// TEMPORARY_FAILURE is believed this often before it counts as a refusal.
+const MAX_TEMPORARY_FAILURES: u8 = 10;
+
+impl IkeSa {
+    // ---- initiator ----
+
+    /// Sends a request for a new child, or to rekey one.
+    pub(crate) fn send_create_child(&mut self, ctx: &mut Context<'_>, spec: &OfferSpec<'_>) {
+        let name = spec.config.name.clone();
+        match offer(ctx, self.id, self.path, spec) {
+            Ok(offer) => self.send_offer(ctx, offer),
+            Err(failure) => {
+                ctx.done(spec.request, Err(failure.clone()));
+                self.child_failed(ctx, &name, failure);
+            }
+        }
+    }
+
+    /// Sends a request to rekey `child`; `false` if there is nothing to rekey.
+    pub(crate) fn send_rekey_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        request: Option<crate::event::RequestId>,
+        retry: Retry,
+    ) -> bool {
+        let (id, path) = (self.id, self.path);
+        let State::Established(established) = &self.state else { return false };
+        let old = established
+            .children
+            .iter()
+            .find(|old| old.id == child && old.phase == Phase::Installed);
+        let Some(old) = old else { return false };
+        let spec =
+            OfferSpec { config: &old.config, rekeys: Some(old), with_ke: true, request, retry };
+        let name = old.config.name.clone();
+        match offer(ctx, id, path, &spec) {
+            Ok(offer) => self.send_offer(ctx, offer),
+            Err(failure) => {
+                ctx.done(request, Err(failure.clone()));
+                self.child_failed(ctx, &name, failure);
+            }
+        }
+        true
+    }
+
+    fn send_offer(&mut self, ctx: &mut Context<'_>, offer: Box<ChildOffer>) {
+        let State::Established(established) = &self.state else { return };
+        let old_spi = offer.rekeys.and_then(|id| {
+            established.children.iter().find(|child| child.id == id).map(|child| child.spi_in)
+        });
+        let mut payloads = Vec::with_capacity(8);
+        if let Some(spi) = old_spi {
+            //= RFC 7296 §3.10
+            //# the SPI field in the Notify payload MUST contain the SPI of the SA being rekeyed:
+            // the one the sender expects in inbound packets.
+            payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
+        }
+        payloads.extend(offer.payloads(true));
+        self.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        drop(payloads);
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(Initiated::Child(offer));
+        }
+    }
+
+    /// The response to `offer`, from CREATE_CHILD_SA.
+    pub(crate) fn on_child_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: Box<ChildOffer>,
+        payloads: &[Payload<'_>],
+    ) {
+        let parsed = Payloads(payloads);
+        if let Some(error) = parsed.error() {
+            return self.on_child_error(ctx, *offer, error);
+        }
+        let Ok(Some(nr)) = parsed.nonce() else {
+            return self.discard_offer(ctx, *offer, payloads, NotifyType::INVALID_SYNTAX.into());
+        };
+        let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
+        self.finish_offer(ctx, offer, payloads, (&ni, &nr), false);
+    }
+
+    /// Turns a response into a child and installs it. `in_auth` for IKE_AUTH, where an error notify
+    /// leaves the IKE SA without a child.
+    pub(crate) fn finish_offer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: Box<ChildOffer>,
+        payloads: &[Payload<'_>],
+        nonces: (&[u8], &[u8]),
+        in_auth: bool,
+    ) {
+        let parsed = Payloads(payloads);
+        if in_auth && let Some(error) = parsed.error() {
+            return self.on_child_error(ctx, *offer, error);
+        }
+        let ready = match self.complete_child(ctx, &offer, &parsed, nonces) {
+            Ok(ready) => ready,
+            Err(refusal) => return self.discard_offer(ctx, *offer, payloads, refusal),
+        };
+        if offer.rekeys.is_some() {
+            self.finish_rekey(ctx, *offer, ready, nonces);
+        } else {
+            self.install(ctx, ready, offer.request);
+        }
+    }
+
+    fn finish_rekey(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: ChildOffer,
+        ready: ReadyChild,
+        (i, r): (&[u8], &[u8]),
+    ) {
+        let created = RekeyResponse::Created(Nonces { i, r });
+        match collision::after_rekey(created, self.meanwhile(&offer)) {
+            AfterRekey::DeleteNew => {
+                // The peer keeps its own. Ours still decrypts until the delete is through.
+                let (mut child, batch) = ready.install_inbound(true);
+                child.pending_out = None;
+                child.phase = Phase::Rekeyed;
+                child.replaces = None;
+                let id = child.id;
+                ctx.data_plane(batch);
+                let State::Established(established) = &mut self.state else { return };
+                established.children.push(child);
+                established.queue.push_front(Task::DeleteChild {
+                    child: id,
+                    reason: Failure::Replaced,
+                    request: None,
+                });
+                ctx.done(offer.request, Ok(()));
+            }
+            _ => {
+                if let (Some(crossed), State::Established(established)) =
+                    (&offer.crossed, &mut self.state)
+                    && let Some(theirs) =
+                        established.children.iter_mut().find(|child| child.id == crossed.child)
+                {
+                    // Redundant: the peer deletes it.
+                    theirs.phase = Phase::Rekeyed;
+                    theirs.pending_out = None;
+                    theirs.replaces = None;
+                    self.timers.clear_child(crossed.child);
+                }
+                self.install(ctx, ready, offer.request);
+            }
+        }
+    }
+
+    /// What the peer did to the child that `offer` rekeys while the request was in flight.
+    fn meanwhile<'a>(&self, offer: &'a ChildOffer) -> Meanwhile<'a> {
+        if let Some(crossed) = &offer.crossed {
+            let (i, r) = &crossed.nonces;
+            return Meanwhile::RekeyedByPeer(Nonces { i, r });
+        }
+        let State::Established(established) = &self.state else { return Meanwhile::Nothing };
+        let lives = |id| established.children.iter().any(|child| child.id == id);
+        match offer.rekeys {
+            Some(old) if !lives(old) => Meanwhile::OldDeleted,
+            _ => Meanwhile::Nothing,
+        }
+    }
+
+    /// Installs a child this end asked for.
+    fn install(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ready: ReadyChild,
+        request: Option<crate::event::RequestId>,
+    ) {
+        let (child, batch) = ready.install_all(true);
+        let ticket = ctx.data_plane(batch);
+        let State::Established(established) = &mut self.state else { return };
+        established.installing.push((ticket, child.id, request));
+        established.children.push(child);
+    }
+
+    /// The response is of no use, but the peer has an SA now: delete that.
+    fn discard_offer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: ChildOffer,
+        payloads: &[Payload<'_>],
+        refusal: Refusal,
+    ) {
+        ctx.ids.esp.remove(&offer.spi_in);
+        let peer_has_one = matches!(Payloads(payloads).sa(), Ok(Some(_)));
+        if peer_has_one && let State::Established(established) = &mut self.state {
+            established.queue.push_front(Task::DeleteSpi(offer.spi_in));
+        }
+        ctx.done(offer.request, Err(refusal.clone().into()));
+        self.child_failed(ctx, &offer.config.name, refusal.into());
+    }
+
+    fn on_child_error(&mut self, ctx: &mut Context<'_>, offer: ChildOffer, error: &Notify<'_>) {
+        ctx.ids.esp.remove(&offer.spi_in);
+        if error.kind == NotifyType::INVALID_SYNTAX {
+            // RFC 7296 §2.21.3: fatal in both peers.
+            ctx.done(offer.request, Err(Failure::Peer(error.kind)));
+            return self.close(ctx, Failure::Peer(error.kind));
+        }
+        if let Some(method) = self.other_method(ctx, &offer, error) {
+            let retry = Retry { method: Some(method), ..offer.retry };
+            if let State::Established(established) = &mut self.state {
+                established.queue.push_front(task_of(offer, retry));
+            }
+            return;
+        }
+        let response = match error.kind {
+            NotifyType::TEMPORARY_FAILURE => RekeyResponse::TemporaryFailure,
+            NotifyType::CHILD_SA_NOT_FOUND => RekeyResponse::ChildSaNotFound,
+            _ => RekeyResponse::Refused,
+        };
+        let failure = Failure::Peer(error.kind);
+        let after = match (offer.rekeys, response) {
+            (Some(_), _) => collision::after_rekey(response, self.meanwhile(&offer)),
+            (None, RekeyResponse::TemporaryFailure) => AfterRekey::RetryLater,
+            (None, _) => AfterRekey::KeepOld,
+        };
+        match after {
+            AfterRekey::RetryLater if offer.retry.temporary_failures < MAX_TEMPORARY_FAILURES => {
+                let temporary_failures = offer.retry.temporary_failures + 1;
+                let retry = Retry { temporary_failures, ..offer.retry };
+                self.retry_later(ctx, task_of(offer, retry));
+            }
+            AfterRekey::Done => ctx.done(offer.request, Ok(())),
+            AfterRekey::CreateAnew => {
+                if let Some(old) = offer.rekeys {
+                    self.drop_child(ctx, old, &failure);
+                }
+                let State::Established(established) = &mut self.state else { return };
+                established.queue.push_back(Task::CreateChild {
+                    config: offer.config,
+                    request: offer.request,
+                    retry: Retry::default(),
+                });
+            }
+            _ => {
+                ctx.done(offer.request, Err(failure.clone()));
+                self.child_failed(ctx, &offer.config.name, failure);
+                if let Some(old) = offer.rekeys {
+                    self.rearm_rekey(ctx, old);
+                }
+            }
+        }
+    }
+
+    /// The method an INVALID_KE_PAYLOAD asks for, if it is one this end offered and has not tried.
+    fn other_method(
+        &self,
+        ctx: &Context<'_>,
+        offer: &ChildOffer,
+        error: &Notify<'_>,
+    ) -> Option<KeMethodId> {
+        if error.kind != NotifyType::INVALID_KE_PAYLOAD || offer.retry.method.is_some() {
+            return None;
+        }
+        let method = KeMethodId(u16::from_be_bytes(error.data.try_into().ok()?));
+        let tried = offer.ke.as_ref().map(|(method, _)| *method);
+        (Some(method) != tried
+            && usable_methods(ctx, &offer.config.esp_proposals).contains(&method))
+        .then_some(method)
+    }
+
+    pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
+        ctx.event(Event::ChildFailed { ike: self.id, name: name.to_owned(), reason });
+    }
+
+    // ---- responder ----
+
+    pub(crate) fn on_create_child_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) {
+        let parsed = Payloads(payloads);
+        let for_ike = match parsed.sa() {
+            Ok(Some(sa)) => sa.proposals.iter().any(|p| p.protocol == ProtocolId::IKE),
+            Ok(None) => return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            Err(refusal) => return self.refuse(ctx, refusal),
+        };
+        let result = if for_ike {
+            self.answer_rekey_ike(ctx, &parsed)
+        } else {
+            self.answer_create_child(ctx, &parsed)
+        };
+        if let Err(refusal) = result {
+            self.refuse(ctx, refusal);
+        }
+    }
+
+    fn answer_create_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let State::Established(established) = &self.state else { return Ok(()) };
+        let ni = *required(payloads.nonce()?)?;
+        let ike = established.ike_activity();
+        let rekeys = payloads.notify(NotifyType::REKEY_SA);
+        let (answer, old) = match rekeys {
+            None => (collision::on_create_child_request(ike), None),
+            Some(notify) => {
+                let old = established.children.iter().find(|child| {
+                    notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
+                });
+                let activity = old.map_or(ChildActivity::Gone, |old| established.activity(old));
+                (collision::on_child_rekey_request(activity, ike), old)
+            }
+        };
+        match answer {
+            Answer::Accept => {}
+            Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
+            Answer::ChildSaNotFound => {
+                //= RFC 7296 §2.25
+                //# CHILD_SA_NOT_FOUND … the SPI is that of the request's REKEY_SA
+                if let Some(notify) = rekeys {
+                    let reply =
+                        Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
+                    self.respond(ctx, &[Payload::Notify(reply)]);
+                }
+                return Ok(());
+            }
+        }
+        let nr = ctx.nonce();
+        let request = ChildRequest { ni, nr: &nr, rekeys: old.map(|old| old.id), with_ke: true };
+        let answered = self.answer_child(ctx, payloads, &request, old)?;
+        let child = &answered.ready.child;
+        let reply = Reply {
+            exchange: ExchangeType::CREATE_CHILD_SA,
+            auth: None,
+            proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
+            ke: answered.ke,
+            nonce: Some(nr.to_vec()),
+            ts_i: child.remote_ts.clone(),
+            ts_r: child.local_ts.clone(),
+            transport: child.mode == Mode::Transport,
+        };
+        let (old, new) = (request.rekeys, child.id);
+        self.note_crossed(old, new, ni, &nr);
+        self.install_then_respond(ctx, answered.ready, reply);
+        Ok(())
+    }
+
+    /// If this end is rekeying the same child, its response will have to choose.
+    fn note_crossed(&mut self, old: Option<ChildSaId>, new: ChildSaId, ni: &[u8], nr: &[u8]) {
+        let State::Established(established) = &mut self.state else { return };
+        if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut established.ours)
+            && offer.rekeys == Some(old)
+        {
+            offer.crossed = Some(CrossedChild { child: new, nonces: (ni.to_vec(), nr.to_vec()) });
+        }
+    }
+
+    /// Hands a child to the data plane; the response leaves when it is installed.
+    pub(crate) fn install_then_respond(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ready: ReadyChild,
+        reply: Reply,
+    ) {
+        let (child, batch) = if ready.child.replaces.is_some() {
+            ready.install_inbound(false)
+        } else {
+            ready.install_all(false)
+        };
+        let ticket = ctx.data_plane(batch);
+        let State::Established(established) = &mut self.state else { return };
+        established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
+        established.children.push(child);
+    }
+
+    /// The data plane has installed, or refused, the child of a request that waits for its answer.
+    pub(crate) fn on_responding_completed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        responding: Responding,
+        result: Result<(), DataPlaneError>,
+    ) {
+        let Responding { child, reply, .. } = responding;
+        match result {
+            Ok(()) => {
+                self.respond(ctx, &reply.payloads());
+                self.child_installed(ctx, child);
+            }
+            Err(error) => {
+                let name = self.remove_failed(ctx, child);
+                let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
+                match &reply.auth {
+                    Some((id, auth)) => {
+                        let mut payloads = super::auth::auth_payloads(id, auth);
+                        payloads.push(refusal);
+                        self.respond(ctx, &payloads);
+                    }
+                    None => self.respond(ctx, &[refusal]),
+                }
+                self.child_failed(ctx, &name, Failure::DataPlane(error.0));
+            }
+        }
+    }
+
+    /// Takes back what a failed installation may have left. Returns the child's name.
+    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
+        let State::Established(established) = &mut self.state else { return String::new() };
+        if let Some(Initiated::Child(offer)) = &mut established.ours
+            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == id)
+        {
+            offer.crossed = None;
+        }
+        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+            return String::new();
+        };
+        let child = established.children.swap_remove(index);
+        self.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
+        ctx.ids.esp.remove(&child.spi_in);
+        let mut batch =
+            vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
+        let shared = established.children.iter().find(|other| other.policy == child.policy);
+        match shared {
+            None => batch.insert(0, Command::RemovePolicy(child.policy)),
+            Some(other) if other.carries() => batch.push(other.install_policy()),
+            Some(_) => {}
+        }
+        ctx.data_plane(batch);
+        child.config.name.clone()
+    }
+}
+
+/// The task that makes `offer` again.
+fn task_of(offer: ChildOffer, retry: Retry) -> Task {
+    match offer.rekeys {
+        Some(child) => Task::RekeyChild { child, request: offer.request, retry },
+        None => Task::CreateChild { config: offer.config, request: offer.request, retry },
+    }
+}
+
+impl Reply {
+    fn payloads(&self) -> Vec<Payload<'_>> {
+        let mut payloads = match &self.auth {
+            Some((id, auth)) => super::auth::auth_payloads(id, auth),
+            None => Vec::new(),
+        };
+        if self.transport {
+            payloads.push(notify(NotifyType::USE_TRANSPORT_MODE, &[]));
+        }
+        payloads.push(Payload::Sa(Sa { proposals: vec![self.proposal.clone()] }));
+        if let Some(nonce) = &self.nonce {
+            payloads.push(Payload::Nonce(nonce));
+        }
+        if let Some((method, data)) = &self.ke {
+            payloads.push(Payload::Ke(Ke { method: *method, data }));
+        }
+        payloads.push(Payload::TsI(self.ts_i.clone()));
+        payloads.push(Payload::TsR(self.ts_r.clone()));
+        payloads
+    }
+}

@@ -1,0 +1,147 @@
+//! INFORMATIONAL (RFC 7296 §1.4): deletes, liveness checks and notifies.
+//!
+//! ```text
+//!    HDR, SK {[N,] [D,] [CP,] ...}  -->
+//!                               <--  HDR, SK {[N,] [D,] [CP,] ...}
+//! ```
+
+use super::Payloads;
+use crate::event::{ChildSaId, Failure, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{IkePhase, Initiated, State};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::wire::payload::{Delete, Payload};
+use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
+
+impl IkeSa {
+    // ---- initiator ----
+
+    /// Asks whether the peer is alive: an empty request (RFC 7296 §2.4).
+    pub(crate) fn send_liveness(&mut self, ctx: &mut Context<'_>) {
+        self.inform(ctx, &[], Initiated::Liveness);
+    }
+
+    /// Deletes the pair of SAs whose inbound half has `spi`.
+    pub(crate) fn send_delete_child(&mut self, ctx: &mut Context<'_>, spi: u32, ours: Initiated) {
+        let delete = Delete { protocol: ProtocolId::ESP, spis: vec![spi] };
+        self.inform(ctx, &[Payload::Delete(delete)], ours);
+    }
+
+    pub(crate) fn send_delete_ike(
+        &mut self,
+        ctx: &mut Context<'_>,
+        reason: Failure,
+        request: Option<RequestId>,
+    ) {
+        if let State::Established(established) = &mut self.state
+            && established.phase == IkePhase::Alive
+        {
+            established.phase = IkePhase::Closing;
+        }
+        let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
+        self.inform(ctx, &[Payload::Delete(delete)], Initiated::DeleteIke { reason, request });
+    }
+
+    fn inform(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>], ours: Initiated) {
+        self.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(ours);
+        }
+    }
+
+    /// The peer has confirmed the delete of `child`.
+    pub(crate) fn on_child_deleted(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        reason: &Failure,
+        request: Option<RequestId>,
+    ) {
+        self.drop_child(ctx, child, reason);
+        ctx.done(request, Ok(()));
+    }
+
+    // ---- responder ----
+
+    pub(crate) fn on_informational_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) {
+        let parsed = Payloads(payloads);
+        let deletes = || {
+            payloads.iter().filter_map(|payload| match payload {
+                Payload::Delete(delete) => Some(delete),
+                _ => None,
+            })
+        };
+        if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
+            return self.on_ike_delete(ctx);
+        }
+        //= RFC 7296 §2.21.2
+        //# … or in the INFORMATIONAL exchange immediately following it
+        let follows_auth = !self.initiator && self.window.in_progress().is_some_and(|r| r.0 == 2);
+        if follows_auth && parsed.notify(NotifyType::AUTHENTICATION_FAILED).is_some() {
+            self.respond(ctx, &[]);
+            return self.close(ctx, Failure::Peer(NotifyType::AUTHENTICATION_FAILED));
+        }
+        let mut answered = Vec::new();
+        for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
+            for &spi in &delete.spis {
+                if let Some(own) = self.on_esp_delete(ctx, spi)
+                    && !answered.contains(&own)
+                {
+                    answered.push(own);
+                }
+            }
+        }
+        if answered.is_empty() {
+            self.respond(ctx, &[]);
+        } else {
+            let delete = Delete { protocol: ProtocolId::ESP, spis: answered };
+            self.respond(ctx, &[Payload::Delete(delete)]);
+        }
+    }
+
+    /// Deletes the child whose outbound half has `spi`. Returns the SPI of the inbound half, if the
+    /// answer is to name it.
+    fn on_esp_delete(&mut self, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
+        let State::Established(established) = &self.state else { return None };
+        let child = established.children.iter().find(|child| child.spi_out == spi);
+        let activity = child.map_or(ChildActivity::Gone, |child| established.activity(child));
+        let child = child?;
+        let (id, spi_in) = (child.id, child.spi_in);
+        let answer = collision::on_child_delete_request(activity);
+        if answer == DeleteAnswer::WithoutDelete {
+            // RFC 7296 §1.4.1: the requests crossed; each side drops its own half.
+            return None;
+        }
+        self.drop_child(ctx, id, &Failure::DeletedByPeer);
+        Some(spi_in)
+    }
+
+    fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {
+        self.respond(ctx, &[]);
+        let State::Established(established) = &mut self.state else { return };
+        let theirs = match &established.ours {
+            Some(Initiated::RekeyIke(offer)) => offer.crossed.as_ref().map(|crossed| crossed.ike),
+            _ => None,
+        };
+        match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
+            (IkeDelete::AdoptTheirs, Some(to)) => {
+                let from = self.id;
+                if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {
+                    ctx.done(offer.request, Ok(()));
+                }
+                established.phase = IkePhase::Replaced(to);
+                self.window.abandon_request();
+                ctx.effects.push_back(Effect::MoveChildren { from, to });
+                // Closed by its timer, once the children have moved.
+                self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+            }
+            _ => self.close(ctx, Failure::DeletedByPeer),
+        }
+    }
+}

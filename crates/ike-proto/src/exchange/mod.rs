@@ -1,0 +1,124 @@
+//! The exchanges, one file each, initiator and responder side by side.
+
+pub(crate) mod auth;
+pub(crate) mod child_sa;
+pub(crate) mod create_child;
+pub(crate) mod informational;
+pub(crate) mod rekey_ike;
+pub(crate) mod sa_init;
+
+use std::fmt;
+
+use crate::event::Failure;
+use crate::wire::DecodeError;
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::NotifyType;
+
+/// An error notify to answer a request with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) kind: NotifyType,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: NotifyType) -> Self {
+        Self { kind, data: Vec::new() }
+    }
+
+    /// The notify payload, about no SPI.
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        Payload::Notify(Notify::new(self.kind, &self.data))
+    }
+
+    /// True for the two errors that end an authenticated IKE SA at both peers without a Delete
+    /// (RFC 7296 §2.21.2, §2.21.3).
+    pub(crate) fn ends_sa(&self) -> bool {
+        matches!(self.kind, NotifyType::INVALID_SYNTAX | NotifyType::AUTHENTICATION_FAILED)
+    }
+}
+
+impl From<NotifyType> for Refusal {
+    fn from(kind: NotifyType) -> Self {
+        Self::new(kind)
+    }
+}
+
+impl From<DecodeError> for Refusal {
+    /// RFC 7296 §2.5: the notify about an unsupported critical payload carries its type.
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::UnsupportedCritical(kind) => {
+                Self { kind: NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, data: vec![kind] }
+            }
+            _ => Self::new(NotifyType::INVALID_SYNTAX),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal.kind)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)
+    }
+}
+
+/// Looks payloads up in a decoded chain.
+pub(crate) struct Payloads<'a, 'b>(pub(crate) &'b [Payload<'a>]);
+
+/// Defines a getter for the only payload of a kind; a second one is INVALID_SYNTAX.
+macro_rules! single {
+    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $name(&self) -> Result<Option<&'b $type>, Refusal> {
+            let mut found = self.0.iter().filter_map(|payload| match payload {
+                Payload::$variant(body) => Some(body),
+                _ => None,
+            });
+            let first = found.next();
+            match found.next() {
+                None => Ok(first),
+                Some(_) => Err(NotifyType::INVALID_SYNTAX.into()),
+            }
+        }
+    };
+}
+
+impl<'a, 'b> Payloads<'a, 'b> {
+    single!(sa, Sa, crate::wire::payload::Sa);
+    single!(ke, Ke, crate::wire::payload::Ke<'a>);
+    single!(nonce, Nonce, &'a [u8]);
+    single!(id_i, IdI, crate::wire::payload::Id<'a>);
+    single!(id_r, IdR, crate::wire::payload::Id<'a>);
+    single!(auth, Auth, crate::wire::payload::Auth<'a>);
+    single!(ts_i, TsI, Vec<crate::wire::payload::TrafficSelector>);
+    single!(ts_r, TsR, Vec<crate::wire::payload::TrafficSelector>);
+
+    /// Every notify.
+    pub(crate) fn notifies(&self) -> impl Iterator<Item = &'b Notify<'a>> + use<'a, 'b> {
+        self.0.iter().filter_map(|payload| match payload {
+            Payload::Notify(notify) => Some(notify),
+            _ => None,
+        })
+    }
+
+    /// The first notify of `kind`.
+    pub(crate) fn notify(&self, kind: NotifyType) -> Option<&'b Notify<'a>> {
+        self.notifies().find(|notify| notify.kind == kind)
+    }
+
+    /// The first error notify.
+    pub(crate) fn error(&self) -> Option<&'b Notify<'a>> {
+        self.notifies().find(|notify| notify.kind.is_error())
+    }
+}
+
+/// Unwraps a mandatory payload; its absence is INVALID_SYNTAX (RFC 7296 §3.10.1).
+pub(crate) fn required<T>(payload: Option<T>) -> Result<T, Refusal> {
+    payload.ok_or_else(|| NotifyType::INVALID_SYNTAX.into())
+}

@@ -1,0 +1,380 @@
+//! CREATE_CHILD_SA to rekey the IKE SA (RFC 7296 §1.3.2, §2.8, §2.18).
+//!
+//! ```text
+//!    HDR, SK {SA, Ni, KEi}  -->
+//!                               <--  HDR, SK {SA, Nr, KEr}
+//! ```
+//!
+//! The new SA is an [`IkeSa`] of its own; the children are moved to it, never copied.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::child_sa::{respond_ke, usable_methods};
+use super::sa_init::invalid_ke;
+use super::{Payloads, Refusal, required};
+use crate::config::proposal::{self, SelectOptions, Selected};
+use crate::crypto::{CryptoError, Secret};
+use crate::event::{Event, Failure, IkeSaId, RequestId};
+use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, Nonces, RekeyResponse};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{
+    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, State, Task,
+};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::keys::epoch::Epoch;
+use crate::keys::schedule::IkeKeys;
+use crate::wire::payload::{Ke, Payload, Sa, Spi};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
+
+/// How long a replaced SA waits for the peer's Delete.
+const REPLACED_LINGERS: Duration = Duration::from_secs(60);
+
+impl IkeSa {
+    // ---- initiator ----
+
+    pub(crate) fn send_rekey_ike(
+        &mut self,
+        ctx: &mut Context<'_>,
+        request: Option<RequestId>,
+        retry: Retry,
+    ) {
+        match self.rekey_offer(ctx, request, retry) {
+            Ok(offer) => {
+                let payloads = [
+                    Payload::Sa(Sa { proposals: offer.proposals.clone() }),
+                    Payload::Nonce(&offer.nonce),
+                    Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
+                ];
+                self.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                if let State::Established(established) = &mut self.state {
+                    established.ours = Some(Initiated::RekeyIke(Box::new(offer)));
+                }
+            }
+            Err(_) => ctx.done(request, Err(Failure::Crypto)),
+        }
+    }
+
+    fn rekey_offer(
+        &self,
+        ctx: &mut Context<'_>,
+        request: Option<RequestId>,
+        retry: Retry,
+    ) -> Result<RekeyOffer, CryptoError> {
+        let methods = usable_methods(ctx, &self.connection.proposals);
+        let current = self.session.selected.ke;
+        let method = retry
+            .method
+            .or_else(|| methods.iter().copied().find(|&method| method == current))
+            .or(methods.first().copied())
+            .ok_or(CryptoError::Unsupported)?;
+        let ke = ctx.crypto.ke(method).ok_or(CryptoError::Unsupported)?.initiate(ctx.rng)?;
+        let spi = ctx.ids.ike_spi(ctx.rng);
+        let proposals = (1..)
+            .zip(&self.connection.proposals)
+            .map(|(number, proposal)| proposal.to_wire(number, Spi::Ike(spi)))
+            .collect();
+        Ok(RekeyOffer {
+            spi,
+            proposals,
+            nonce: ctx.nonce().into(),
+            method,
+            ke,
+            crossed: None,
+            request,
+            retry,
+            started: ctx.now.mono,
+        })
+    }
+
+    pub(crate) fn on_rekey_ike_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: RekeyOffer,
+        payloads: &[Payload<'_>],
+    ) {
+        let parsed = Payloads(payloads);
+        if let Some(error) = parsed.error() {
+            return self.on_rekey_ike_error(ctx, offer, error.kind, error.data);
+        }
+        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed) {
+            Ok(made) => made,
+            Err(refusal) => {
+                // The peer has a new SA that this end cannot use: the two no longer agree.
+                ctx.done(offer.request, Err(refusal.clone().into()));
+                return self.close(ctx, refusal.into());
+            }
+        };
+        let ours = Nonces { i: &offer.nonce, r: &nr };
+        let meanwhile = offer.meanwhile();
+        let (from, new_id) = (self.id, new.id);
+        let mut new = Box::new(new);
+        match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
+            AfterRekey::DeleteNew => {
+                new.mark_redundant();
+                ctx.effects.push_back(Effect::Rekeyed(new));
+                if let Some(crossed) = &offer.crossed {
+                    self.replaced_by(ctx, crossed.ike);
+                }
+            }
+            _ => {
+                ctx.effects.push_back(Effect::Rekeyed(new));
+                self.replaced_by(ctx, new_id);
+                ctx.event(Event::IkeRekeyed { old: from, new: new_id });
+                if let State::Established(established) = &mut self.state {
+                    let reason = Failure::Replaced;
+                    established.queue.push_front(Task::DeleteIke { reason, request: None });
+                }
+            }
+        }
+        ctx.done(offer.request, Ok(()));
+    }
+
+    /// Hands the children to the SA `to`, and waits for this one's end.
+    fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
+        let from = self.id;
+        let State::Established(established) = &mut self.state else { return };
+        established.phase = IkePhase::Replaced(to);
+        for timer in [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Dpd] {
+            self.timers.clear(TimerKey::Ike(timer));
+        }
+        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        ctx.effects.push_back(Effect::MoveChildren { from, to });
+    }
+
+    /// The loser of two simultaneous rekeys is deleted by the end that made it.
+    fn mark_redundant(&mut self) {
+        if let State::Established(established) = &mut self.state {
+            established.phase = IkePhase::Replaced(self.id);
+            established
+                .queue
+                .push_back(Task::DeleteIke { reason: Failure::Replaced, request: None });
+        }
+        self.timers.clear_all();
+    }
+
+    fn complete_rekey_ike(
+        &self,
+        ctx: &mut Context<'_>,
+        offer: &RekeyOffer,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<(IkeSa, Vec<u8>), Refusal> {
+        let sa = required(payloads.sa()?)?;
+        let ke = required(payloads.ke()?)?;
+        let nr = required(payloads.nonce()?)?.to_vec();
+        let selected = proposal::accept(&offer.proposals, sa)
+            .map_err(|_| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN))?;
+        let Spi::Ike(spi_r) = selected.spi else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let lengths = ctx.crypto.ke(selected.ke).map(|method| method.lengths());
+        let fits = lengths.is_some_and(|lengths| lengths.responder == ke.data.len());
+        if !fits || ke.method != offer.method || selected.ke != offer.method || spi_r == 0 {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        }
+        let shared =
+            offer.ke.complete(ke.data).map_err(|_| Refusal::new(NotifyType::INVALID_SYNTAX))?;
+        let successor = Successor {
+            initiator: true,
+            spis: (offer.spi, spi_r),
+            selected,
+            shared: &shared,
+            nonces: (&offer.nonce, &nr),
+            started: offer.started,
+        };
+        Ok((self.successor(ctx, successor)?, nr))
+    }
+
+    fn on_rekey_ike_error(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: RekeyOffer,
+        kind: NotifyType,
+        data: &[u8],
+    ) {
+        let failure = Failure::Peer(kind);
+        if kind == NotifyType::INVALID_SYNTAX {
+            ctx.done(offer.request, Err(failure.clone()));
+            return self.close(ctx, failure);
+        }
+        let wanted = <[u8; 2]>::try_from(data).ok().map(|id| KeMethodId(u16::from_be_bytes(id)));
+        if kind == NotifyType::INVALID_KE_PAYLOAD
+            && let Some(method) = wanted
+            && offer.retry.method.is_none()
+            && usable_methods(ctx, &self.connection.proposals).contains(&method)
+        {
+            let retry = Retry { method: Some(method), ..offer.retry };
+            let State::Established(established) = &mut self.state else { return };
+            established.queue.push_front(Task::RekeyIke { request: offer.request, retry });
+            return;
+        }
+        let response = match kind {
+            NotifyType::TEMPORARY_FAILURE => RekeyResponse::TemporaryFailure,
+            _ => RekeyResponse::Refused,
+        };
+        match collision::after_rekey(response, offer.meanwhile()) {
+            AfterRekey::Done => {
+                if let Some(crossed) = &offer.crossed {
+                    self.replaced_by(ctx, crossed.ike);
+                }
+                ctx.done(offer.request, Ok(()));
+            }
+            AfterRekey::RetryLater => {
+                let temporary_failures = offer.retry.temporary_failures.saturating_add(1);
+                let retry = Retry { temporary_failures, ..offer.retry };
+                self.retry_later(ctx, Task::RekeyIke { request: offer.request, retry });
+            }
+            _ => {
+                ctx.done(offer.request, Err(failure));
+                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+            }
+        }
+    }
+
+    // ---- responder ----
+
+    pub(crate) fn answer_rekey_ike(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let State::Established(established) = &self.state else { return Ok(()) };
+        let activity = established.ike_activity();
+        let child_exchange = established.child_exchange();
+        match collision::on_ike_rekey_request(activity, child_exchange) {
+            Answer::Accept => {}
+            _ => return Err(NotifyType::TEMPORARY_FAILURE.into()),
+        }
+        let sa = required(payloads.sa()?)?;
+        let ni = required(payloads.nonce()?)?.to_vec();
+        let selected = proposal::select(&self.connection.proposals, sa, SelectOptions::default())
+            .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        let Spi::Ike(spi_i) = selected.spi else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        if spi_i == 0 {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        }
+        if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
+            return Err(invalid_ke(selected.ke));
+        }
+        let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
+        let spi_r = ctx.ids.ike_spi(ctx.rng);
+        let nr = ctx.nonce();
+        let method = selected.ke;
+        let proposal = selected.to_wire(Spi::Ike(spi_r));
+        let started = ctx.now.mono;
+        let new = self.successor(
+            ctx,
+            Successor {
+                initiator: false,
+                spis: (spi_i, spi_r),
+                selected,
+                shared: &shared,
+                nonces: (&ni, &nr),
+                started,
+            },
+        )?;
+        self.respond(
+            ctx,
+            &[
+                Payload::Sa(Sa { proposals: vec![proposal] }),
+                Payload::Nonce(&nr),
+                Payload::Ke(Ke { method, data: &public }),
+            ],
+        );
+        let (from, to) = (self.id, new.id);
+        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
+        let State::Established(established) = &mut self.state else { return Ok(()) };
+        if let Some(Initiated::RekeyIke(offer)) = &mut established.ours {
+            offer.crossed = Some(CrossedIke { ike: to, nonces: (ni, nr.to_vec()) });
+        } else {
+            self.replaced_by(ctx, to);
+            ctx.event(Event::IkeRekeyed { old: from, new: to });
+        }
+        Ok(())
+    }
+
+    // ---- both ----
+
+    /// The SA that takes this one's place: the same peers, new keys, no children yet.
+    fn successor(&self, ctx: &mut Context<'_>, new: Successor<'_>) -> Result<IkeSa, Refusal> {
+        let State::Established(established) = &self.state else {
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        };
+        let refused = || Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN);
+        let prf = ctx.crypto.prf(new.selected.prf).ok_or_else(refused)?;
+        let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
+        let (ni, nr) = new.nonces;
+        let (spi_i, spi_r) = new.spis;
+        let old = &self.session;
+        let keys = IkeKeys::rekeyed(
+            old.prf,
+            &old.keys.d,
+            &[new.shared],
+            ni,
+            nr,
+            spi_i,
+            spi_r,
+            prf,
+            &lengths,
+        );
+        let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
+            .map_err(|_| refused())?;
+        let state = State::Established(Box::new(Established {
+            local_id: established.local_id.clone(),
+            remote_id: established.remote_id.clone(),
+            since: ctx.now.mono,
+            children: Vec::new(),
+            ours: None,
+            responding: None,
+            queue: VecDeque::new(),
+            delayed: Vec::new(),
+            lingering: Vec::new(),
+            installing: Vec::new(),
+            phase: IkePhase::Alive,
+            queries: Vec::new(),
+        }));
+        let id = ctx.ids.ike();
+        let mut sa = IkeSa::new(
+            ctx,
+            NewIkeSa {
+                id,
+                initiator: new.initiator,
+                spis: new.spis,
+                path: self.path,
+                nat: self.nat,
+                extensions: self.extensions,
+                connection: self.connection.clone(),
+                session: Session { epoch, prf, keys, selected: new.selected },
+                state,
+                started: new.started,
+            },
+        );
+        // Reauthentication counts from the last authentication, not from the last rekey.
+        sa.arm_lifetimes(ctx);
+        let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
+        sa.timers.set_or_clear(TimerKey::Ike(Timer::ReauthIke), reauth);
+        Ok(sa)
+    }
+}
+
+/// What differs between an SA and its successor.
+struct Successor<'a> {
+    initiator: bool,
+    spis: (u64, u64),
+    selected: Selected,
+    shared: &'a Secret,
+    nonces: (&'a [u8], &'a [u8]),
+    started: Instant,
+}
+
+impl RekeyOffer {
+    fn meanwhile(&self) -> Meanwhile<'_> {
+        match &self.crossed {
+            Some(CrossedIke { nonces: (i, r), .. }) => Meanwhile::RekeyedByPeer(Nonces { i, r }),
+            None => Meanwhile::Nothing,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! IKE_SA_INIT (RFC 7296 §1.2).
+//!
+//! ```text
+//!    Initiator                              Responder
+//!    HDR, [N(COOKIE)], SAi1, KEi, Ni,
+//!      N(NAT_DETECTION_*)  -->
+//!                               <--  HDR, SAr1, KEr, Nr, N(NAT_DETECTION_*)
+//! ```
+//!
+//! Nothing here is authenticated yet: a message is judged by reference, and only a result that can
+//! be used changes anything.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::{Payloads, Refusal, required};
+use crate::config::proposal::{self, SelectOptions, Selected};
+use crate::config::{Childless, ConnectionConfig, Fragmentation};
+use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
+use crate::event::{Path, Transport};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::keys::epoch::Epoch;
+use crate::keys::schedule::IkeKeys;
+use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa, Spi};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
+use crate::wire::{Flags, Header, Message, encode_message};
+
+/// The port a peer with NAT traversal listens on (RFC 7296 §2.23).
+pub(crate) const NATT_PORT: u16 = 4500;
+
+/// What an IKE_SA_INIT request is made of; kept to make it again with a cookie or another method.
+pub(crate) struct Request<'a> {
+    pub(crate) spi_i: u64,
+    pub(crate) connection: &'a ConnectionConfig,
+    pub(crate) proposals: &'a [Proposal],
+    pub(crate) path: Path,
+    pub(crate) method: KeMethodId,
+    pub(crate) public: &'a [u8],
+    pub(crate) nonce: &'a [u8],
+    pub(crate) cookie: Option<&'a [u8]>,
+    /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
+    pub(crate) force_nat: bool,
+}
+
+impl Request<'_> {
+    pub(crate) fn encode(&self, crypto: &CryptoProvider) -> Vec<u8> {
+        let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
+        let mut payloads = Vec::with_capacity(8);
+        if let Some(cookie) = self.cookie {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)));
+        }
+        payloads.push(Payload::Sa(Sa { proposals: self.proposals.to_vec() }));
+        payloads.push(Payload::Ke(Ke { method: self.method, data: self.public }));
+        payloads.push(Payload::Nonce(self.nonce));
+        nat.push(&mut payloads);
+        if self.connection.fragmentation != Fragmentation::No {
+            payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        }
+        encode_message(&header(self.spi_i, 0, false), &payloads)
+    }
+}
+
+/// An IKE_SA_INIT response that an IKE_AUTH request can be built on.
+pub(crate) struct Accepted {
+    pub(crate) session: Session,
+    pub(crate) transcript: InitTranscript,
+    pub(crate) extensions: Extensions,
+    pub(crate) nat: NatStatus,
+    pub(crate) spi_r: u64,
+}
+
+/// What an initiator makes of a message that claims to be the response.
+pub(crate) enum Reading {
+    /// Send again with this cookie first.
+    Cookie(Vec<u8>),
+    /// Send again with this key exchange method.
+    OtherMethod(KeMethodId),
+    /// An error notify: remembered, not acted upon (RFC 7296 §2.21.1).
+    Error(NotifyType),
+    /// Not usable; says why.
+    Useless(&'static str),
+    /// Looks right.
+    Usable,
+}
+
+/// Sorts a response without touching any state.
+pub(crate) fn read_response(message: &Message<'_>) -> Reading {
+    let payloads = Payloads(&message.payloads);
+    // A response with an SA is the answer, whatever else it carries.
+    if matches!(payloads.sa(), Ok(None)) {
+        if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
+            return match cookie.data.len() {
+                1..=64 => Reading::Cookie(cookie.data.to_vec()),
+                _ => Reading::Useless("cookie of wrong length"),
+            };
+        }
+        if let Some(notify) = payloads.notify(NotifyType::INVALID_KE_PAYLOAD) {
+            return match notify.data.try_into() {
+                Ok(id) => Reading::OtherMethod(KeMethodId(u16::from_be_bytes(id))),
+                Err(_) => Reading::Useless("INVALID_KE_PAYLOAD of wrong length"),
+            };
+        }
+        if let Some(error) = payloads.error() {
+            return Reading::Error(error.kind);
+        }
+    }
+    if message.header.spi_r == 0 {
+        return Reading::Useless("IKE_SA_INIT response without responder SPI");
+    }
+    Reading::Usable
+}
+
+/// The initiator's half of a key exchange in an IKE_SA_INIT request that was sent.
+pub(crate) struct Sent {
+    pub(crate) octets: Arc<[u8]>,
+    pub(crate) method: KeMethodId,
+    pub(crate) ke: Arc<dyn PendingKe>,
+}
+
+/// Derives what an initiator needs from a usable response to `sent`.
+pub(crate) fn accept_response(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    sent: &Sent,
+    message: &Message<'_>,
+    octets: &[u8],
+) -> Result<Accepted, &'static str> {
+    let payloads = Payloads(&message.payloads);
+    let single = |_| "payload repeated";
+    let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
+    let ke = payloads.ke().map_err(single)?.ok_or("no KE payload")?;
+    let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
+    let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
+    if ke.method != selected.ke || ke.method != sent.method {
+        return Err("key exchange method differs from the proposal");
+    }
+    let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
+    if ke.data.len() != method.lengths().responder {
+        return Err("key exchange data of wrong length");
+    }
+    let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
+    let header = &message.header;
+    let spis = (header.spi_i, header.spi_r);
+    let session = session(ctx.crypto, selected, &shared, (request.nonce, nr), spis, true)
+        .map_err(|_| "keys cannot be derived")?;
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
+    nat.local |= request.force_nat && nat.supported;
+    Ok(Accepted {
+        session,
+        transcript: InitTranscript {
+            request: sent.octets.clone(),
+            response: octets.into(),
+            ni: request.nonce.into(),
+            nr: (*nr).into(),
+        },
+        extensions: Extensions::negotiate(request.connection, &payloads),
+        nat,
+        spi_r: header.spi_r,
+    })
+}
+
+/// A request a responder can answer with an IKE SA.
+pub(crate) struct Answer {
+    pub(crate) session: Session,
+    pub(crate) transcript: InitTranscript,
+    pub(crate) extensions: Extensions,
+    pub(crate) nat: NatStatus,
+    pub(crate) spi_r: u64,
+    /// Connections whose addresses fit, the one whose proposal was chosen first.
+    pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+}
+
+/// Judges a request and makes the answer. `connections` fit the addresses.
+pub(crate) fn respond(
+    ctx: &mut Context<'_>,
+    mut connections: Vec<Arc<ConnectionConfig>>,
+    path: Path,
+    message: &Message<'_>,
+    octets: &[u8],
+) -> Result<Answer, Refusal> {
+    let payloads = Payloads(&message.payloads);
+    let sa = required(payloads.sa()?)?;
+    let ke = required(payloads.ke()?)?;
+    let ni = required(payloads.nonce()?)?;
+    let (chosen, selected) = connections
+        .iter()
+        .enumerate()
+        .find_map(|(index, connection)| {
+            let options = SelectOptions::default();
+            Some((index, proposal::select(&connection.proposals, sa, options)?))
+        })
+        .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+    connections.rotate_left(chosen);
+    let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+    if ke.method != selected.ke {
+        return Err(invalid_ke(selected.ke));
+    }
+    if ke.data.len() != method.lengths().initiator {
+        return Err(NotifyType::INVALID_SYNTAX.into());
+    }
+    let (public, shared) = method.respond(ke.data, ctx.rng).map_err(|error| match error {
+        CryptoError::InvalidPublic => Refusal::new(NotifyType::INVALID_SYNTAX),
+        _ => Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN),
+    })?;
+    let spi_i = message.header.spi_i;
+    let spi_r = ctx.ids.ike_spi(ctx.rng);
+    let nr = ctx.nonce();
+    // `connections` cannot be empty: a proposal of one of them was chosen.
+    let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
+    let force_nat = connection.encap || !ctx.plane.plain_esp;
+    let extensions = Extensions::negotiate(&connection, &payloads);
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
+    nat.local |= force_nat && nat.supported;
+    let response = {
+        let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
+        let mut reply = vec![
+            Payload::Sa(Sa { proposals: vec![selected.to_wire(Spi::None)] }),
+            Payload::Ke(Ke { method: selected.ke, data: &public }),
+            Payload::Nonce(&nr),
+        ];
+        if nat.supported {
+            hashes.push(&mut reply);
+        }
+        if extensions.fragmentation {
+            reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        }
+        if connection.childless != Childless::Never {
+            reply.push(status(NotifyType::CHILDLESS_IKEV2_SUPPORTED));
+        }
+        encode_message(&header(spi_i, spi_r, true), &reply)
+    };
+    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
+        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
+    let transcript = InitTranscript {
+        request: octets.into(),
+        response: response.into(),
+        ni: (*ni).into(),
+        nr: nr.as_slice().into(),
+    };
+    Ok(Answer { session, transcript, extensions, nat, spi_r, connections })
+}
+
+/// An unprotected answer that refuses `request` and keeps no state.
+pub(crate) fn refuse(request: &Header, refusal: &Refusal) -> Vec<u8> {
+    stateless(request, request.spi_r, Notify::new(refusal.kind, &refusal.data))
+}
+
+/// An unprotected answer that demands a cookie.
+pub(crate) fn demand_cookie(request: &Header, cookie: &[u8]) -> Vec<u8> {
+    stateless(request, 0, Notify::new(NotifyType::COOKIE, cookie))
+}
+
+/// The notify that names the method wanted instead (RFC 7296 §1.3).
+pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
+    Refusal { kind: NotifyType::INVALID_KE_PAYLOAD, data: wanted.0.to_be_bytes().to_vec() }
+}
+
+impl Extensions {
+    fn negotiate(connection: &ConnectionConfig, peer: &Payloads<'_, '_>) -> Self {
+        Self {
+            fragmentation: connection.fragmentation != Fragmentation::No
+                && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
+            childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
+        }
+    }
+}
+
+impl NatStatus {
+    /// Compares the peer's hashes with the addresses its message came from and to
+    /// (RFC 7296 §2.23).
+    fn detect(
+        crypto: &CryptoProvider,
+        peer: &Payloads<'_, '_>,
+        (spi_i, spi_r): (u64, u64),
+        path: Path,
+    ) -> Self {
+        let source = nat_hash(crypto, spi_i, spi_r, path.remote);
+        let destination = nat_hash(crypto, spi_i, spi_r, path.local);
+        let mut sources = peer
+            .notifies()
+            .filter(|notify| notify.kind == NotifyType::NAT_DETECTION_SOURCE_IP)
+            .peekable();
+        let at = peer.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
+        let supported = sources.peek().is_some() && at.is_some();
+        Self {
+            supported,
+            remote: supported && !sources.any(|notify| notify.data == source),
+            local: supported && at.is_some_and(|notify| notify.data != destination),
+        }
+    }
+}
+
+/// The two NAT detection hashes of one message.
+struct NatHashes {
+    source: [u8; 20],
+    destination: [u8; 20],
+}
+
+impl NatHashes {
+    fn new(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, path: Path, fake: bool) -> Self {
+        // A source no packet can have makes the peer see a NAT.
+        let nowhere = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0);
+        let source = if fake { nowhere } else { path.local };
+        Self {
+            source: nat_hash(crypto, spi_i, spi_r, source),
+            destination: nat_hash(crypto, spi_i, spi_r, path.remote),
+        }
+    }
+
+    fn push<'a>(&'a self, payloads: &mut Vec<Payload<'a>>) {
+        for (kind, hash) in [
+            (NotifyType::NAT_DETECTION_SOURCE_IP, &self.source),
+            (NotifyType::NAT_DETECTION_DESTINATION_IP, &self.destination),
+        ] {
+            payloads.push(Payload::Notify(Notify::new(kind, hash)));
+        }
+    }
+}
+
+/// SHA-1 of SPIs, address and port (RFC 7296 §2.23).
+fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> [u8; 20] {
+    let (v4, v6);
+    let ip: &[u8] = match at.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            v4 = ip.octets();
+            &v4
+        }
+        IpAddr::V6(ip) => {
+            v6 = ip.octets();
+            &v6
+        }
+    };
+    let port = at.port().to_be_bytes();
+    (crypto.sha1)(&[&spi_i.to_be_bytes(), &spi_r.to_be_bytes(), ip, &port])
+}
+
+/// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23).
+pub(crate) fn floated(path: Path, nat: NatStatus, natt_port: u16) -> Path {
+    if path.transport == Transport::UdpEncap || !(nat.local || nat.remote) {
+        return path;
+    }
+    let mut floated = Path { transport: Transport::UdpEncap, ..path };
+    floated.local.set_port(natt_port);
+    floated.remote.set_port(NATT_PORT);
+    floated
+}
+
+fn session(
+    crypto: &CryptoProvider,
+    selected: Selected,
+    shared: &Secret,
+    (ni, nr): (&[u8], &[u8]),
+    (spi_i, spi_r): (u64, u64),
+    initiator: bool,
+) -> Result<Session, CryptoError> {
+    let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
+    let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
+    let keys = IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, &lengths);
+    let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
+    Ok(Session { epoch, prf, keys, selected })
+}
+
+/// A status notify without data.
+pub(crate) fn status(kind: NotifyType) -> Payload<'static> {
+    Payload::Notify(Notify::new(kind, &[]))
+}
+
+fn header(spi_i: u64, spi_r: u64, response: bool) -> Header {
+    Header {
+        spi_i,
+        spi_r,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags { initiator: !response, version: false, response },
+        message_id: 0,
+        length: 0,
+    }
+}
+
+fn stateless(request: &Header, spi_r: u64, notify: Notify<'_>) -> Vec<u8> {
+    let header = Header {
+        spi_r,
+        next_payload: PayloadType::NONE,
+        flags: Flags { initiator: !request.flags.initiator, version: false, response: true },
+        minor_version: 0,
+        ..*request
+    };
+    encode_message(&header, &[Payload::Notify(notify)])
+}

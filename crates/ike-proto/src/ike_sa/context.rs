@@ -1,0 +1,165 @@
+//! What an IKE SA may use of its endpoint while it handles one input.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::IkeSa;
+use super::reassembly::MemoryBudget;
+use crate::config::{EndpointConfig, Shard};
+use crate::crypto::{CryptoProvider, SecureRandom};
+use crate::dataplane::{self, Capabilities, PolicyId};
+use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
+
+/// The lowest SPI RFC 4303 §2.1 leaves to use.
+const FIRST_ESP_SPI: u32 = 256;
+
+/// Borrowed from the endpoint for one input.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Now,
+    pub(crate) config: &'a EndpointConfig,
+    pub(crate) crypto: &'a CryptoProvider,
+    pub(crate) plane: Capabilities,
+    pub(crate) rng: &'a mut dyn SecureRandom,
+    pub(crate) out: &'a mut VecDeque<Output>,
+    pub(crate) effects: &'a mut VecDeque<Effect>,
+    pub(crate) ids: &'a mut Ids,
+    pub(crate) budget: &'a mut MemoryBudget,
+}
+
+impl Context<'_> {
+    /// Queues an event.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.out.push_back(Output::Event(event));
+    }
+
+    /// Reports the end of a command, if anybody waits for it.
+    pub(crate) fn done(&mut self, request: Option<RequestId>, result: Result<(), Failure>) {
+        if let Some(request) = request {
+            self.event(Event::Done(request, result));
+        }
+    }
+
+    /// Queues a batch for the data plane.
+    pub(crate) fn data_plane(&mut self, batch: Vec<dataplane::Command>) -> Ticket {
+        let ticket = self.ids.ticket();
+        self.out.push_back(Output::DataPlane(ticket, batch));
+        ticket
+    }
+
+    /// Counts a dropped message.
+    pub(crate) fn dropped(&mut self, path: Path, why: &'static str) {
+        self.event(Event::Dropped { path, why });
+    }
+
+    /// A fresh nonce of 32 octets: at least half the key size of every PRF here (RFC 7296 §2.10).
+    pub(crate) fn nonce(&mut self) -> [u8; 32] {
+        let mut nonce = [0; 32];
+        self.rng.fill(&mut nonce);
+        nonce
+    }
+
+    /// A number below `bound`, near enough to uniform for jitter.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        let mut octets = [0; 8];
+        self.rng.fill(&mut octets);
+        u64::from_be_bytes(octets).checked_rem(bound).unwrap_or(0)
+    }
+
+    /// `base` less a random part of up to `spread`.
+    pub(crate) fn jittered(
+        &mut self,
+        base: std::time::Duration,
+        spread: std::time::Duration,
+    ) -> std::time::Duration {
+        let spread = u64::try_from(spread.min(base).as_micros()).unwrap_or(u64::MAX - 1);
+        base - std::time::Duration::from_micros(self.below(spread + 1))
+    }
+}
+
+/// What an IKE SA wants of its endpoint: it reaches beyond itself.
+pub(crate) enum Effect {
+    /// Both ends of this SA are authenticated; `initial_contact` if the peer says that this is the
+    /// only one. The endpoint applies `unique` and indexes the SA.
+    Established { ike: IkeSaId, initial_contact: bool },
+    /// A rekey made this SA.
+    Rekeyed(Box<IkeSa>),
+    /// The children of the first SA belong to the second from now on.
+    MoveChildren { from: IkeSaId, to: IkeSaId },
+    /// Bring a child up again, with a new IKE SA if need be.
+    Restart { connection: String, child: String, path: Path },
+    /// Install the trap of a child.
+    Trap { connection: String, child: String, path: Path },
+    /// Start over with a new IKE SA that replaces this one.
+    Reauthenticate(IkeSaId),
+}
+
+/// Numbers that are unique in an endpoint.
+pub(crate) struct Ids {
+    shard: Shard,
+    next: u64,
+    /// The SA that handles the input: tickets are its own.
+    pub(crate) owner: IkeSaId,
+    /// Whom the data plane's answers are for.
+    pub(crate) tickets: HashMap<Ticket, IkeSaId>,
+    /// Owner of each inbound ESP SPI.
+    pub(crate) esp: HashMap<u32, (IkeSaId, ChildSaId)>,
+}
+
+impl Ids {
+    pub(crate) fn new(shard: Shard) -> Self {
+        Self { shard, next: 0, owner: IkeSaId(0), tickets: HashMap::new(), esp: HashMap::new() }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(crate) fn ike(&mut self) -> IkeSaId {
+        IkeSaId(self.next())
+    }
+
+    pub(crate) fn child(&mut self) -> ChildSaId {
+        ChildSaId(self.next())
+    }
+
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next());
+        self.tickets.insert(ticket, self.owner);
+        ticket
+    }
+
+    /// Policy ids double as the kernel's 32-bit reqid and must differ between shards.
+    pub(crate) fn policy(&mut self) -> PolicyId {
+        PolicyId(u64::from(self.shard.index) << 24 | (self.next() & 0x00ff_ffff))
+    }
+
+    /// An IKE SPI with the shard in its top octet. Never 0 (RFC 7296 §3.1).
+    pub(crate) fn ike_spi(&mut self, rng: &mut dyn SecureRandom) -> u64 {
+        let mut octets = [0; 8];
+        rng.fill(&mut octets);
+        if self.shard.count > 1 {
+            octets[0] = self.shard.index;
+        }
+        u64::from_be_bytes(octets).max(1)
+    }
+
+    /// An unused ESP SPI with the shard in its top octet, marked as used for `owner`.
+    pub(crate) fn esp_spi(
+        &mut self,
+        rng: &mut dyn SecureRandom,
+        owner: (IkeSaId, ChildSaId),
+    ) -> u32 {
+        loop {
+            let mut octets = [0; 4];
+            rng.fill(&mut octets);
+            // A single shard keeps to the range strongSwan and kernels hand out by themselves.
+            octets[0] =
+                if self.shard.count > 1 { self.shard.index } else { 0xc0 | octets[0] & 0x0f };
+            let spi = u32::from_be_bytes(octets);
+            if spi >= FIRST_ESP_SPI && !self.esp.contains_key(&spi) {
+                self.esp.insert(spi, owner);
+                return spi;
+            }
+        }
+    }
+}

@@ -1,0 +1,713 @@
+//! An established IKE SA: its queue of requests, its children's lives, its timers.
+
+use std::time::{Duration, Instant};
+
+use super::collision::{ChildActivity, IkeActivity};
+use super::context::{Context, Effect};
+use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
+use super::timer::{ChildTimer, Timer, TimerKey};
+use super::{IkeSa, Path};
+use crate::child::{ChildSa, Phase};
+use crate::config::Action;
+use crate::dataplane::{Command, DataPlaneError, Reply, UdpEncap, Usage};
+use crate::event::{ChildSaId, Event, Failure, IkeSaId, Ticket};
+use crate::exchange::child_sa::OfferSpec;
+use crate::wire::payload::Payload;
+
+/// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
+const RETRY_AFTER: Duration = Duration::from_secs(6);
+const RETRY_SPREAD: Duration = Duration::from_secs(4);
+
+/// An inbound SA that still decrypts after its child was rekeyed.
+pub(crate) struct Lingering {
+    pub(crate) child: ChildSaId,
+    pub(crate) sa: crate::dataplane::SaId,
+    pub(crate) until: Instant,
+}
+
+/// Why the counters of children were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Query {
+    /// Traffic proves a living peer as well as a message does (RFC 7296 §2.4).
+    Liveness,
+    /// `inactivity` of this child.
+    Inactivity(ChildSaId),
+}
+
+impl Established {
+    /// What this end is doing with the SA.
+    pub(crate) fn ike_activity(&self) -> IkeActivity {
+        let deleting = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        match (&self.ours, self.phase) {
+            (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
+            (_, IkePhase::Replaced(_)) => IkeActivity::Rekeyed,
+            _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
+            (Some(Initiated::RekeyIke(_)), _) => IkeActivity::Rekeying,
+            _ => IkeActivity::Idle,
+        }
+    }
+
+    /// True while this end is creating, rekeying or closing a child.
+    pub(crate) fn child_exchange(&self) -> bool {
+        matches!(
+            self.ours,
+            Some(Initiated::Child(_) | Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
+        ) || !self.installing.is_empty()
+    }
+
+    /// What this end is doing with `child`.
+    pub(crate) fn activity(&self, child: &ChildSa) -> ChildActivity {
+        let queued = self
+            .queue
+            .iter()
+            .any(|task| matches!(task, Task::DeleteChild { child: id, .. } if *id == child.id));
+        match (&self.ours, child.phase) {
+            (Some(Initiated::DeleteChild { child: id, .. }), _) if *id == child.id => {
+                ChildActivity::Deleting
+            }
+            (_, Phase::Deleting) => ChildActivity::Deleting,
+            _ if queued => ChildActivity::Deleting,
+            (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
+                ChildActivity::Rekeying
+            }
+            (_, Phase::Rekeyed) => ChildActivity::Rekeyed,
+            // The peer's rekey stands ready; its Delete is still to come.
+            _ if self.children.iter().any(|new| new.replaces == Some(child.id)) => {
+                ChildActivity::Rekeyed
+            }
+            _ => ChildActivity::Idle,
+        }
+    }
+}
+
+impl IkeSa {
+    /// Queues a task; it is sent at the end of the input if the window is free.
+    pub(crate) fn enqueue(&mut self, task: Task) {
+        if let State::Established(established) = &mut self.state {
+            established.queue.push_back(task);
+        }
+    }
+
+    /// As [`enqueue`](Self::enqueue), in front of what waits already.
+    pub(crate) fn enqueue_urgent(&mut self, task: Task) {
+        if let State::Established(established) = &mut self.state {
+            established.queue.push_front(task);
+        }
+    }
+
+    /// True if a child of this configuration is there or being made.
+    pub(crate) fn has_child(&self, name: &str) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let asked = match &established.ours {
+            Some(Initiated::Child(offer)) => offer.config.name == name,
+            _ => false,
+        };
+        let queued = established
+            .queue
+            .iter()
+            .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
+        let there = established.children.iter().any(|child| {
+            child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
+        });
+        asked || queued || there
+    }
+
+    /// The child whose outbound SA is `sa`.
+    pub(crate) fn child_with_outbound(&self, sa: crate::dataplane::SaId) -> Option<ChildSaId> {
+        let State::Established(established) = &self.state else { return None };
+        established.children.iter().find(|child| child.outbound() == sa).map(|child| child.id)
+    }
+
+    /// Sends the next queued request, if the window is free.
+    pub(super) fn pump(&mut self, ctx: &mut Context<'_>) {
+        while let State::Established(established) = &mut self.state {
+            if established.ours.is_some() || self.window.outstanding().is_some() {
+                return;
+            }
+            let busy = established.responding.is_some() || !established.installing.is_empty();
+            if busy && matches!(established.queue.front(), Some(Task::RekeyIke { .. })) {
+                return;
+            }
+            let Some(task) = established.queue.pop_front() else { return };
+            self.start(ctx, task);
+        }
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_>, task: Task) {
+        let State::Established(established) = &mut self.state else { return };
+        let alive = established.phase == IkePhase::Alive;
+        match task {
+            Task::CreateChild { config, request, retry } if alive => {
+                let spec =
+                    OfferSpec { config: &config, rekeys: None, with_ke: true, request, retry };
+                self.send_create_child(ctx, &spec);
+            }
+            Task::RekeyChild { child, request, retry } if alive => {
+                if !self.send_rekey_child(ctx, child, request, retry) {
+                    ctx.done(request, Err(Failure::NotFound));
+                }
+            }
+            Task::RekeyIke { request, retry } if alive => self.send_rekey_ike(ctx, request, retry),
+            Task::CreateChild { request, .. }
+            | Task::RekeyChild { request, .. }
+            | Task::RekeyIke { request, .. } => ctx.done(request, Err(Failure::NotFound)),
+            Task::DeleteChild { child, reason, request } => {
+                let found = established.children.iter_mut().find(|other| other.id == child);
+                let Some(found) = found else { return ctx.done(request, Err(Failure::NotFound)) };
+                if found.phase != Phase::Rekeyed {
+                    found.phase = Phase::Deleting;
+                }
+                let spi = found.spi_in;
+                self.send_delete_child(ctx, spi, Initiated::DeleteChild { child, reason, request });
+            }
+            Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
+            Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
+            Task::Liveness => self.send_liveness(ctx),
+        }
+    }
+
+    pub(super) fn on_established_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) {
+        let State::Established(established) = &mut self.state else { return };
+        match established.ours.take() {
+            Some(Initiated::Child(offer)) => self.on_child_response(ctx, offer, payloads),
+            Some(Initiated::RekeyIke(offer)) => self.on_rekey_ike_response(ctx, *offer, payloads),
+            Some(Initiated::DeleteChild { child, reason, request }) => {
+                self.on_child_deleted(ctx, child, &reason, request);
+            }
+            Some(Initiated::DeleteIke { reason, request }) => {
+                ctx.done(request, Ok(()));
+                self.close(ctx, reason);
+            }
+            Some(Initiated::DeleteSpi | Initiated::Liveness) | None => {}
+        }
+    }
+
+    /// Makes `task` again after a while.
+    pub(crate) fn retry_later(&mut self, ctx: &mut Context<'_>, task: Task) {
+        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD);
+        let State::Established(established) = &mut self.state else { return };
+        established.delayed.push((at, task));
+        let first = established.delayed.iter().map(|(at, _)| *at).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+    }
+
+    // ---- children ----
+
+    /// A child is in the data plane: it lives from here.
+    pub(crate) fn child_installed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let ike = self.id;
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        child.phase = Phase::Installed;
+        child.installed = ctx.now.mono;
+        child.setup_time = ctx.now.mono.saturating_duration_since(child.started);
+        let config = child.config.clone();
+        let (replaces, pending) = (child.replaces, child.pending_out.is_some());
+        if !config.rekey_time.is_zero() {
+            child.rekey_at = Some(ctx.now.mono + ctx.jittered(config.rekey_time, config.rand_time));
+        }
+        if !config.life_time.is_zero() {
+            child.expires_at = Some(ctx.now.mono + config.life_time);
+        }
+        arm_child(&mut self.timers, child, ctx.now.mono);
+        match replaces {
+            None => ctx.event(Event::ChildUp { ike, child: id }),
+            // The peer will tell by its Delete when it uses the new SA.
+            Some(_) if pending => {}
+            Some(old) => {
+                child.replaces = None;
+                ctx.event(Event::ChildRekeyed { ike, old, new: id });
+                self.retire(ctx, old);
+            }
+        }
+    }
+
+    /// Traffic left `old` for its replacement: deletes it at both ends.
+    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId) {
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
+            return;
+        };
+        child.phase = Phase::Rekeyed;
+        let outbound = child.outbound();
+        self.timers.clear_child(old);
+        let queued = established
+            .queue
+            .iter()
+            .any(|task| matches!(task, Task::DeleteChild { child, .. } if *child == old));
+        if !queued {
+            let reason = Failure::Replaced;
+            established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
+        }
+        ctx.data_plane(vec![Command::RemoveSa(outbound)]);
+    }
+
+    /// Starts to send through a child the peer rekeyed: it uses the new SA (RFC 7296 §2.8).
+    pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let ike = self.id;
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        let (Some(spec), Some(old)) = (child.pending_out.take(), child.replaces.take()) else {
+            return;
+        };
+        let mut batch = vec![Command::InstallSa(spec), child.install_policy()];
+        if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
+            old.phase = Phase::Rekeyed;
+            batch.push(Command::RemoveSa(old.outbound()));
+        }
+        ctx.data_plane(batch);
+        ctx.event(Event::ChildRekeyed { ike, old, new: id });
+    }
+
+    /// Forgets a child that the peer no longer has. Its replacement, if there is one, takes over.
+    pub(crate) fn drop_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId, reason: &Failure) {
+        let State::Established(established) = &mut self.state else { return };
+        let replacement = established
+            .children
+            .iter()
+            .find(|child| child.replaces == Some(id) && child.pending_out.is_some())
+            .map(|child| child.id);
+        if let Some(new) = replacement {
+            self.activate(ctx, new);
+        }
+        let ike = self.id;
+        let State::Established(established) = &mut self.state else { return };
+        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+            return;
+        };
+        let child = established.children.remove(index);
+        self.timers.clear_child(id);
+        let shared = established.children.iter().any(|other| other.policy == child.policy);
+        if child.phase == Phase::Rekeyed || shared {
+            self.linger(ctx, &child);
+            return;
+        }
+        ctx.ids.esp.remove(&child.spi_in);
+        ctx.data_plane(vec![
+            Command::RemovePolicy(child.policy),
+            Command::RemoveSa(child.outbound()),
+            Command::RemoveSa(child.inbound()),
+        ]);
+        let name = child.config.name.clone();
+        ctx.event(Event::ChildDown { ike, child: id, name: name.clone(), reason: reason.clone() });
+        let action = match reason {
+            Failure::DeletedByPeer => child.config.close_action,
+            _ => Action::None,
+        };
+        self.act(ctx, action, &name);
+    }
+
+    /// The inbound half goes on for a while: packets may be under way.
+    fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
+        let State::Established(established) = &mut self.state else { return };
+        let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
+        established.lingering.push(Lingering { child: child.id, sa: child.inbound(), until });
+        self.timers.set(TimerKey::Child(child.id, ChildTimer::DeleteOldInbound), until);
+        ctx.data_plane(vec![Command::RemoveSa(child.outbound())]);
+    }
+
+    /// Sets the rekey timer of `child` again after a rekey that failed.
+    pub(crate) fn rearm_rekey(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
+        self.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+    }
+
+    /// Does what `close_action` or `dpd_action` says for the child `name`.
+    fn act(&self, ctx: &mut Context<'_>, action: Action, name: &str) {
+        let (connection, child) = (self.connection.name.clone(), name.to_owned());
+        let path = self.path;
+        match action {
+            Action::None => {}
+            Action::Start => ctx.effects.push_back(Effect::Restart { connection, child, path }),
+            Action::Trap => ctx.effects.push_back(Effect::Trap { connection, child, path }),
+        }
+    }
+
+    /// The peer's address changed: the children's outer addresses follow.
+    pub(super) fn move_children(&mut self, ctx: &mut Context<'_>) {
+        let path = self.path;
+        let State::Established(established) = &mut self.state else { return };
+        let mut batch = Vec::new();
+        for child in &mut established.children {
+            let (inbound, outbound) = (child.inbound(), child.outbound());
+            let installed_out = child.pending_out.is_none();
+            child.local = path.local.ip();
+            child.remote = path.remote.ip();
+            child.encap = ChildSa::encap_on(path, child.encap.is_some());
+            let ports = child.encap;
+            batch.push(update(inbound, path, ports, true));
+            if installed_out {
+                batch.push(update(outbound, path, ports, false));
+            }
+            if let Some(spec) = &mut child.pending_out {
+                spec.src = path.local.ip();
+                spec.id.dst = path.remote.ip();
+                spec.encap = ports.map(|(src_port, dst_port)| UdpEncap { src_port, dst_port });
+            }
+        }
+        let carrying: Vec<_> = established
+            .children
+            .iter()
+            .filter(|c| c.carries())
+            .map(ChildSa::install_policy)
+            .collect();
+        batch.extend(carrying);
+        if !batch.is_empty() {
+            ctx.data_plane(batch);
+        }
+    }
+
+    // ---- data plane ----
+
+    pub(super) fn on_data_plane(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: Ticket,
+        result: Result<Vec<Reply>, DataPlaneError>,
+    ) {
+        let State::Established(established) = &mut self.state else { return };
+        if established.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
+            if let Some(responding) = established.responding.take() {
+                self.on_responding_completed(ctx, *responding, result.map(|_| ()));
+            }
+            return;
+        }
+        if let Some(index) = established.installing.iter().position(|(t, ..)| *t == ticket) {
+            let (_, child, request) = established.installing.swap_remove(index);
+            return self.on_own_install(ctx, child, request, result.map(|_| ()));
+        }
+        if let Some(index) = established.queries.iter().position(|(t, _)| *t == ticket) {
+            let (_, query) = established.queries.swap_remove(index);
+            let usage = result.unwrap_or_default();
+            self.on_usage(ctx, query, &usage);
+        }
+    }
+
+    fn on_own_install(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        request: Option<crate::event::RequestId>,
+        result: Result<(), DataPlaneError>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.child_installed(ctx, child);
+                ctx.done(request, Ok(()));
+            }
+            Err(error) => {
+                let State::Established(established) = &mut self.state else { return };
+                let spi = established
+                    .children
+                    .iter()
+                    .find(|other| other.id == child)
+                    .map(|other| other.spi_in);
+                // The peer has it already: take it back there too.
+                established.queue.extend(spi.map(Task::DeleteSpi));
+                let name = self.remove_failed(ctx, child);
+                let failure = Failure::DataPlane(error.0);
+                ctx.done(request, Err(failure.clone()));
+                self.child_failed(ctx, &name, failure);
+            }
+        }
+    }
+
+    fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
+        let State::Established(established) = &mut self.state else { return };
+        let batch: Vec<_> = established
+            .children
+            .iter()
+            .filter(|child| match query {
+                Query::Liveness => true,
+                Query::Inactivity(id) => child.id == id,
+            })
+            .flat_map(|child| match query {
+                Query::Liveness => vec![Command::QueryUsage(child.inbound())],
+                Query::Inactivity(_) => vec![
+                    Command::QueryUsage(child.inbound()),
+                    Command::QueryUsage(child.outbound()),
+                ],
+            })
+            .collect();
+        let ticket = ctx.data_plane(batch);
+        established.queries.push((ticket, query));
+    }
+
+    fn on_usage(&mut self, ctx: &mut Context<'_>, query: Query, replies: &[Reply]) {
+        let idle = replies
+            .iter()
+            .filter_map(|reply| match reply {
+                Reply::Usage(_, Usage { idle, .. }) => *idle,
+                Reply::Done => None,
+            })
+            .min();
+        match query {
+            Query::Liveness => {
+                let delay = self.connection.dpd_delay;
+                let quiet = idle.is_none_or(|idle| idle >= delay);
+                let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
+                self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                if quiet {
+                    self.enqueue(Task::Liveness);
+                }
+            }
+            Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
+        }
+    }
+
+    fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        let limit = child.config.inactivity;
+        let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
+        if idle >= limit {
+            let reason = Failure::Inactive;
+            self.enqueue(Task::DeleteChild { child: id, reason, request: None });
+        } else {
+            let at = ctx.now.mono + (limit - idle);
+            self.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+        }
+    }
+
+    // ---- timers ----
+
+    /// Arms what an established SA wakes for.
+    pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
+        let connection = self.connection.clone();
+        let now = ctx.now.mono;
+        self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        let mut longest = Duration::ZERO;
+        for (timer, time) in
+            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
+        {
+            if !time.is_zero() {
+                longest = longest.max(time);
+                let at = now + ctx.jittered(time, connection.rand_time);
+                self.timers.set(TimerKey::Ike(timer), at);
+            }
+        }
+        if !longest.is_zero() {
+            let at = now + longest + connection.over_time;
+            self.timers.set(TimerKey::Ike(Timer::HardLifeIke), at);
+        }
+        if !connection.dpd_delay.is_zero() {
+            self.timers.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
+        }
+    }
+
+    pub(super) fn on_ike_timer(&mut self, ctx: &mut Context<'_>, timer: Timer) {
+        let now = ctx.now.mono;
+        let State::Established(established) = &mut self.state else { return };
+        match timer {
+            Timer::RekeyIke => {
+                self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
+            }
+            Timer::ReauthIke => ctx.effects.push_back(Effect::Reauthenticate(self.id)),
+            Timer::HardLifeIke => {
+                established.phase = IkePhase::Closing;
+                let task = Task::DeleteIke { reason: Failure::Expired, request: None };
+                established.queue.push_front(task);
+            }
+            Timer::Dpd => self.on_dpd(ctx),
+            Timer::RetryTemporaryFailure => {
+                let (due, later): (Vec<_>, Vec<_>) =
+                    established.delayed.drain(..).partition(|(at, _)| *at <= now);
+                established.queue.extend(due.into_iter().map(|(_, task)| task));
+                let next = later.iter().map(|(at, _)| *at).min();
+                established.delayed = later;
+                self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+            }
+            Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
+            Timer::Retransmit | Timer::HalfOpen | Timer::Reassembly | Timer::KeepAlive => {}
+        }
+    }
+
+    fn on_dpd(&mut self, ctx: &mut Context<'_>) {
+        let delay = self.connection.dpd_delay;
+        let due = self.last_heard + delay;
+        if due > ctx.now.mono {
+            return self.timers.set(TimerKey::Ike(Timer::Dpd), due);
+        }
+        if self.window.outstanding().is_some() {
+            // The request in flight is a liveness check of its own.
+            return self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+        }
+        self.query(ctx, Query::Liveness);
+    }
+
+    pub(super) fn on_child_timer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        timer: ChildTimer,
+    ) {
+        match timer {
+            ChildTimer::RekeyChild => {
+                self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() })
+            }
+            ChildTimer::HardLifeChild => {
+                self.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
+            }
+            ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
+            ChildTimer::DeleteOldInbound => {
+                let State::Established(established) = &mut self.state else { return };
+                let gone: Vec<_> =
+                    established.lingering.extract_if(.., |old| old.child == child).collect();
+                for old in gone {
+                    ctx.ids.esp.remove(&old.sa.spi);
+                    ctx.data_plane(vec![Command::RemoveSa(old.sa)]);
+                }
+            }
+        }
+    }
+
+    /// The peer does not answer: the SA is over, and `dpd_action` says what next.
+    pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
+        let mut actions = Vec::new();
+        if let State::Established(established) = &self.state
+            && established.phase == IkePhase::Alive
+        {
+            for child in established.children.iter().filter(|child| child.phase != Phase::Rekeyed) {
+                let name = child.config.name.clone();
+                if !actions.iter().any(|(_, other)| *other == name) {
+                    actions.push((child.config.dpd_action, name));
+                }
+            }
+        }
+        self.close(ctx, Failure::Timeout);
+        for (action, name) in actions {
+            self.act(ctx, action, &name);
+        }
+    }
+
+    pub(super) fn on_established_closed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        established: Established,
+        reason: &Failure,
+    ) {
+        let ike = self.id;
+        let Established { children, ours, queue, delayed, lingering, installing, phase, .. } =
+            established;
+        let mut batch = Vec::new();
+        for child in &children {
+            ctx.ids.esp.remove(&child.spi_in);
+            batch.push(Command::RemovePolicy(child.policy));
+            batch.push(Command::RemoveSa(child.outbound()));
+            batch.push(Command::RemoveSa(child.inbound()));
+        }
+        for old in &lingering {
+            ctx.ids.esp.remove(&old.sa.spi);
+            batch.push(Command::RemoveSa(old.sa));
+        }
+        if !batch.is_empty() {
+            ctx.data_plane(batch);
+        }
+        for child in children.iter().filter(|child| child.phase != Phase::Rekeyed) {
+            let name = child.config.name.clone();
+            ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
+        }
+        let closing = ours.into_iter().map(Initiated::request);
+        let queued = queue.into_iter().map(Task::request);
+        let later = delayed.into_iter().map(|(_, task)| task.request());
+        let installing = installing.into_iter().map(|(_, _, request)| (request, false));
+        for (request, wants_end) in closing.chain(queued).chain(later).chain(installing) {
+            let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
+            ctx.done(request, result);
+        }
+        if !matches!(phase, IkePhase::Replaced(_)) {
+            let connection = self.connection.name.clone();
+            let reason = reason.clone();
+            ctx.event(Event::IkeDown { ike, connection, established: true, reason });
+        }
+        if *reason == Failure::DeletedByPeer {
+            for child in children.iter().filter(|child| child.phase == Phase::Installed) {
+                self.act(ctx, child.config.close_action, &child.config.name);
+            }
+        }
+    }
+
+    // ---- moving ----
+
+    /// Gives up the children and what is queued for them: another SA takes them over.
+    pub(crate) fn release_children(&mut self) -> Option<Inheritance> {
+        let State::Established(established) = &mut self.state else { return None };
+        let (tasks, kept) = established
+            .queue
+            .drain(..)
+            .partition(|task| !matches!(task, Task::DeleteIke { .. } | Task::Liveness));
+        established.queue = kept;
+        let children = std::mem::take(&mut established.children);
+        for child in &children {
+            self.timers.clear_child(child.id);
+        }
+        let lingering = std::mem::take(&mut established.lingering);
+        for old in &lingering {
+            self.timers.clear_child(old.child);
+        }
+        let delayed = std::mem::take(&mut established.delayed);
+        self.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
+        Some(Inheritance { children, lingering, tasks, delayed })
+    }
+
+    /// Takes over what another SA released.
+    pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+        let id: IkeSaId = self.id;
+        let now = ctx.now.mono;
+        let State::Established(established) = &mut self.state else { return };
+        for child in &estate.children {
+            arm_child(&mut self.timers, child, now);
+            ctx.ids.esp.insert(child.spi_in, (id, child.id));
+        }
+        for old in &estate.lingering {
+            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteOldInbound), old.until);
+            ctx.ids.esp.insert(old.sa.spi, (id, old.child));
+        }
+        established.children.extend(estate.children);
+        established.lingering.extend(estate.lingering);
+        // A rekey of the IKE SA itself is done by now.
+        let wanted = |task: &Task| !matches!(task, Task::RekeyIke { .. });
+        established.queue.extend(estate.tasks.into_iter().filter(wanted));
+        established.delayed.extend(estate.delayed.into_iter().filter(|(_, task)| wanted(task)));
+        let next = established.delayed.iter().map(|(at, _)| *at).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+    }
+}
+
+/// What moves from a rekeyed IKE SA to its successor.
+pub(crate) struct Inheritance {
+    children: Vec<ChildSa>,
+    lingering: Vec<Lingering>,
+    tasks: std::collections::VecDeque<Task>,
+    delayed: Vec<(Instant, Task)>,
+}
+
+fn arm_child(timers: &mut super::timer::TimerTable, child: &ChildSa, now: Instant) {
+    if child.phase != Phase::Installed {
+        return;
+    }
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::RekeyChild), child.rekey_at);
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::HardLifeChild), child.expires_at);
+    let inactivity = child.config.inactivity;
+    let at = (!inactivity.is_zero()).then(|| now + inactivity);
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
+}
+
+fn update(
+    id: crate::dataplane::SaId,
+    path: Path,
+    ports: Option<(u16, u16)>,
+    inbound: bool,
+) -> Command {
+    let (src, dst) = if inbound { (path.remote, path.local) } else { (path.local, path.remote) };
+    let encap = ports.map(|_| UdpEncap { src_port: src.port(), dst_port: dst.port() });
+    Command::UpdateSa { id, src, dst, encap }
+}
