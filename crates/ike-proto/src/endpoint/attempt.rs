@@ -357,8 +357,8 @@ impl Attempt {
     fn reap(&mut self, ctx: &mut Context<'_>) {
         let mut failed = None;
         self.candidates.retain_mut(|candidate| match &candidate.state {
-            State::Closed(closed) => {
-                failed = Some(closed.reason.clone());
+            State::Closed(reason) => {
+                failed = Some(reason.clone());
                 false
             }
             _ => true,

@@ -343,7 +343,7 @@ impl Endpoint {
         let over = match &slot.entry {
             Entry::Attempt(attempt) => attempt.failed(now.mono),
             Entry::Sa(sa) => match &sa.state {
-                State::Closed(closed) => Some(closed.reason.clone()),
+                State::Closed(reason) => Some(reason.clone()),
                 _ => None,
             },
         };

@@ -161,7 +161,6 @@ impl IkeSa {
             Some(Ok(answered)) => {
                 let child = &answered.ready.child;
                 let reply = Reply {
-                    exchange: ExchangeType::IKE_AUTH,
                     auth: Some((peer.local_id, auth)),
                     proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
                     ke: None,
@@ -389,5 +388,5 @@ pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
 
 /// Stands in while a state is taken apart; never seen from outside.
 fn closed_placeholder() -> State {
-    State::Closed(crate::ike_sa::state::Closed { reason: Failure::NotFound, established: false })
+    State::Closed(Failure::NotFound)
 }

@@ -78,6 +78,7 @@ pub(crate) fn offer(
         ke,
         rekeys: spec.rekeys.map(|old| old.id),
         crossed: None,
+        deleted: Vec::new(),
         started: ctx.now.mono,
         request: spec.request,
         retry: spec.retry,
@@ -265,7 +266,7 @@ impl IkeSa {
         old: Option<&ChildSa>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
-    ) -> Result<(Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>), Refusal> {
+    ) -> Result<Chosen, Refusal> {
         if let Some(old) = old {
             let local_ts = narrow(&old.local_ts, local);
             let remote_ts = narrow(&old.remote_ts, remote);
@@ -326,6 +327,9 @@ impl IkeSa {
         Ok(ReadyChild { child, keys })
     }
 }
+
+/// A child configuration, and the narrowed selectors of this end and of the peer.
+type Chosen = (Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>);
 
 struct Parts {
     id: ChildSaId,

@@ -127,6 +127,10 @@ impl IkeSa {
         };
         if offer.rekeys.is_some() {
             self.finish_rekey(ctx, *offer, ready, nonces);
+        } else if offer.deleted.contains(&ready.child.spi_out) {
+            ctx.ids.esp.remove(&offer.spi_in);
+            ctx.done(offer.request, Err(Failure::DeletedByPeer));
+            self.child_failed(ctx, &offer.config.name, Failure::DeletedByPeer);
         } else {
             self.install(ctx, ready, offer.request);
         }
@@ -140,7 +144,7 @@ impl IkeSa {
         (i, r): (&[u8], &[u8]),
     ) {
         let created = RekeyResponse::Created(Nonces { i, r });
-        match collision::after_rekey(created, self.meanwhile(&offer)) {
+        match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
                 // The peer keeps its own. Ours still decrypts until the delete is through.
                 let (mut child, batch) = ready.install_inbound(true);
@@ -157,6 +161,17 @@ impl IkeSa {
                     request: None,
                 });
                 ctx.done(offer.request, Ok(()));
+            }
+            AfterRekey::DeleteOldOnly => {
+                ctx.ids.esp.remove(&offer.spi_in);
+                ctx.done(offer.request, Err(Failure::DeletedByPeer));
+                if let (Some(child), State::Established(established)) =
+                    (offer.rekeys, &mut self.state)
+                {
+                    let reason = Failure::DeletedByPeer;
+                    let task = Task::DeleteChild { child, reason, request: None };
+                    established.queue.push_front(task);
+                }
             }
             _ => {
                 if let (Some(crossed), State::Established(established)) =
@@ -176,10 +191,13 @@ impl IkeSa {
     }
 
     /// What the peer did to the child that `offer` rekeys while the request was in flight.
-    fn meanwhile<'a>(&self, offer: &'a ChildOffer) -> Meanwhile<'a> {
+    fn meanwhile<'a>(&self, offer: &'a ChildOffer, spi_out: Option<u32>) -> Meanwhile<'a> {
         if let Some(crossed) = &offer.crossed {
             let (i, r) = &crossed.nonces;
             return Meanwhile::RekeyedByPeer(Nonces { i, r });
+        }
+        if spi_out.is_some_and(|spi| offer.deleted.contains(&spi)) {
+            return Meanwhile::NewDeleted;
         }
         let State::Established(established) = &self.state else { return Meanwhile::Nothing };
         let lives = |id| established.children.iter().any(|child| child.id == id);
@@ -241,7 +259,7 @@ impl IkeSa {
         };
         let failure = Failure::Peer(error.kind);
         let after = match (offer.rekeys, response) {
-            (Some(_), _) => collision::after_rekey(response, self.meanwhile(&offer)),
+            (Some(_), _) => collision::after_rekey(response, self.meanwhile(&offer, None)),
             (None, RekeyResponse::TemporaryFailure) => AfterRekey::RetryLater,
             (None, _) => AfterRekey::KeepOld,
         };
@@ -355,7 +373,6 @@ impl IkeSa {
         let answered = self.answer_child(ctx, payloads, &request, old)?;
         let child = &answered.ready.child;
         let reply = Reply {
-            exchange: ExchangeType::CREATE_CHILD_SA,
             auth: None,
             proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
             ke: answered.ke,

@@ -8,12 +8,15 @@
 use super::Payloads;
 use crate::event::{ChildSaId, Failure, RequestId};
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
+use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
+
+/// SPIs remembered of deletes that may be about a child not known yet.
+const MAX_DELETED: usize = 8;
 
 impl IkeSa {
     // ---- initiator ----
@@ -108,10 +111,17 @@ impl IkeSa {
     /// Deletes the child whose outbound half has `spi`. Returns the SPI of the inbound half, if the
     /// answer is to name it.
     fn on_esp_delete(&mut self, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
-        let State::Established(established) = &self.state else { return None };
-        let child = established.children.iter().find(|child| child.spi_out == spi);
-        let activity = child.map_or(ChildActivity::Gone, |child| established.activity(child));
-        let child = child?;
+        let State::Established(established) = &mut self.state else { return None };
+        let Some(child) = established.children.iter().find(|child| child.spi_out == spi) else {
+            // Perhaps what the peer made in answer to a request whose response is still to come.
+            if let Some(Initiated::Child(offer)) = &mut established.ours
+                && offer.deleted.len() < MAX_DELETED
+            {
+                offer.deleted.push(spi);
+            }
+            return None;
+        };
+        let activity = established.activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
         let answer = collision::on_child_delete_request(activity);
         if answer == DeleteAnswer::WithoutDelete {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::collision::{ChildActivity, IkeActivity};
+use super::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use super::context::{Context, Effect};
 use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
@@ -143,11 +143,25 @@ impl IkeSa {
                 self.send_create_child(ctx, &spec);
             }
             Task::RekeyChild { child, request, retry } if alive => {
+                let ike = established.ike_activity();
+                let activity = established
+                    .children
+                    .iter()
+                    .find(|other| other.id == child)
+                    .map_or(ChildActivity::Gone, |other| established.activity(other));
+                if !may_rekey_child(activity, ike) {
+                    return ctx.done(request, Err(Failure::NotFound));
+                }
                 if !self.send_rekey_child(ctx, child, request, retry) {
                     ctx.done(request, Err(Failure::NotFound));
                 }
             }
-            Task::RekeyIke { request, retry } if alive => self.send_rekey_ike(ctx, request, retry),
+            Task::RekeyIke { request, retry } if alive => {
+                if !may_rekey_ike(established.ike_activity(), established.child_exchange()) {
+                    return ctx.done(request, Err(Failure::NotFound));
+                }
+                self.send_rekey_ike(ctx, request, retry);
+            }
             Task::CreateChild { request, .. }
             | Task::RekeyChild { request, .. }
             | Task::RekeyIke { request, .. } => ctx.done(request, Err(Failure::NotFound)),

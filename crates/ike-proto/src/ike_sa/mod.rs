@@ -27,7 +27,7 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{Flags, Header, Message, decode_payloads};
 use context::Context;
 use reassembly::{Fragment, Progress, Reassembly};
-use state::{Closed, Extensions, NatStatus, Session, State};
+use state::{Extensions, NatStatus, Session, State};
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
@@ -412,16 +412,12 @@ impl IkeSa {
     /// Ends the SA here, without a word to the peer: removes its children from the data plane and
     /// tells whoever waits.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
-        let state = std::mem::replace(
-            &mut self.state,
-            State::Closed(Closed { reason: reason.clone(), established: false }),
-        );
+        let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
         self.timers.clear_all();
         match state {
             State::Established(established) => {
-                self.state = State::Closed(Closed { reason: reason.clone(), established: true });
                 self.on_established_closed(ctx, *established, &reason);
             }
             State::ExpectAuthRequest(_) => ctx.event(Event::IkeDown {

@@ -101,6 +101,7 @@ impl Reassembly {
     }
 
     /// Message ID of the message in progress.
+    #[cfg(test)]
     pub(crate) fn message_id(&self) -> Option<u32> {
         self.set.as_ref().map(|set| set.message_id)
     }

@@ -26,14 +26,7 @@ pub(crate) enum State {
     /// Both ends are authenticated.
     Established(Box<Established>),
     /// Over; the endpoint forgets it at the end of the input.
-    Closed(Closed),
-}
-
-/// How an SA ended.
-#[derive(Debug, Clone)]
-pub(crate) struct Closed {
-    pub(crate) reason: Failure,
-    pub(crate) established: bool,
+    Closed(Failure),
 }
 
 /// Keys and algorithms in force.
@@ -181,6 +174,8 @@ pub(crate) struct ChildOffer {
     pub(crate) rekeys: Option<ChildSaId>,
     /// What the peer made of the same child meanwhile.
     pub(crate) crossed: Option<CrossedChild>,
+    /// SPIs of the peer's that it deleted while the request was in flight, unknown here.
+    pub(crate) deleted: Vec<u32>,
     pub(crate) started: Instant,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
@@ -220,7 +215,6 @@ pub(crate) struct Responding {
 
 /// The payloads of a response that waits, owned.
 pub(crate) struct Reply {
-    pub(crate) exchange: crate::wire::registry::ExchangeType,
     /// IDr and AUTH of an IKE_AUTH response: sent also if the child fails.
     pub(crate) auth: Option<(IdData, Vec<u8>)>,
     pub(crate) proposal: Proposal,
