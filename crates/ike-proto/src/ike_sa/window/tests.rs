@@ -24,7 +24,7 @@ fn window() -> Window {
 }
 
 fn datagrams(octet: u8) -> Datagrams {
-    vec![vec![octet; 3]].into()
+    Datagrams::from([[octet; 3].as_slice().into()])
 }
 
 fn header(exchange: ExchangeType, message_id: u32, response: bool) -> Header {
