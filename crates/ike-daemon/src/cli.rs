@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,6 +72,9 @@ pub struct RunArgs {
     /// What carries the traffic
     #[arg(long, value_enum, default_value_t = DataPlaneKind::Auto)]
     pub data_plane: DataPlaneKind,
+    /// Address to listen on, instead of all (may be given several times)
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<IpAddr>,
 }
 
 /// What carries the traffic.

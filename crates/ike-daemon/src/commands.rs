@@ -2,14 +2,33 @@
 
 use std::path::Path;
 
-use crate::cli::{Cli, Command, Status};
+use serde_json::Value;
+
+use crate::cli::{Cli, Command, NameArgs, Status, UpArgs};
 use crate::config;
+use crate::control::protocol::{Named, Request, Response};
+use crate::control::sas::IkeSa;
+use crate::control::{client, render};
+
+mod run;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Status {
+    let control = &cli.control;
     match cli.command {
+        Command::Run(args) => run::run(&args, control),
         Command::Check { config } => check(&config),
-        _ => {
+        Command::Up(args) => ask(control, &Request::Up(up(args)), "up"),
+        Command::Down(args) => ask(control, &Request::Down(named(args)), "deleted"),
+        Command::Rekey { name, reauth: false } => {
+            ask(control, &Request::Rekey(named(name)), "rekeyed")
+        }
+        Command::Rekey { name, reauth: true } => {
+            ask(control, &Request::Reauth(named(name)), "reauthenticated")
+        }
+        Command::List { json } => list(control, json),
+        Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::Demo { json: _ } => {
             eprintln!("not in this build yet");
             Status::Failed
         }
@@ -17,24 +36,79 @@ pub(crate) fn run(cli: Cli) -> Status {
 }
 
 fn check(path: &Path) -> Status {
-    match config::load(path) {
-        Ok(config) => {
-            for warning in &config.warnings {
-                eprintln!("warning: {warning}");
-            }
-            let children: usize =
-                config.endpoint.connections.iter().map(|c| c.children.len()).sum();
-            println!(
-                "{}: {} connections, {children} children, {} secrets: no mistakes",
-                path.display(),
-                config.endpoint.connections.len(),
-                config.endpoint.secrets.len(),
-            );
+    let config = match config::load(path) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Status::Config;
+        }
+    };
+    for warning in &config.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let connections = &config.endpoint.connections;
+    let children: usize = connections.iter().map(|connection| connection.children.len()).sum();
+    let secrets = config.endpoint.secrets.len();
+    let connections = connections.len();
+    let path = path.display();
+    println!(
+        "{path}: no mistakes (connections {connections}, children {children}, secrets {secrets})"
+    );
+    Status::Done
+}
+
+/// Asks the daemon and says what came of it.
+fn ask(control: &Path, request: &Request, done: &str) -> Status {
+    match exchange(control, request) {
+        Ok(Response { count: Some(count), .. }) if count != 1 => println!("{count} {done}"),
+        Ok(_) => println!("{done}"),
+        Err(status) => return status,
+    }
+    Status::Done
+}
+
+fn list(control: &Path, json: bool) -> Status {
+    let response = match exchange(control, &Request::List) {
+        Ok(response) => response,
+        Err(status) => return status,
+    };
+    let sas = response.sas.unwrap_or(Value::Array(Vec::new()));
+    if json {
+        println!("{sas:#}");
+        return Status::Done;
+    }
+    match serde_json::from_value::<Vec<IkeSa>>(sas) {
+        Ok(sas) => {
+            print!("{}", render(&sas));
             Status::Done
         }
         Err(error) => {
-            eprintln!("{error}");
-            Status::Config
+            eprintln!("the daemon's answer is not understood: {error}");
+            Status::Failed
         }
     }
+}
+
+fn exchange(control: &Path, request: &Request) -> Result<Response, Status> {
+    match client::ask(control, request) {
+        Ok(response) if response.ok => Ok(response),
+        Ok(response) => {
+            eprintln!("{}", response.error.unwrap_or_else(|| "it failed".to_owned()));
+            Err(if response.timed_out { Status::TimedOut } else { Status::Failed })
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            Err(Status::Unreachable)
+        }
+    }
+}
+
+fn up(args: UpArgs) -> Named {
+    let UpArgs { name, ike, child, timeout } = args;
+    Named { name, ike, child, timeout: Some(timeout.as_secs_f64()) }
+}
+
+fn named(args: NameArgs) -> Named {
+    let NameArgs { name, ike, child, timeout } = args;
+    Named { name, ike, child, timeout: Some(timeout.as_secs_f64()) }
 }

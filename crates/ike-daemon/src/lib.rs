@@ -5,8 +5,13 @@
 pub mod cli;
 mod commands;
 pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod driver;
 pub mod log;
 pub mod net;
+pub mod operator;
+pub mod plane;
 
 use std::process::ExitCode;
 

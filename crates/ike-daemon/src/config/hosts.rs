@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ike_proto::config::AddressSpec;
 
+use crate::net::resolve::Ends;
+
 /// What [`HostSpec::parse`] takes, for messages.
 pub(crate) const HOST: &str =
     "an address, a subnet, a range \"from-to\", a host name, \"%any\", \"%any4\" or \"%any6\"";
@@ -30,6 +32,20 @@ impl Hosts {
     /// True if an entry is a name.
     pub fn has_names(&self) -> bool {
         self.local.iter().chain(&self.remote).any(|host| matches!(host, HostSpec::Name(_)))
+    }
+}
+
+impl Hosts {
+    /// The entries that need no resolving.
+    pub fn known(&self) -> Ends {
+        let known = |hosts: &[HostSpec]| {
+            let address = |host: &HostSpec| match host {
+                HostSpec::Address(spec) => Some(*spec),
+                HostSpec::Name(_) => None,
+            };
+            hosts.iter().filter_map(address).collect()
+        };
+        Ends { local: known(&self.local), remote: known(&self.remote) }
     }
 }
 

@@ -27,6 +27,7 @@ pub use hosts::{HostSpec, Hosts};
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use units::duration as parse_duration;
+pub(crate) use units::seconds;
 
 use diagnostic::Report;
 use section::{Section, Unsupported};

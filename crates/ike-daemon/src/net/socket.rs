@@ -34,8 +34,8 @@ pub struct Received {
 
 impl PktSocket {
     /// Binds to `address`; an IPv6 socket takes IPv6 only, so that both families can have a wildcard
-    /// socket of one port. Must be called in a tokio runtime.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// socket of one port. `mark` goes on all it sends. Must be called in a tokio runtime.
+    pub fn bind(address: SocketAddr, mark: Option<u32>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         match address {
             SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -43,6 +43,9 @@ impl PktSocket {
                 socket.set_only_v6(true)?;
                 setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
             }
+        }
+        if let Some(mark) = mark {
+            socket.set_mark(mark)?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
@@ -57,6 +60,11 @@ impl PktSocket {
     /// The address it is bound to, with the port the system chose if that was 0.
     pub fn bound(&self) -> SocketAddr {
         self.bound
+    }
+
+    /// The socket itself, for somebody else to receive from.
+    pub fn into_socket(self) -> UdpSocket {
+        self.io
     }
 
     /// Waits for a datagram. One longer than `buffer` is cut, which the caller cannot tell.
@@ -151,8 +159,8 @@ mod tests {
     use super::*;
 
     async fn pair(wildcard: &str, address: &str) {
-        let server = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0)).unwrap();
-        let client = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0)).unwrap();
+        let server = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0), None).unwrap();
+        let client = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0), None).unwrap();
         let address: IpAddr = address.parse().unwrap();
         let to = SocketAddr::new(address, server.bound().port());
         client.send(address, to, &[b"ab", b"c"]).unwrap();

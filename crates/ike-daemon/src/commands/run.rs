@@ -1,0 +1,100 @@
+//! `run`: the daemon in the foreground, until a signal ends it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{RunArgs, Status};
+use crate::config::{self, Config};
+use crate::control::server::{self, ControlSocket};
+use crate::daemon::{Daemon, Parts, open};
+use crate::{log, plane};
+
+/// How long peers have to confirm the deletes at the end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
+    log::init();
+    let config = match config::load(&args.config) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Status::Config;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return Status::Failed;
+        }
+    };
+    let status = match runtime.block_on(serve(args, control, config)) {
+        Ok(()) => Status::Done,
+        Err(error) => {
+            eprintln!("{error}");
+            Status::Failed
+        }
+    };
+    // A name look-up may still be under way on a thread of its own; the end does not wait for it.
+    runtime.shutdown_background();
+    status
+}
+
+async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std::io::Error> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let control = ControlSocket::bind(control)?;
+    let mut listen = plane::listen(args.data_plane);
+    if !args.listen.is_empty() {
+        listen.addresses.clone_from(&args.listen);
+        listen.lenient = false;
+    }
+    let (sockets, plane) = open(&listen, config.ports, |s| plane::start(args.data_plane, s))?;
+    let ports = sockets.ports();
+    tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
+    let crypto = Arc::new(pq_kem::provider());
+    let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
+    daemon.serve(control, Some(args.config.clone()));
+    loop {
+        tokio::select! {
+            Some(()) = hang_up.recv() => reload(&daemon, &args.config).await,
+            () = either(&mut terminate, &mut interrupt) => break,
+        }
+    }
+    tracing::info!("shutting down");
+    tokio::select! {
+        confirmed = daemon.shutdown(FAREWELL) => {
+            if !confirmed {
+                tracing::warn!("some peers have not confirmed the deletes");
+            }
+        }
+        () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
+    }
+    Ok(())
+}
+
+async fn reload(daemon: &Daemon, file: &Path) {
+    match server::reload(daemon.operator(), Some(file)).await {
+        Ok(()) => tracing::info!(file = %file.display(), "configuration reloaded"),
+        Err(error) => {
+            for line in error.lines() {
+                tracing::error!("{line}");
+            }
+            tracing::error!("the configuration stays as it was");
+        }
+    }
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,9 @@
+//! The control socket: JSON lines over a unix socket of mode 0600.
+
+pub mod client;
+pub mod protocol;
+pub mod sas;
+pub mod server;
+mod text;
+
+pub use text::render;

@@ -1,0 +1,260 @@
+//! SAs in the vocabulary of VICI's list-sas.
+
+use std::time::{Duration, Instant};
+
+use ike_proto::dataplane::{Mode, TrafficSelector};
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::{IntegId, KeMethodId, PrfId};
+use ike_proto::{ChildState, IkeState};
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{ChildView, IkeView};
+
+/// An IKE SA. Times are in seconds unless the name says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct IkeSa {
+    /// Connection.
+    pub name: String,
+    /// Unique number.
+    pub uniqueid: u64,
+    /// IKE version, 2.
+    pub version: u8,
+    /// `CONNECTING`, `ESTABLISHED`, `REKEYED` or `DELETING`.
+    pub state: String,
+    /// True if this end is the original initiator.
+    pub initiator: bool,
+    /// This end's address.
+    pub local_host: String,
+    /// This end's port.
+    pub local_port: u16,
+    /// This end's identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_id: Option<String>,
+    /// The peer's address.
+    pub remote_host: String,
+    /// The peer's port.
+    pub remote_port: u16,
+    /// The peer's identity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_id: Option<String>,
+    /// Initiator's SPI, 16 hexadecimal digits.
+    pub initiator_spi: String,
+    /// Responder's SPI, 16 hexadecimal digits.
+    pub responder_spi: String,
+    /// True if this end is behind a NAT.
+    pub nat_local: bool,
+    /// True if the peer is behind a NAT.
+    pub nat_remote: bool,
+    /// Algorithms, once negotiated.
+    #[serde(flatten)]
+    pub algorithms: Algorithms,
+    /// Since it was established.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub established: Option<u64>,
+    /// Until it is rekeyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_time: Option<u64>,
+    /// Until it is reauthenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reauth_time: Option<u64>,
+    /// Milliseconds from the first message to established.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup_time_ms: Option<f64>,
+    /// Exchange of the request this end waits on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<String>,
+    /// Children.
+    pub child_sas: Vec<ChildSa>,
+}
+
+/// A Child SA. Times are in seconds unless the name says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ChildSa {
+    /// Child.
+    pub name: String,
+    /// Unique number.
+    pub uniqueid: u64,
+    /// Number of its policy, the same across rekeys.
+    pub reqid: u64,
+    /// `INSTALLING`, `INSTALLED`, `REKEYING`, `REKEYED` or `DELETING`.
+    pub state: String,
+    /// `TUNNEL` or `TRANSPORT`.
+    pub mode: String,
+    /// `ESP`.
+    pub protocol: String,
+    /// True if ESP travels in UDP.
+    pub encap: bool,
+    /// Inbound SPI, 8 hexadecimal digits.
+    pub spi_in: String,
+    /// Outbound SPI, 8 hexadecimal digits.
+    pub spi_out: String,
+    /// Algorithms.
+    #[serde(flatten)]
+    pub algorithms: Algorithms,
+    /// True for extended sequence numbers.
+    pub esn: bool,
+    /// Octets received.
+    pub bytes_in: u64,
+    /// Packets received.
+    pub packets_in: u64,
+    /// Since the last packet was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_in: Option<u64>,
+    /// Octets sent.
+    pub bytes_out: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Since the last packet was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_out: Option<u64>,
+    /// Until it is rekeyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rekey_time: Option<u64>,
+    /// Until its hard lifetime ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub life_time: Option<u64>,
+    /// Since it was installed.
+    pub install_time: u64,
+    /// Selectors of this side.
+    pub local_ts: Vec<String>,
+    /// Selectors of the peer's side.
+    pub remote_ts: Vec<String>,
+    /// Milliseconds from the first message of its exchange to installed.
+    pub setup_time_ms: f64,
+}
+
+/// Negotiated algorithms; what does not apply is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Algorithms {
+    /// Encryption.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_alg: Option<String>,
+    /// Its key length in bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encr_keysize: Option<u16>,
+    /// Integrity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub integ_alg: Option<String>,
+    /// Pseudorandom function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prf_alg: Option<String>,
+    /// First key exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dh_group: Option<String>,
+    /// Additional key exchanges `ADDKE1` to `ADDKE7`, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ke: Vec<String>,
+}
+
+impl Algorithms {
+    fn new(selected: &ike_proto::config::proposal::Selected) -> Self {
+        let suite = selected.suite;
+        let method = |id: &KeMethodId| (*id != KeMethodId::NONE).then(|| id.to_string());
+        Self {
+            encr_alg: Some(suite.encr.to_string()),
+            encr_keysize: (suite.key_bits != 0).then_some(suite.key_bits),
+            integ_alg: (suite.integ != IntegId::NONE).then(|| suite.integ.to_string()),
+            prf_alg: (selected.prf != PrfId(0)).then(|| format!("PRF_{}", selected.prf)),
+            dh_group: method(&selected.ke),
+            ke: selected.additional_ke.iter().filter_map(method).collect(),
+        }
+    }
+}
+
+impl IkeSa {
+    /// From the engine's view.
+    pub fn new(view: &IkeView) -> Self {
+        let IkeView { status: s, children, at } = view;
+        let text = |id: &Option<IdData>| id.as_ref().map(ToString::to_string);
+        Self {
+            name: s.connection.clone(),
+            uniqueid: s.id.0,
+            version: 2,
+            state: ike_state(s.state).to_owned(),
+            initiator: s.initiator,
+            local_host: s.path.local.ip().to_string(),
+            local_port: s.path.local.port(),
+            local_id: text(&s.local_id),
+            remote_host: s.path.remote.ip().to_string(),
+            remote_port: s.path.remote.port(),
+            remote_id: text(&s.remote_id),
+            initiator_spi: format!("{:016x}", s.spi_i),
+            responder_spi: format!("{:016x}", s.spi_r),
+            nat_local: s.nat_local,
+            nat_remote: s.nat_remote,
+            algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),
+            established: s.established.map(|then| since(then, *at)),
+            rekey_time: s.rekey_at.map(|then| since(*at, then)),
+            reauth_time: s.reauth_at.map(|then| since(*at, then)),
+            setup_time_ms: s.setup_time.map(millis),
+            outstanding: s.outstanding.map(|exchange| exchange.to_string()),
+            child_sas: children.iter().map(|child| ChildSa::new(child, *at)).collect(),
+        }
+    }
+}
+
+impl ChildSa {
+    fn new(view: &ChildView, at: Instant) -> Self {
+        let ChildView { status: s, inbound, outbound } = view;
+        let selectors = |ts: &[TrafficSelector]| ts.iter().map(ToString::to_string).collect();
+        Self {
+            name: s.name.clone(),
+            uniqueid: s.id.0,
+            reqid: s.policy.0,
+            state: child_state(s.state).to_owned(),
+            mode: match s.mode {
+                Mode::Tunnel => "TUNNEL".to_owned(),
+                Mode::Transport => "TRANSPORT".to_owned(),
+            },
+            protocol: "ESP".to_owned(),
+            encap: s.encap,
+            spi_in: format!("{:08x}", s.inbound.spi),
+            spi_out: format!("{:08x}", s.outbound.spi),
+            algorithms: Algorithms::new(&s.algorithms),
+            esn: s.algorithms.esn,
+            bytes_in: inbound.bytes,
+            packets_in: inbound.packets,
+            use_in: inbound.idle.map(|idle| idle.as_secs()),
+            bytes_out: outbound.bytes,
+            packets_out: outbound.packets,
+            use_out: outbound.idle.map(|idle| idle.as_secs()),
+            rekey_time: s.rekey_at.map(|then| since(at, then)),
+            life_time: s.expires_at.map(|then| since(at, then)),
+            install_time: since(s.installed, at),
+            local_ts: selectors(&s.local_ts),
+            remote_ts: selectors(&s.remote_ts),
+            setup_time_ms: millis(s.setup_time),
+        }
+    }
+}
+
+fn ike_state(state: IkeState) -> &'static str {
+    match state {
+        IkeState::Connecting => "CONNECTING",
+        IkeState::Established => "ESTABLISHED",
+        IkeState::Rekeyed => "REKEYED",
+        IkeState::Deleting => "DELETING",
+    }
+}
+
+fn child_state(state: ChildState) -> &'static str {
+    match state {
+        ChildState::Installing => "INSTALLING",
+        ChildState::Installed => "INSTALLED",
+        ChildState::Rekeying => "REKEYING",
+        ChildState::Rekeyed => "REKEYED",
+        ChildState::Deleting => "DELETING",
+    }
+}
+
+fn since(then: Instant, now: Instant) -> u64 {
+    now.saturating_duration_since(then).as_secs()
+}
+
+/// Milliseconds to the microsecond.
+fn millis(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}

@@ -1,0 +1,175 @@
+//! The daemon's end of the control socket.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use super::protocol::{LONGEST_REQUEST, Named, Request, Response};
+use super::sas::IkeSa;
+use crate::config;
+use crate::operator::Operator;
+
+/// Clients at a time; more wait.
+const CLIENTS: usize = 64;
+/// A client that says nothing for this long is gone.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// A control socket that is there and waits for clients. Removed when dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Makes the socket at `path`, with mode 0600 from the first moment: it is made in a folder that
+    /// nobody else may enter, and then moved. A socket left behind by a daemon that is gone is
+    /// replaced; one that answers is not.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
+        };
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(explain(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "a daemon answers there",
+            )));
+        }
+        let mut folder = path.as_os_str().to_owned();
+        folder.push(format!(".{}", std::process::id()));
+        let folder = PathBuf::from(folder);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(explain)?;
+        let made = Self::make(&folder.join("s"), path);
+        // Already empty unless something above failed.
+        let _ = std::fs::remove_dir_all(&folder);
+        made.map_err(explain)
+    }
+
+    fn make(hidden: &Path, path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(hidden)?;
+        std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(hidden, path)?;
+        Ok(Self { listener, path: path.to_path_buf() })
+    }
+
+    /// Serves clients until dropped. `config_file` is what `reload` reads.
+    pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
+        let places = Arc::new(Semaphore::new(CLIENTS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let (operator, file) = (operator.clone(), config_file.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = client(stream, &operator, file.as_deref()).await {
+                            tracing::debug!(%error, "control client");
+                        }
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "control socket");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn client(
+    mut stream: UnixStream,
+    operator: &Operator,
+    file: Option<&Path>,
+) -> io::Result<()> {
+    let (read, mut write) = stream.split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        let mut limited = (&mut read).take(LONGEST_REQUEST as u64);
+        match tokio::time::timeout(SILENCE, limited.read_until(b'\n', &mut line)).await {
+            Ok(read) => read?,
+            Err(_) => return Ok(()),
+        };
+        if line.is_empty() {
+            return Ok(());
+        }
+        let complete = line.ends_with(b"\n");
+        let response = match serde_json::from_slice(&line) {
+            Ok(request) if complete => answer(request, operator, file).await,
+            _ if line.len() == LONGEST_REQUEST => Response::error("request too long"),
+            Ok(_) => Response::error("request without a newline"),
+            Err(error) => Response::error(format!("not a request: {error}")),
+        };
+        let mut out = serde_json::to_vec(&response)?;
+        out.push(b'\n');
+        write.write_all(&out).await?;
+        if !complete {
+            return Ok(());
+        }
+    }
+}
+
+async fn answer(request: Request, operator: &Operator, file: Option<&Path>) -> Response {
+    match request {
+        Request::List => match operator.list().await {
+            Ok(views) => {
+                let sas: Vec<IkeSa> = views.iter().map(IkeSa::new).collect();
+                match serde_json::to_value(sas) {
+                    Ok(sas) => Response { ok: true, sas: Some(sas), ..Response::default() },
+                    Err(error) => Response::error(error.to_string()),
+                }
+            }
+            Err(error) => Response::error(error),
+        },
+        Request::Reload => match reload(operator, file).await {
+            Ok(()) => Response { ok: true, ..Response::default() },
+            Err(error) => Response::error(error),
+        },
+        Request::Up(named) => {
+            let target = named.target();
+            within(&named, async { operator.up(&target).await.map(|()| 1) }).await
+        }
+        Request::Down(named) => within(&named, operator.down(&named.target())).await,
+        Request::Rekey(named) => within(&named, operator.rekey(&named.target())).await,
+        Request::Reauth(named) => within(&named, operator.reauthenticate(&named.target())).await,
+    }
+}
+
+/// Reads the configuration file and puts it in force; a file with a mistake changes nothing.
+pub(crate) async fn reload(operator: &Operator, file: Option<&Path>) -> Result<(), String> {
+    let file = file.ok_or("this daemon was started without a configuration file")?;
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    operator.reload(config).await
+}
+
+/// Waits for `work` as long as the client wants to.
+async fn within(named: &Named, work: impl Future<Output = Result<usize, String>>) -> Response {
+    let limit = named.timeout.and_then(config::seconds);
+    let outcome = match limit {
+        Some(limit) => match tokio::time::timeout(limit, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let error = format!("no outcome after {} s; it goes on", limit.as_secs_f64());
+                return Response { timed_out: true, ..Response::error(error) };
+            }
+        },
+        None => work.await,
+    };
+    match outcome {
+        Ok(count) => Response::count(count),
+        Err(error) => Response::error(error),
+    }
+}

@@ -1,0 +1,107 @@
+//! SAs for people, laid out as `swanctl --list-sas` does.
+
+use std::fmt::Write;
+
+use super::sas::{Algorithms, ChildSa, IkeSa};
+
+/// The text of `list`.
+pub fn render(sas: &[IkeSa]) -> String {
+    let mut out = String::new();
+    for sa in sas {
+        // Writing to a string does not fail.
+        let _ = ike(&mut out, sa);
+        for child_sa in &sa.child_sas {
+            let _ = child(&mut out, child_sa);
+        }
+    }
+    out
+}
+
+fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
+    let mark = |initiator: bool| if initiator { "*" } else { "" };
+    writeln!(
+        out,
+        "{}: #{}, {}, IKEv{}, {}_i{} {}_r{}",
+        sa.name,
+        sa.uniqueid,
+        sa.state,
+        sa.version,
+        sa.initiator_spi,
+        mark(sa.initiator),
+        sa.responder_spi,
+        mark(!sa.initiator),
+    )?;
+    let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
+    let nat = |behind: bool| if behind { " (behind NAT)" } else { "" };
+    let (host, port) = (&sa.local_host, sa.local_port);
+    writeln!(out, "  local  '{}' @ {host}[{port}]{}", id(&sa.local_id), nat(sa.nat_local))?;
+    let (host, port) = (&sa.remote_host, sa.remote_port);
+    writeln!(out, "  remote '{}' @ {host}[{port}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
+    if sa.algorithms.encr_alg.is_some() {
+        writeln!(out, "  {}", suite(&sa.algorithms))?;
+    }
+    if let Some(established) = sa.established {
+        write!(out, "  established {established}s ago")?;
+        if let Some(ms) = sa.setup_time_ms {
+            write!(out, " in {ms:.1} ms")?;
+        }
+        if let Some(rekey) = sa.rekey_time {
+            write!(out, ", rekeying in {rekey}s")?;
+        }
+        if let Some(reauth) = sa.reauth_time {
+            write!(out, ", reauth in {reauth}s")?;
+        }
+        writeln!(out)?;
+    }
+    if let Some(exchange) = &sa.outstanding {
+        writeln!(out, "  waiting for the {exchange} response")?;
+    }
+    Ok(())
+}
+
+fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
+    let encap = if sa.encap { "-in-UDP" } else { "" };
+    let esn = if sa.esn { "/ESN" } else { "" };
+    writeln!(
+        out,
+        "  {}: #{}, reqid {}, {}, {}{encap}, {}:{}{esn}",
+        sa.name,
+        sa.uniqueid,
+        sa.reqid,
+        sa.state,
+        sa.mode,
+        sa.protocol,
+        suite(&sa.algorithms),
+    )?;
+    write!(out, "    installed {}s ago in {:.1} ms", sa.install_time, sa.setup_time_ms)?;
+    if let Some(rekey) = sa.rekey_time {
+        write!(out, ", rekeying in {rekey}s")?;
+    }
+    if let Some(life) = sa.life_time {
+        write!(out, ", expires in {life}s")?;
+    }
+    writeln!(out)?;
+    let used = |idle: Option<u64>| idle.map_or(String::new(), |idle| format!(", {idle:>5}s ago"));
+    let (spi, bytes, packets) = (&sa.spi_in, sa.bytes_in, sa.packets_in);
+    writeln!(out, "    in  {spi}, {bytes:>6} bytes, {packets:>5} packets{}", used(sa.use_in))?;
+    let (spi, bytes, packets) = (&sa.spi_out, sa.bytes_out, sa.packets_out);
+    writeln!(out, "    out {spi}, {bytes:>6} bytes, {packets:>5} packets{}", used(sa.use_out))?;
+    writeln!(out, "    local  {}", sa.local_ts.join(" "))?;
+    writeln!(out, "    remote {}", sa.remote_ts.join(" "))
+}
+
+/// `AES_GCM_16-256/PRF_HMAC_SHA2_384/CURVE_25519`.
+pub(crate) fn suite(algorithms: &Algorithms) -> String {
+    let mut text = algorithms.encr_alg.clone().unwrap_or_default();
+    if let Some(bits) = algorithms.encr_keysize {
+        let _ = write!(text, "-{bits}");
+    }
+    let rest = [&algorithms.integ_alg, &algorithms.prf_alg, &algorithms.dh_group];
+    for name in rest.into_iter().flatten() {
+        let _ = write!(text, "/{name}");
+    }
+    for (index, name) in algorithms.ke.iter().enumerate() {
+        let _ = write!(text, "/KE{}_{name}", index + 1);
+    }
+    text
+}

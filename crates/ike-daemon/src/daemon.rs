@@ -1,0 +1,154 @@
+//! A daemon: sockets, data plane, engine and operator put together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::crypto::CryptoProvider;
+use ike_proto::{Endpoint, Event};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, Ports};
+use crate::control::server::ControlSocket;
+use crate::driver::{Driver, Listen, Message, Sockets};
+use crate::operator::{Operator, endpoint_config};
+use crate::plane::Plane;
+
+/// How often host names are resolved anew.
+const REFRESH: Duration = Duration::from_secs(300);
+
+/// What a daemon is made of.
+pub struct Parts {
+    /// Configuration.
+    pub config: Config,
+    /// Sockets.
+    pub sockets: Sockets,
+    /// Data plane.
+    pub plane: Plane,
+    /// Cryptography.
+    pub crypto: Arc<CryptoProvider>,
+    /// Told every IKE message.
+    pub tap: Option<mpsc::UnboundedSender<Message>>,
+}
+
+/// A running daemon. Dropping it stops it without a word to the peers; [`Daemon::shutdown`] deletes the
+/// SAs first.
+pub struct Daemon {
+    operator: Operator,
+    ports: Ports,
+    driver: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// Starts the daemon and what `start_action` wants started. Must be called in a tokio runtime.
+    pub async fn start(parts: Parts) -> Self {
+        let Parts { config, sockets, plane, crypto, tap } = parts;
+        let ports = sockets.ports();
+        // Names are resolved once the driver runs; until then they match nobody.
+        let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
+        let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
+        let rng = Box::new(pq_kem::os_random());
+        let endpoint = Endpoint::new(endpoint_config, crypto, rng, plane.capabilities());
+        let (mut driver, handle) = Driver::new(endpoint, sockets, plane);
+        if let Some(tap) = tap {
+            driver.set_tap(tap);
+        }
+        let names = config.hosts.values().any(crate::config::Hosts::has_names);
+        let operator = Operator::new(handle, config, ports);
+        let events = operator.handle().events();
+        let driver = tokio::spawn(driver.run());
+        let tasks = vec![
+            tokio::spawn(watch(events, operator.clone())),
+            tokio::spawn(refresh(operator.clone())),
+        ];
+        if names && let Err(error) = operator.refresh().await {
+            tracing::warn!(%error, "host names");
+        }
+        operator.start_actions().await;
+        Self { operator, ports, driver, tasks }
+    }
+
+    /// What an operator can do with it.
+    pub fn operator(&self) -> &Operator {
+        &self.operator
+    }
+
+    /// The ports it listens on.
+    pub fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// Serves the control socket as long as the daemon runs. `config_file` is what a reload reads.
+    pub fn serve(&mut self, socket: ControlSocket, config_file: Option<PathBuf>) {
+        let operator = self.operator.clone();
+        self.tasks.push(tokio::spawn(socket.serve(operator, config_file)));
+    }
+
+    /// Deletes the SAs at the peers, waits until they have confirmed it but no longer than `limit`, and
+    /// stops. True if all were confirmed.
+    pub async fn shutdown(mut self, limit: Duration) -> bool {
+        let confirmed =
+            tokio::time::timeout(limit, self.operator.handle().shutdown()).await.is_ok();
+        if confirmed {
+            // It empties the data plane and ends by itself.
+            let _ = tokio::time::timeout(limit, &mut self.driver).await;
+        }
+        confirmed
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.driver.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Daemon({:?})", self.ports)
+    }
+}
+
+/// Sockets that suit the data plane, and the data plane.
+pub fn open(
+    listen: &Listen,
+    ports: Ports,
+    plane: impl FnOnce(&Sockets) -> io::Result<Plane>,
+) -> io::Result<(Sockets, Plane)> {
+    let sockets = Sockets::bind(listen, ports)?;
+    let plane = plane(&sockets)?;
+    Ok((sockets, plane))
+}
+
+/// Answers the events that ask for something.
+async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
+    loop {
+        match events.recv().await {
+            Ok(Event::Acquire { connection, child }) => operator.acquire(connection, child),
+            Ok(_) => {}
+            // What was missed will be asked for again by the next packet.
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Host names may change their addresses.
+async fn refresh(operator: Operator) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        if operator.config().hosts.values().any(crate::config::Hosts::has_names)
+            && operator.refresh().await.is_err()
+        {
+            return;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The loop between the sockets, the data plane and the engine: one shard.
+//!
+//! A [`Driver`] owns an [`Endpoint`] and everything the endpoint's outputs need; it shares nothing
+//! with another driver but what it is given. The rest of the daemon talks to it by a [`Handle`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use ike_proto::dataplane;
+use ike_proto::{Endpoint, Event, Input, Now, Output, RequestId};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::plane::Plane;
+
+mod handle;
+mod log;
+mod receive;
+mod sockets;
+mod trace;
+mod usage;
+
+pub use handle::{Handle, Outcome, Stopped};
+pub(crate) use receive::WAITING;
+pub use sockets::{Listen, Sockets};
+pub use trace::{Direction, Message};
+pub use usage::{ChildView, IkeView};
+
+/// Requests that may wait for the driver.
+const REQUESTS: usize = 64;
+/// Events that a slow listener may be behind.
+const EVENTS: usize = 4096;
+
+/// What a driver is asked to do.
+pub(crate) enum Request {
+    /// Feed the engine a command and answer with what became of it.
+    Command(ike_proto::Command, oneshot::Sender<Outcome>),
+    /// Describe the SAs.
+    List(oneshot::Sender<Vec<IkeView>>),
+    /// Delete every SA at the peers, then stop.
+    Shutdown(oneshot::Sender<()>),
+}
+
+/// One shard: an endpoint and its surroundings.
+pub struct Driver {
+    endpoint: Endpoint,
+    plane: Plane,
+    sockets: Sockets,
+    arrived: mpsc::Receiver<receive::Arrived>,
+    requests: mpsc::Receiver<Request>,
+    events: broadcast::Sender<Event>,
+    tap: Option<mpsc::UnboundedSender<Message>>,
+    pending: HashMap<RequestId, oneshot::Sender<Outcome>>,
+    last_request: u64,
+    deadline: Option<Instant>,
+    stopping: Option<(RequestId, oneshot::Sender<()>)>,
+    stopped: bool,
+}
+
+impl Driver {
+    /// A driver of `endpoint` over `sockets` and `plane`, and the handle to it. Must be called in a
+    /// tokio runtime, for it starts the receiving tasks.
+    pub fn new(endpoint: Endpoint, sockets: Sockets, plane: Plane) -> (Self, Handle) {
+        let arrived = receive::start(&sockets);
+        let (request_sender, requests) = mpsc::channel(REQUESTS);
+        let (events, _) = broadcast::channel(EVENTS);
+        let handle = Handle::new(request_sender, events.clone());
+        let driver = Self {
+            endpoint,
+            plane,
+            sockets,
+            arrived,
+            requests,
+            events,
+            tap: None,
+            pending: HashMap::new(),
+            last_request: 0,
+            deadline: None,
+            stopping: None,
+            stopped: false,
+        };
+        (driver, handle)
+    }
+
+    /// Tells every IKE message sent and received to `tap`.
+    pub fn set_tap(&mut self, tap: mpsc::UnboundedSender<Message>) {
+        self.tap = Some(tap);
+    }
+
+    /// Runs until a shutdown was asked for and done, or all handles are gone.
+    pub async fn run(mut self) {
+        self.drain().await;
+        while !self.stopped {
+            let deadline = self.deadline;
+            let bell = Arc::clone(&self.plane.bell);
+            tokio::select! {
+                biased;
+                request = self.requests.recv() => match request {
+                    Some(request) => self.request(request),
+                    None => break,
+                },
+                () = bell.notified() => self.plane_events(),
+                Some(datagram) = self.arrived.recv() => self.datagram(&datagram),
+                Some(datagram) = next(&mut self.plane.ike) => self.datagram(&datagram.into()),
+                () = sleep_until(deadline) => self.endpoint.handle(now(), Input::Timeout),
+            }
+            self.drain().await;
+        }
+        if let Err(error) = self.plane.control.apply(dataplane::Command::Flush) {
+            tracing::warn!(%error, "data plane not emptied");
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::Command(command, answer) => {
+                let id = self.next_request();
+                self.pending.insert(id, answer);
+                self.endpoint.handle(now(), Input::Command(id, command));
+            }
+            Request::List(answer) => {
+                let views = usage::views(&self.endpoint, self.plane.control.as_mut(), now().mono);
+                // The asker may have gone away.
+                let _ = answer.send(views);
+            }
+            Request::Shutdown(answer) => {
+                let id = self.next_request();
+                self.stopping = Some((id, answer));
+                self.endpoint.handle(now(), Input::Command(id, ike_proto::Command::Shutdown));
+            }
+        }
+    }
+
+    fn datagram(&mut self, datagram: &receive::Arrived) {
+        self.trace(Direction::In, datagram.path, false, &datagram.octets);
+        self.endpoint.handle(now(), Input::Datagram(datagram.path, &datagram.octets));
+    }
+
+    fn plane_events(&mut self) {
+        while let Some(event) = self.plane.control.poll_event() {
+            log::plane_event(&event);
+            self.endpoint.handle(now(), Input::DataPlane(event));
+        }
+    }
+
+    /// Does all that the engine wants done, in its order.
+    async fn drain(&mut self) {
+        loop {
+            match self.endpoint.poll_output() {
+                Output::Transmit(transmit) => {
+                    let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
+                    if transmit.kind != ike_proto::TransmitKind::KeepAlive {
+                        self.trace(Direction::Out, transmit.path, again, &transmit.octets);
+                    }
+                    self.sockets.send(&transmit).await;
+                }
+                Output::DataPlane(ticket, batch) => {
+                    let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
+                    if let Err(error) = &result {
+                        tracing::error!(%error, "data plane refused");
+                    }
+                    self.endpoint.handle(now(), Input::Completed(ticket, result));
+                }
+                Output::Event(event) => self.event(event),
+                Output::Timeout(deadline) => {
+                    self.deadline = deadline;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        log::event(&event, &self.endpoint);
+        if let Event::Done(id, outcome) = &event {
+            if let Some(answer) = self.pending.remove(id) {
+                // The asker may have stopped waiting.
+                let _ = answer.send(outcome.clone());
+            }
+            if let Some((_, answer)) = self.stopping.take_if(|(stop, _)| stop == id) {
+                self.stopped = true;
+                let _ = answer.send(());
+            }
+        }
+        // Nobody need be listening.
+        let _ = self.events.send(event);
+    }
+
+    fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+
+    fn trace(&self, direction: Direction, path: ike_proto::Path, again: bool, octets: &[u8]) {
+        let wanted = self.tap.is_some() || tracing::enabled!(tracing::Level::DEBUG);
+        if !wanted {
+            return;
+        }
+        let Some(message) = Message::read(now().mono, direction, path, again, octets) else {
+            return;
+        };
+        tracing::debug!("{message}");
+        if let Some(tap) = &self.tap {
+            let _ = tap.send(message);
+        }
+    }
+}
+
+/// The only clock of the daemon that the engine sees.
+pub(crate) fn now() -> Now {
+    Now { mono: Instant::now(), wall: SystemTime::now() }
+}
+
+/// What the data plane received, if it receives at all.
+async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
+    match receiver {
+        Some(receiver) => receiver.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,186 @@
+//! The UDP sockets of a driver.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use esp::io::EncapSocket;
+use ike_proto::{Transmit, TransmitKind, Transport};
+
+use crate::config::Ports;
+use crate::net::marker::NON_ESP_MARKER;
+use crate::net::socket::PktSocket;
+
+/// Where and how to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// Addresses; a wildcard takes every address of its family.
+    pub addresses: Vec<IpAddr>,
+    /// True if IPv6 may be left out where the system has none.
+    pub lenient: bool,
+    /// True if the userspace data plane receives from the NAT-T sockets.
+    pub esp: bool,
+    /// Mark of what the sockets send (needs CAP_NET_ADMIN).
+    pub mark: Option<u32>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        let addresses = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        Self { addresses, lenient: true, esp: false, mark: None }
+    }
+}
+
+/// A socket of the NAT-T port.
+#[derive(Clone)]
+pub(super) enum Encap {
+    /// Received from by the driver.
+    Ike(Arc<PktSocket>),
+    /// Received from by the data plane.
+    Esp(Arc<EncapSocket>),
+}
+
+/// The sockets of one address.
+struct Pair {
+    plain: Arc<PktSocket>,
+    encap: Encap,
+}
+
+/// Two sockets per address: plain, and with the non-ESP marker.
+pub struct Sockets {
+    pairs: Vec<Pair>,
+}
+
+impl Sockets {
+    /// Binds them. With a port of 0 the first address chooses and the others follow. Must be called in
+    /// a tokio runtime.
+    pub fn bind(listen: &Listen, mut ports: Ports) -> io::Result<Self> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        for address in &listen.addresses {
+            match Pair::bind(*address, ports, listen) {
+                Ok(pair) => {
+                    ports = pair.ports();
+                    pairs.push(pair);
+                }
+                Err(error) if listen.lenient && address.is_ipv6() && !pairs.is_empty() => {
+                    tracing::warn!(%error, "IPv6 is left out");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if pairs.is_empty() {
+            return Err(io::Error::other("no address to listen on"));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The ports in use.
+    pub fn ports(&self) -> Ports {
+        self.pairs.first().map_or_else(Ports::default, Pair::ports)
+    }
+
+    /// The sockets that the data plane receives from.
+    pub fn encapsulated(&self) -> Vec<Arc<EncapSocket>> {
+        let esp = |pair: &Pair| match &pair.encap {
+            Encap::Esp(socket) => Some(Arc::clone(socket)),
+            Encap::Ike(_) => None,
+        };
+        self.pairs.iter().filter_map(esp).collect()
+    }
+
+    /// The sockets that the driver receives from.
+    pub(super) fn receiving(&self) -> Vec<(Transport, Arc<PktSocket>)> {
+        let mut sockets = Vec::new();
+        for Pair { plain, encap } in &self.pairs {
+            sockets.push((Transport::Udp, Arc::clone(plain)));
+            if let Encap::Ike(socket) = encap {
+                sockets.push((Transport::UdpEncap, Arc::clone(socket)));
+            }
+        }
+        sockets
+    }
+
+    /// Sends a datagram. What fails is logged, and made up for by retransmissions.
+    pub(super) async fn send(&self, transmit: &Transmit) {
+        let path = &transmit.path;
+        let Some(pair) = self.find(path.local.ip()) else {
+            tracing::warn!(local = %path.local, "no socket on this address");
+            return;
+        };
+        if let Err(error) = pair.send(transmit).await {
+            tracing::warn!(local = %path.local, remote = %path.remote, %error, "not sent");
+        }
+    }
+
+    /// The sockets bound to `local` itself, or else to the wildcard address of its family.
+    fn find(&self, local: IpAddr) -> Option<&Pair> {
+        let of = |wanted: &dyn Fn(IpAddr) -> bool| {
+            self.pairs.iter().find(|pair| wanted(pair.plain.bound().ip()))
+        };
+        of(&|bound| bound == local)
+            .or_else(|| of(&|bound| bound.is_unspecified() && bound.is_ipv4() == local.is_ipv4()))
+    }
+}
+
+impl Pair {
+    fn bind(address: IpAddr, ports: Ports, listen: &Listen) -> io::Result<Self> {
+        let bind = |port| {
+            let address = SocketAddr::new(address, port);
+            PktSocket::bind(address, listen.mark).map_err(|error| describe(address, &error))
+        };
+        let plain = Arc::new(bind(ports.ike)?);
+        let encap = bind(ports.nat_t)?;
+        let encap = if listen.esp {
+            Encap::Esp(Arc::new(EncapSocket::new(encap.into_socket())?))
+        } else {
+            Encap::Ike(Arc::new(encap))
+        };
+        Ok(Self { plain, encap })
+    }
+
+    fn ports(&self) -> Ports {
+        let nat_t = match &self.encap {
+            Encap::Ike(socket) => socket.bound().port(),
+            Encap::Esp(socket) => socket.local_addr().port(),
+        };
+        Ports { ike: self.plain.bound().port(), nat_t }
+    }
+
+    async fn send(&self, transmit: &Transmit) -> io::Result<()> {
+        let Transmit { path, kind, octets } = transmit;
+        let (local, remote) = (path.local.ip(), path.remote);
+        let marked = *kind != TransmitKind::KeepAlive;
+        match (path.transport, &self.encap) {
+            (Transport::Udp, _) => self.plain.send(local, remote, &[octets]),
+            (Transport::UdpEncap, Encap::Ike(socket)) if marked => {
+                socket.send(local, remote, &[&NON_ESP_MARKER, octets])
+            }
+            (Transport::UdpEncap, Encap::Ike(socket)) => socket.send(local, remote, &[octets]),
+            (Transport::UdpEncap, Encap::Esp(socket)) if marked => {
+                socket.send_ike(Some(local), remote, octets).await
+            }
+            (Transport::UdpEncap, Encap::Esp(socket)) => {
+                socket.send_raw(Some(local), remote, octets).await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.pairs.iter().map(|pair| pair.plain.bound())).finish()
+    }
+}
+
+fn describe(address: SocketAddr, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+            " (ports below 1024 need root or CAP_NET_BIND_SERVICE; [charon] port and port_nat_t \
+             choose others)"
+        }
+        io::ErrorKind::AddrInUse => " (is another IKE daemon running?)",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot listen on UDP {address}: {error}{hint}"))
+}

@@ -1,0 +1,319 @@
+//! What an operator can do, by the names in the configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::config::{Action, EndpointConfig};
+use ike_proto::{ChildSaId, Command, IkeSaId};
+use tokio::sync::watch;
+
+use crate::config::{Config, Ports};
+use crate::driver::{Handle, IkeView};
+use crate::net::resolve::{self, Ends};
+
+/// Names what a command is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Target {
+    /// A child, or a connection.
+    pub name: Option<String>,
+    /// A connection, exactly.
+    pub ike: Option<String>,
+    /// A child, exactly.
+    pub child: Option<String>,
+}
+
+impl Target {
+    /// A child or connection of this name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::default() }
+    }
+}
+
+/// Carries out what operators, signals and traffic ask for. Clones share one daemon.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    handle: Handle,
+    config: Arc<watch::Sender<Arc<Config>>>,
+    ports: Ports,
+}
+
+/// The SAs a command is about.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Chosen {
+    ikes: Vec<IkeSaId>,
+    children: Vec<ChildSaId>,
+}
+
+impl Operator {
+    /// An operator of the driver behind `handle`, which listens on `ports`.
+    pub fn new(handle: Handle, config: Config, ports: Ports) -> Self {
+        Self { handle, config: Arc::new(watch::Sender::new(Arc::new(config))), ports }
+    }
+
+    /// The driver.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.borrow())
+    }
+
+    /// Brings up a child or a connection. The error says why not.
+    pub async fn up(&self, target: &Target) -> Result<(), String> {
+        let (connection, child) = to_initiate(&self.config(), target)?;
+        self.initiate(connection, child).await
+    }
+
+    /// Deletes SAs; the number of them.
+    pub async fn down(&self, target: &Target) -> Result<usize, String> {
+        let chosen = self.choose(target).await?;
+        let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
+        self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
+    }
+
+    /// Rekeys SAs; the number of them.
+    pub async fn rekey(&self, target: &Target) -> Result<usize, String> {
+        let chosen = self.choose(target).await?;
+        let ikes = chosen.ikes.into_iter().map(Command::RekeyIke);
+        self.all(ikes.chain(chosen.children.into_iter().map(Command::RekeyChild))).await
+    }
+
+    /// Reauthenticates IKE SAs; the number of them.
+    pub async fn reauthenticate(&self, target: &Target) -> Result<usize, String> {
+        let chosen = self.choose(target).await?;
+        if chosen.ikes.is_empty() {
+            return Err("only an IKE SA can be reauthenticated: name a connection".to_owned());
+        }
+        self.all(chosen.ikes.into_iter().map(Command::Reauthenticate)).await
+    }
+
+    /// Describes the SAs.
+    pub async fn list(&self) -> Result<Vec<IkeView>, String> {
+        self.handle.list().await.map_err(|error| error.to_string())
+    }
+
+    /// Puts `config` in the place of the present one. SAs keep what they were made with.
+    pub async fn reload(&self, config: Config) -> Result<(), String> {
+        if config.ports != self.config().ports {
+            tracing::warn!("[charon] port and port_nat_t take effect at the next start");
+        }
+        self.config.send_replace(Arc::new(config));
+        self.refresh().await?;
+        self.start_actions().await;
+        Ok(())
+    }
+
+    /// Resolves all names anew and tells the engine.
+    pub async fn refresh(&self) -> Result<(), String> {
+        let config = self.config();
+        let mut ends = BTreeMap::new();
+        for (name, hosts) in &config.hosts {
+            ends.insert(name.clone(), resolve::resolve(hosts).await);
+        }
+        let endpoint = Box::new(endpoint_config(&config, self.ports, &ends));
+        self.command(Command::Reload(endpoint)).await
+    }
+
+    /// Does what `start_action` says for every child that is not up, each in a task of its own.
+    pub async fn start_actions(&self) {
+        let up: BTreeSet<(String, String)> = match self.handle.list().await {
+            Ok(views) => views.iter().flat_map(names_of).collect(),
+            Err(_) => return,
+        };
+        for connection in &self.config().endpoint.connections {
+            for child in &connection.children {
+                let names = (connection.name.clone(), child.name.clone());
+                if child.start_action == Action::None || up.contains(&names) {
+                    continue;
+                }
+                let (connection, child, action) = (names.0, names.1, child.start_action);
+                let operator = self.clone();
+                tokio::spawn(async move { operator.start(connection, child, action).await });
+            }
+        }
+    }
+
+    /// Brings up the child of an acquire, in a task of its own.
+    pub fn acquire(&self, connection: String, child: String) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = operator.initiate(connection.clone(), Some(child)).await {
+                tracing::warn!(%connection, %error, "acquire");
+            }
+        });
+    }
+
+    /// The engine tries again by itself once it has addresses; until then it is done here.
+    async fn start(&self, connection: String, child: String, action: Action) {
+        loop {
+            let error = match self.ends(&connection).await {
+                Ok((local, remote)) => {
+                    let command = match action {
+                        Action::Trap => {
+                            let (connection, child) = (connection.clone(), child.clone());
+                            Command::InstallTrap { connection, child, local, remote }
+                        }
+                        _ => {
+                            let (connection, child) = (connection.clone(), Some(child.clone()));
+                            Command::Initiate { connection, child, local, remote }
+                        }
+                    };
+                    if let Err(error) = self.command(command).await {
+                        tracing::warn!(%connection, %child, %error, "start_action");
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(%connection, %child, %error, "start_action");
+            let config = self.config();
+            let wait = config.endpoint.retry_initiate_interval;
+            let known = config.endpoint.connections.iter().any(|c| c.name == connection);
+            if wait == Duration::ZERO || !known {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn initiate(&self, connection: String, child: Option<String>) -> Result<(), String> {
+        let (local, remote) = self.ends(&connection).await?;
+        self.command(Command::Initiate { connection, child, local, remote }).await
+    }
+
+    /// Resolves the addresses to initiate `connection` between.
+    async fn ends(&self, connection: &str) -> Result<(IpAddr, IpAddr), String> {
+        let config = self.config();
+        let hosts = config.hosts.get(connection).ok_or_else(|| unknown(connection))?;
+        resolve::choose(&resolve::resolve(hosts).await)
+    }
+
+    async fn choose(&self, target: &Target) -> Result<Chosen, String> {
+        choose(&self.list().await?, target)
+    }
+
+    /// Gives all the commands at once, waits for all of them, and reports the first failure.
+    async fn all(&self, commands: impl Iterator<Item = Command>) -> Result<usize, String> {
+        let tasks: Vec<_> = commands
+            .map(|command| {
+                let operator = self.clone();
+                tokio::spawn(async move { operator.command(command).await })
+            })
+            .collect();
+        let count = tasks.len();
+        let mut failure = None;
+        for task in tasks {
+            let outcome = task.await.unwrap_or_else(|error| Err(error.to_string()));
+            failure = failure.or(outcome.err());
+        }
+        failure.map_or(Ok(count), Err)
+    }
+
+    async fn command(&self, command: Command) -> Result<(), String> {
+        match self.handle.command(command).await {
+            Ok(outcome) => outcome.map_err(|why| why.to_string()),
+            Err(stopped) => Err(stopped.to_string()),
+        }
+    }
+}
+
+/// The engine's configuration: `config` with the ports in use and the names resolved.
+pub fn endpoint_config(
+    config: &Config,
+    ports: Ports,
+    ends: &BTreeMap<String, Ends>,
+) -> EndpointConfig {
+    let mut endpoint = config.endpoint.clone();
+    endpoint.natt_port = ports.nat_t;
+    for connection in &mut endpoint.connections {
+        let connection = Arc::make_mut(connection);
+        if connection.local_port == config.ports.ike {
+            connection.local_port = ports.ike;
+        } else if connection.local_port == config.ports.nat_t {
+            connection.local_port = ports.nat_t;
+        }
+        if let Some(ends) = ends.get(&connection.name) {
+            connection.local_addrs.clone_from(&ends.local);
+            connection.remote_addrs.clone_from(&ends.remote);
+        }
+    }
+    endpoint
+}
+
+/// Connection and child that `up` means.
+fn to_initiate(config: &Config, target: &Target) -> Result<(String, Option<String>), String> {
+    let connections = &config.endpoint.connections;
+    let with_child = |name: &str| -> Vec<&str> {
+        let holding = connections.iter().filter(|c| c.child(name).is_some());
+        let wanted = |c: &&str| target.ike.as_deref().is_none_or(|ike| ike == *c);
+        holding.map(|c| c.name.as_str()).filter(wanted).collect()
+    };
+    if let Some(ike) = &target.ike
+        && !connections.iter().any(|c| c.name == *ike)
+    {
+        return Err(unknown(ike));
+    }
+    let child = target.child.as_ref().or(target.name.as_ref());
+    let Some(child) = child else {
+        return match &target.ike {
+            Some(ike) => Ok((ike.clone(), None)),
+            None => Err("no name given".to_owned()),
+        };
+    };
+    match with_child(child).as_slice() {
+        [connection] => Ok(((*connection).to_owned(), Some(child.clone()))),
+        [] if target.child.is_none() && connections.iter().any(|c| c.name == *child) => {
+            Ok((child.clone(), None))
+        }
+        [] => Err(unknown(child)),
+        several => Err(format!(
+            "several connections have a child {child}: choose one by --ike ({})",
+            several.join(", ")
+        )),
+    }
+}
+
+/// The SAs that `target` means.
+fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, String> {
+    let ikes = |name: &str| -> Vec<IkeSaId> {
+        views.iter().filter(|v| v.status.connection == name).map(|v| v.status.id).collect()
+    };
+    let children = |name: &str| -> Vec<ChildSaId> {
+        let wanted =
+            |v: &&IkeView| target.ike.as_ref().is_none_or(|ike| *ike == v.status.connection);
+        let children = views.iter().filter(wanted).flat_map(|v| &v.children);
+        children.filter(|c| c.status.name == name).map(|c| c.status.id).collect()
+    };
+    let chosen = match (&target.name, &target.ike, &target.child) {
+        (None, Some(ike), None) => Chosen { ikes: ikes(ike), children: Vec::new() },
+        (None, _, Some(child)) | (Some(child), Some(_), None) => {
+            Chosen { ikes: Vec::new(), children: children(child) }
+        }
+        (Some(name), None, None) => {
+            let both = Chosen { ikes: ikes(name), children: children(name) };
+            if !both.ikes.is_empty() && !both.children.is_empty() {
+                return Err(format!("{name} is a connection and a child: say --ike or --child"));
+            }
+            both
+        }
+        _ => return Err("no name given".to_owned()),
+    };
+    if chosen == Chosen::default() {
+        let name = target.child.as_ref().or(target.name.as_ref()).or(target.ike.as_ref());
+        return Err(format!("no SA of {}", name.map_or("", String::as_str)));
+    }
+    Ok(chosen)
+}
+
+fn names_of(view: &IkeView) -> Vec<(String, String)> {
+    let connection = &view.status.connection;
+    view.children.iter().map(|child| (connection.clone(), child.status.name.clone())).collect()
+}
+
+fn unknown(name: &str) -> String {
+    format!("the configuration has no {}", name.escape_default())
+}

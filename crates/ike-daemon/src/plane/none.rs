@@ -1,0 +1,25 @@
+//! A data plane that carries nothing.
+
+use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, Usage};
+
+/// Accepts every command: for the control plane alone, where somebody else carries the traffic or
+/// nobody does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoPlane;
+
+impl DataPlane for NoPlane {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { transport_mode: true, esn: true, plain_esp: true }
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        Ok(match command {
+            Command::QueryUsage(id) => Reply::Usage(id, Usage::default()),
+            _ => Reply::Done,
+        })
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}
