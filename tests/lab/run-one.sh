@@ -55,7 +55,7 @@ fi
 # mounted or running when the outer process ends.
 # (KILL: unshare itself sits out a TERM.)
 {
-    timeout -s KILL $((limit + 40)) unshare -m -p -f --kill-child bash "$LAB_SRC/boot.sh" "$out" "$us" \
+    timeout -s KILL $((limit + 40)) unshare -m -p -f --kill-child bash "$LAB_SRC/boot.sh" "$out" \
         >"$out/console.log" 2>&1 </dev/null
 } 2>/dev/null || true
 

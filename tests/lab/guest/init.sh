@@ -14,7 +14,7 @@ mkdir -p /run/lab
 . /out/env
 
 # A missing module shows in the scenario that needs it.
-modprobe -a xfrm_user esp4 esp6 esp4_offload esp6_offload veth dummy tun \
+modprobe -a xfrm_user esp4 esp6 esp4_offload esp6_offload veth tun \
     gcm ccm echainiv seqiv authenc authencesn cbc ctr hmac sha512 chacha20poly1305 \
     2>/out/modprobe.log
 # shellcheck disable=SC2086

@@ -33,8 +33,10 @@ join() {
 inner_networks() {
     local ns addr
     for ns in left right; do
-        ip -n $ns link add inner0 type dummy
+        # Not every kernel has dummy devices; a veth pair serves as one.
+        ip -n $ns link add inner0 type veth peer name inner1
         ip -n $ns link set inner0 up
+        ip -n $ns link set inner1 up
     done
     for addr in $LEFT_IN $LEFT_IN2 $LEFT_IN3; do ip -n left addr add "$addr/16" dev inner0; done
     for addr in $RIGHT_IN $RIGHT_IN2 $RIGHT_IN3; do ip -n right addr add "$addr/16" dev inner0; done

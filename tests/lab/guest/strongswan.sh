@@ -2,6 +2,9 @@
 # run next to each other without mount namespaces.
 # shellcheck shell=bash
 
+STRONGSWAN_PLUGINS="random nonce openssl kdf aes sha1 sha2 hmac gcm ccm ctr cmac xcbc chapoly \
+pem pkcs1 pkcs8 x509 pubkey constraints vici kernel-netlink socket-default updown"
+
 vici() { echo "unix://$STATE/$1.vici"; }
 
 swan() {
@@ -17,7 +20,7 @@ strongswan_start() {
 charon {
     # Only what is needed: plugins such as forecast or bypass-lan would change
     # the guest's routes and policies, and all of them slow every swanctl down.
-    load = random nonce openssl kdf aes sha1 sha2 hmac gcm ccm ctr cmac xcbc chapoly pem pkcs1 pkcs8 x509 pubkey constraints vici kernel-netlink socket-default updown
+    load = $STRONGSWAN_PLUGINS
     plugins {
         vici {
             socket = $(vici "$side")
