@@ -9,6 +9,7 @@ use crate::config;
 use crate::control::protocol::{Named, Request, Response};
 use crate::control::sas::IkeSa;
 use crate::control::{client, render};
+use crate::demo;
 
 mod run;
 
@@ -28,10 +29,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         }
         Command::List { json } => list(control, json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
-        Command::Demo { json: _ } => {
-            eprintln!("not in this build yet");
-            Status::Failed
-        }
+        Command::Demo { json } => demonstrate(json),
     }
 }
 
@@ -55,6 +53,26 @@ fn check(path: &Path) -> Status {
         "{path}: no mistakes (connections {connections}, children {children}, secrets {secrets})"
     );
     Status::Done
+}
+
+fn demonstrate(json: bool) -> Status {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("cannot start: {error}");
+            return Status::Failed;
+        }
+    };
+    let account = runtime.block_on(demo::run());
+    if json {
+        match serde_json::to_string_pretty(&account) {
+            Ok(text) => println!("{text}"),
+            Err(error) => eprintln!("{error}"),
+        }
+    } else {
+        println!("{account}");
+    }
+    if account.ok { Status::Done } else { Status::Failed }
 }
 
 /// Asks the daemon and says what came of it.

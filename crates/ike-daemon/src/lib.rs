@@ -7,6 +7,7 @@ mod commands;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod demo;
 pub mod driver;
 pub mod log;
 pub mod net;

@@ -7,3 +7,4 @@ pub mod server;
 mod text;
 
 pub use text::render;
+pub(crate) use text::suite;

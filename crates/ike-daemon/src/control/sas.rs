@@ -157,7 +157,7 @@ impl Algorithms {
             encr_alg: Some(suite.encr.to_string()),
             encr_keysize: (suite.key_bits != 0).then_some(suite.key_bits),
             integ_alg: (suite.integ != IntegId::NONE).then(|| suite.integ.to_string()),
-            prf_alg: (selected.prf != PrfId(0)).then(|| format!("PRF_{}", selected.prf)),
+            prf_alg: (selected.prf != PrfId(0)).then(|| selected.prf.to_string()),
             dh_group: method(&selected.ke),
             ke: selected.additional_ke.iter().filter_map(method).collect(),
         }

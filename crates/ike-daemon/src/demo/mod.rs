@@ -1,0 +1,260 @@
+//! `demo`: two daemons in this process do the main job over loopback sockets, and tell about it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use esp::io::MemoryHost;
+use tokio::sync::mpsc;
+
+use crate::config::{self, Config, Ports};
+use crate::control::sas::IkeSa;
+use crate::daemon::{Daemon, Parts, open};
+use crate::driver::{Listen, Message, Sockets};
+use crate::operator::Target;
+use crate::plane::Plane;
+
+mod report;
+mod traffic;
+
+pub use report::{Account, Line, Step};
+pub use traffic::{Throughput, Traffic};
+
+/// No step may take longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Packets that may wait between a plane and its device.
+const QUEUE: usize = 512;
+/// How long traffic runs in each direction when throughput is measured.
+const MEASURE: Duration = Duration::from_secs(1);
+
+/// The two daemons and the hosts behind them.
+struct Stage {
+    left: Daemon,
+    right: Daemon,
+    left_host: MemoryHost,
+    right_host: MemoryHost,
+    messages: mpsc::UnboundedReceiver<Message>,
+    /// When the first message was seen; times are told from here.
+    began: Option<Instant>,
+}
+
+/// Runs the demonstration. The account says what worked; it ends at the first step that did not.
+pub async fn run() -> Account {
+    let mut account = Account::default();
+    if let Err(why) = play(&mut account).await {
+        account.failed = Some(why);
+    }
+    account.ok = account.failed.is_none();
+    account
+}
+
+async fn play(account: &mut Account) -> Result<(), String> {
+    let mut stage = Stage::set().await?;
+    account.left = format!("127.0.0.1:{}", stage.left.ports().nat_t);
+    account.right = format!("127.0.0.1:{}", stage.right.ports().nat_t);
+    let net = Target::named("net");
+    let site = Target::named("site");
+
+    let up = stage.left.operator().clone();
+    let time = timed(up.up(&net)).await?;
+    let (ike, peer) = stage.settled().await?;
+    account.handshake_ms = ike.setup_time_ms;
+    account.ike_sa = Some(ike);
+    account.peer_ike_sa = Some(peer);
+    account.step(stage.heard("Handshake: IKE SA and first Child SA", time));
+
+    let start = Instant::now();
+    let traffic = traffic::ping(&mut stage.left_host, &mut stage.right_host, 100).await?;
+    account.traffic = Some(traffic);
+    account.step(stage.heard("ESP both ways, 100 packets each", start.elapsed()));
+
+    let start = Instant::now();
+    account.throughput = vec![
+        traffic::measure("left to right", &mut stage.left_host, &mut stage.right_host, MEASURE)
+            .await?,
+        traffic::measure("right to left", &mut stage.right_host, &mut stage.left_host, MEASURE)
+            .await?,
+    ];
+    account.step(stage.heard("Throughput of ESP through both planes", start.elapsed()));
+
+    let time = timed(async { up.rekey(&net).await.map(drop) }).await?;
+    let before = account.child_spi();
+    let (ike, _) = stage.settled().await?;
+    traffic::ping(&mut stage.left_host, &mut stage.right_host, 10).await?;
+    account.rekeyed_child = ike.child_sas.into_iter().next();
+    if account.rekeyed_child.as_ref().map(|child| child.spi_in.clone()) == before {
+        return Err("the Child SA kept its SPI when it was rekeyed".to_owned());
+    }
+    account.step(stage.heard("Child SA rekeyed, then 10 packets each way", time));
+
+    let time = timed(async { up.rekey(&site).await.map(drop) }).await?;
+    let (ike, _) = stage.settled().await?;
+    traffic::ping(&mut stage.left_host, &mut stage.right_host, 10).await?;
+    if account.ike_sa.as_ref().is_some_and(|old| old.initiator_spi == ike.initiator_spi) {
+        return Err("the IKE SA kept its SPIs when it was rekeyed".to_owned());
+    }
+    account.rekeyed_ike_sa = Some(ike);
+    account.step(stage.heard("IKE SA rekeyed, then 10 packets each way", time));
+
+    let time = timed(async { up.down(&site).await.map(drop) }).await?;
+    stage.empty().await?;
+    account.step(stage.heard("Deleted at both ends", time));
+    Ok(())
+}
+
+impl Stage {
+    async fn set() -> Result<Self, String> {
+        let listen = Listen {
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            lenient: false,
+            esp: true,
+            mark: None,
+        };
+        let any = Ports { ike: 0, nat_t: 0 };
+        let mut hosts = Vec::new();
+        let mut plane = |sockets: &Sockets| {
+            let (plane, host, _) = Plane::memory(sockets, QUEUE)?;
+            hosts.push(host);
+            Ok(plane)
+        };
+        let (left, left_plane) = open(&listen, any, &mut plane).map_err(|e| e.to_string())?;
+        let (right, right_plane) = open(&listen, any, &mut plane).map_err(|e| e.to_string())?;
+        let (Some(right_host), Some(left_host)) = (hosts.pop(), hosts.pop()) else {
+            return Err("no device".to_owned());
+        };
+        let (tap, messages) = mpsc::unbounded_channel();
+        let secret = secret();
+        let left_config = configuration("left", "right", right.ports().nat_t, &secret)?;
+        let right_config = configuration("right", "left", left.ports().nat_t, &secret)?;
+        Ok(Self {
+            right: start(right_config, right, right_plane, None).await,
+            left: start(left_config, left, left_plane, Some(tap)).await,
+            left_host,
+            right_host,
+            messages,
+            began: None,
+        })
+    }
+
+    /// A step that has worked, with the messages it took.
+    fn heard(&mut self, what: &str, time: Duration) -> Step {
+        let mut lines = Vec::new();
+        while let Ok(message) = self.messages.try_recv() {
+            let began = *self.began.get_or_insert(message.at);
+            lines.push(Line::new(&message, began));
+        }
+        Step::new(what, time, lines)
+    }
+
+    /// Waits until both ends have one IKE SA with one child, and know the same SPIs.
+    async fn settled(&self) -> Result<(IkeSa, IkeSa), String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (left, right) = (list(&self.left).await?, list(&self.right).await?);
+            if let ([ours], [theirs]) = (left.as_slice(), right.as_slice())
+                && agree(ours, theirs)
+            {
+                return Ok((ours.clone(), theirs.clone()));
+            }
+            if Instant::now() > deadline {
+                return Err("the two ends do not agree on their SAs".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until neither end has an SA.
+    async fn empty(&self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while !(list(&self.left).await?.is_empty() && list(&self.right).await?.is_empty()) {
+            if Instant::now() > deadline {
+                return Err("an SA is left after the delete".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+}
+
+/// True if both ends describe the same SAs.
+fn agree(ours: &IkeSa, theirs: &IkeSa) -> bool {
+    let ([our_child], [their_child]) = (ours.child_sas.as_slice(), theirs.child_sas.as_slice())
+    else {
+        return false;
+    };
+    let spis = |sa: &IkeSa| (sa.initiator_spi.clone(), sa.responder_spi.clone());
+    spis(ours) == spis(theirs)
+        && ours.state == "ESTABLISHED"
+        && theirs.state == "ESTABLISHED"
+        && our_child.state == "INSTALLED"
+        && their_child.state == "INSTALLED"
+        && our_child.spi_in == their_child.spi_out
+        && our_child.spi_out == their_child.spi_in
+        && our_child.algorithms.encr_alg == their_child.algorithms.encr_alg
+}
+
+async fn start(
+    config: Config,
+    sockets: Sockets,
+    plane: Plane,
+    tap: Option<mpsc::UnboundedSender<Message>>,
+) -> Daemon {
+    let crypto = Arc::new(pq_kem::provider());
+    Daemon::start(Parts { config, sockets, plane, crypto, tap }).await
+}
+
+async fn list(daemon: &Daemon) -> Result<Vec<IkeSa>, String> {
+    Ok(daemon.operator().list().await?.iter().map(IkeSa::new).collect())
+}
+
+async fn timed(work: impl Future<Output = Result<(), String>>) -> Result<Duration, String> {
+    let start = Instant::now();
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(outcome) => outcome.map(|()| start.elapsed()),
+        Err(_) => Err(format!("no outcome within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// A key for this run alone.
+fn secret() -> String {
+    use ike_proto::crypto::SecureRandom;
+    let mut octets = [0; 32];
+    pq_kem::os_random().fill(&mut octets);
+    octets.iter().fold(String::from("0x"), |text, octet| format!("{text}{octet:02x}"))
+}
+
+fn configuration(us: &str, them: &str, port: u16, secret: &str) -> Result<Config, String> {
+    let subnets = BTreeMap::from([("left", "10.1.0.0/16"), ("right", "10.2.0.0/16")]);
+    let text = format!(
+        "[charon]
+        port = 0
+        port_nat_t = 0
+        [connections.site]
+        local_addrs = '127.0.0.1'
+        remote_addrs = '127.0.0.1'
+        remote_port = {port}
+        proposals = 'aes256gcm16-prfsha384-x25519'
+        [connections.site.local]
+        auth = 'psk'
+        id = '{us}.example.org'
+        [connections.site.remote]
+        auth = 'psk'
+        id = '{them}.example.org'
+        [connections.site.children.net]
+        local_ts = '{local}'
+        remote_ts = '{remote}'
+        esp_proposals = 'aes256gcm16-x25519-esn'
+        [secrets.ike]
+        secret = '{secret}'
+        ",
+        local = subnets.get(us).unwrap_or(&"dynamic"),
+        remote = subnets.get(them).unwrap_or(&"dynamic"),
+    );
+    config::parse(&text, Path::new("")).map_err(|mistakes| {
+        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        lines.join("; ")
+    })
+}

@@ -1,0 +1,147 @@
+//! Two daemons in this process, on loopback sockets with ports the system chose.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esp::io::MemoryHost;
+use ike_daemon::config::{self, Config, Ports};
+use ike_daemon::control::sas::IkeSa;
+use ike_daemon::daemon::{Daemon, Parts, open};
+use ike_daemon::driver::{Listen, Sockets};
+use ike_daemon::plane::Plane;
+
+/// The shared key of all tests.
+pub const PSK: &str = "0x5e17a3c0ffee42421234567890abcdefdeadbeefcafef00d0123456789abcdef";
+
+/// The ports that a daemon asks the system to choose.
+const ANY: Ports = Ports { ike: 0, nat_t: 0 };
+
+/// Two daemons and what lies behind them.
+pub struct Pair {
+    pub left: Daemon,
+    pub right: Daemon,
+    /// The hosts behind them, if the data plane is the userspace one.
+    pub hosts: Option<(MemoryHost, MemoryHost)>,
+}
+
+/// Which data plane the daemons have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    None,
+    Memory,
+}
+
+impl Pair {
+    /// Starts both. `options` go into the child, `charon` into the daemons' globals.
+    pub async fn start(carrier: Carrier, charon: &str, options: &str) -> Self {
+        let listen = Listen {
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            lenient: false,
+            esp: carrier == Carrier::Memory,
+            mark: None,
+        };
+        let mut hosts = Vec::new();
+        let mut plane = |sockets: &Sockets| match carrier {
+            Carrier::None => Ok(Plane::none()),
+            Carrier::Memory => {
+                let (plane, host, _) = Plane::memory(sockets, 256)?;
+                hosts.push(host);
+                Ok(plane)
+            }
+        };
+        let (left, left_plane) = open(&listen, ANY, &mut plane).expect("sockets");
+        let (right, right_plane) = open(&listen, ANY, &mut plane).expect("sockets");
+        let (left_port, right_port) = (left.ports().nat_t, right.ports().nat_t);
+        let config = configuration("left", "right", right_port, charon, options);
+        let left = start(config, left, left_plane).await;
+        let config = configuration("right", "left", left_port, charon, options);
+        let right = start(config, right, right_plane).await;
+        let hosts = match (hosts.pop(), hosts.pop()) {
+            (Some(right), Some(left)) => Some((left, right)),
+            _ => None,
+        };
+        Self { left, right, hosts }
+    }
+}
+
+async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
+    let crypto = Arc::new(pq_kem::provider());
+    Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await
+}
+
+/// The configuration of one side.
+pub fn configuration(us: &str, them: &str, port: u16, charon: &str, options: &str) -> Config {
+    let subnet = |side| if side == "left" { "10.1.0.0/16" } else { "10.2.0.0/16" };
+    let text = format!(
+        "[charon]
+        port = 0
+        port_nat_t = 0
+        retransmit_timeout = 0.5
+        retransmit_tries = 2
+        {charon}
+        [connections.site]
+        local_addrs = '127.0.0.1'
+        remote_addrs = '127.0.0.1'
+        remote_port = {port}
+        proposals = 'aes256gcm16-prfsha256-x25519'
+        [connections.site.local]
+        auth = 'psk'
+        id = '{us}.example.org'
+        [connections.site.remote]
+        auth = 'psk'
+        id = '{them}.example.org'
+        [connections.site.children.net]
+        local_ts = '{local}'
+        remote_ts = '{remote}'
+        esp_proposals = 'aes256gcm16-x25519'
+        {options}
+        [secrets.ike]
+        id = ['left.example.org', 'right.example.org']
+        secret = '{PSK}'
+        ",
+        local = subnet(us),
+        remote = subnet(them),
+    );
+    config::parse(&text, Path::new("")).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"))
+}
+
+/// The SAs of a daemon as `list` shows them.
+pub async fn list(daemon: &Daemon) -> Vec<IkeSa> {
+    let views = daemon.operator().list().await.expect("a running daemon");
+    views.iter().map(IkeSa::new).collect()
+}
+
+/// Waits until `done` says so about the SAs of `daemon`.
+pub async fn until(daemon: &Daemon, what: &str, done: impl Fn(&[IkeSa]) -> bool) -> Vec<IkeSa> {
+    for _ in 0..200 {
+        let sas = list(daemon).await;
+        if done(&sas) {
+            return sas;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: {:#?}", list(daemon).await);
+}
+
+/// An IPv4 packet with a UDP datagram and no checksums but the header's.
+pub fn packet(from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let total = u16::try_from(28 + payload.len()).expect("a small payload");
+    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0];
+    packet[2..4].copy_from_slice(&total.to_be_bytes());
+    packet.extend(from);
+    packet.extend(to);
+    let sum: u32 = packet.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).expect("folded");
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend(4000_u16.to_be_bytes());
+    packet.extend(4001_u16.to_be_bytes());
+    packet.extend((total - 20).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}

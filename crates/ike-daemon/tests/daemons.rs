@@ -1,0 +1,181 @@
+//! Two daemons against each other over loopback sockets.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Carrier, Pair, list, packet, until};
+use ike_daemon::operator::Target;
+
+fn net() -> Target {
+    Target::named("net")
+}
+
+fn site() -> Target {
+    Target::named("site")
+}
+
+#[tokio::test]
+async fn up_list_rekey_down_without_a_data_plane() {
+    let pair = Pair::start(Carrier::None, "", "").await;
+    let operator = pair.left.operator();
+    operator.up(&net()).await.unwrap();
+    let sas = list(&pair.left).await;
+    let [ike] = sas.as_slice() else { panic!("{sas:#?}") };
+    assert_eq!(
+        (ike.name.as_str(), ike.state.as_str(), ike.initiator),
+        ("site", "ESTABLISHED", true)
+    );
+    assert_eq!(ike.local_id.as_deref(), Some("left.example.org"));
+    assert_eq!(ike.remote_id.as_deref(), Some("right.example.org"));
+    assert_eq!(ike.local_port, pair.left.ports().nat_t);
+    assert_eq!(ike.remote_port, pair.right.ports().nat_t);
+    assert_eq!(ike.algorithms.encr_alg.as_deref(), Some("AES_GCM_16"));
+    assert_eq!(ike.algorithms.encr_keysize, Some(256));
+    assert_eq!(ike.algorithms.prf_alg.as_deref(), Some("PRF_HMAC_SHA2_256"));
+    assert_eq!(ike.algorithms.dh_group.as_deref(), Some("CURVE_25519"));
+    assert!(ike.setup_time_ms.is_some_and(|ms| ms > 0.0));
+    let [child] = ike.child_sas.as_slice() else { panic!("{ike:#?}") };
+    assert_eq!((child.name.as_str(), child.state.as_str()), ("net", "INSTALLED"));
+    assert_eq!(
+        (child.local_ts.as_slice(), child.mode.as_str()),
+        (&["10.1.0.0/16".to_owned()][..], "TUNNEL")
+    );
+
+    let theirs =
+        until(&pair.right, "responder", |sas| sas.iter().any(|s| !s.child_sas.is_empty())).await;
+    assert_eq!(theirs[0].initiator_spi, ike.initiator_spi);
+    assert_eq!(theirs[0].child_sas[0].spi_in, child.spi_out);
+
+    assert_eq!(operator.rekey(&net()).await, Ok(1));
+    let rekeyed = until(&pair.left, "one child", |s| s[0].child_sas.len() == 1).await;
+    assert_ne!(rekeyed[0].child_sas[0].spi_in, child.spi_in);
+    assert_eq!(rekeyed[0].child_sas[0].reqid, child.reqid);
+
+    assert_eq!(operator.rekey(&site()).await, Ok(1));
+    let moved = until(&pair.left, "one IKE SA", |s| s.len() == 1).await;
+    assert_ne!(moved[0].initiator_spi, ike.initiator_spi);
+    assert_eq!(moved[0].child_sas[0].spi_in, rekeyed[0].child_sas[0].spi_in);
+
+    assert_eq!(operator.down(&net()).await, Ok(1));
+    until(&pair.right, "no child", |s| s[0].child_sas.is_empty()).await;
+    assert_eq!(operator.down(&site()).await, Ok(1));
+    until(&pair.left, "nothing", <[_]>::is_empty).await;
+    until(&pair.right, "nothing", <[_]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn traffic_passes_both_ways_and_is_counted() {
+    let mut pair = Pair::start(Carrier::Memory, "", "").await;
+    let (mut left, mut right) = pair.hosts.take().unwrap();
+    pair.left.operator().up(&net()).await.unwrap();
+    let there = packet([10, 1, 0, 1], [10, 2, 0, 1], b"there");
+    let back = packet([10, 2, 0, 1], [10, 1, 0, 1], b"and back");
+    assert!(left.send(there.clone()).await);
+    assert_eq!(right.recv().await.as_deref(), Some(&there[..]));
+    assert!(right.send(back.clone()).await);
+    assert_eq!(left.recv().await.as_deref(), Some(&back[..]));
+    let sas = list(&pair.left).await;
+    let child = &sas[0].child_sas[0];
+    assert!(child.encap);
+    assert_eq!((child.packets_out, child.packets_in), (1, 1));
+    assert_eq!((child.bytes_out, child.bytes_in), (there.len() as u64, back.len() as u64));
+    // What no selector covers stays here.
+    assert!(left.send(packet([10, 1, 0, 1], [10, 3, 0, 1], b"astray")).await);
+    assert!(left.send(there.clone()).await);
+    assert_eq!(right.recv().await.as_deref(), Some(&there[..]));
+}
+
+#[tokio::test]
+async fn a_rekey_loses_no_packet() {
+    let mut pair = Pair::start(Carrier::Memory, "", "").await;
+    let (left, mut right) = pair.hosts.take().unwrap();
+    let operator = pair.left.operator();
+    operator.up(&net()).await.unwrap();
+    let sender = tokio::spawn(async move {
+        for number in 0..400_u32 {
+            left.send(packet([10, 1, 0, 1], [10, 2, 0, 1], &number.to_be_bytes())).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        left
+    });
+    operator.rekey(&net()).await.unwrap();
+    operator.rekey(&site()).await.unwrap();
+    pair.right.operator().rekey(&net()).await.unwrap();
+    for number in 0..400_u32 {
+        let received = tokio::time::timeout(Duration::from_secs(10), right.recv()).await;
+        let received = received.expect("no packet is lost").unwrap();
+        assert_eq!(received[28..], number.to_be_bytes());
+    }
+    sender.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_peer_that_is_not_there_is_reported() {
+    let pair = Pair::start(Carrier::None, "", "").await;
+    let Pair { left, right, .. } = pair;
+    drop(right);
+    let error = left.operator().up(&net()).await.unwrap_err();
+    assert_eq!(error, "the peer does not answer");
+    assert!(list(&left).await.is_empty());
+}
+
+#[tokio::test]
+async fn start_action_brings_the_child_up_and_a_shutdown_deletes_it() {
+    let pair = Pair::start(Carrier::None, "", "start_action = 'start'").await;
+    until(&pair.left, "started", |s| s.iter().any(|s| !s.child_sas.is_empty())).await;
+    until(&pair.right, "started", |s| s.iter().any(|s| s.state == "ESTABLISHED")).await;
+    assert!(pair.left.shutdown(Duration::from_secs(5)).await);
+    until(&pair.right, "deleted", <[_]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn the_first_packet_brings_a_trapped_child_up() {
+    let mut pair = Pair::start(Carrier::Memory, "", "start_action = 'trap'").await;
+    let (left, mut right) = pair.hosts.take().unwrap();
+    assert!(list(&pair.left).await.is_empty());
+    let knock = packet([10, 1, 0, 1], [10, 2, 0, 1], b"knock");
+    // The trap is installed by a task of its own.
+    for _ in 0..50 {
+        left.send(knock.clone()).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if !list(&pair.left).await.is_empty() {
+            break;
+        }
+    }
+    until(&pair.left, "acquired", |s| s.iter().any(|s| !s.child_sas.is_empty())).await;
+    left.send(knock.clone()).await;
+    assert_eq!(right.recv().await.as_deref(), Some(&knock[..]));
+}
+
+#[tokio::test]
+async fn names_that_are_wrong_or_ambiguous_are_told() {
+    let pair = Pair::start(Carrier::None, "", "").await;
+    let operator = pair.left.operator();
+    let unknown = Target::named("nett");
+    assert_eq!(operator.up(&unknown).await.unwrap_err(), "the configuration has no nett");
+    assert_eq!(operator.down(&net()).await.unwrap_err(), "no SA of net");
+    let exact = Target { ike: Some("site".into()), child: Some("net".into()), name: None };
+    operator.up(&exact).await.unwrap();
+    assert!(operator.reauthenticate(&net()).await.is_err());
+    assert_eq!(operator.down(&exact).await, Ok(1));
+}
+
+#[tokio::test]
+async fn a_reload_takes_new_settings_and_keeps_the_sas() {
+    let pair = Pair::start(Carrier::None, "", "").await;
+    let operator = pair.left.operator();
+    operator.up(&net()).await.unwrap();
+    let before = list(&pair.left).await;
+    let port = pair.right.ports().nat_t;
+    let mut config = common::configuration("left", "right", port, "", "");
+    let mut renamed = config.endpoint.connections[0].as_ref().clone();
+    renamed.name = "new".to_owned();
+    let hosts = config.hosts.remove("site").unwrap();
+    config.hosts.insert("new".to_owned(), hosts);
+    config.endpoint.connections = vec![renamed.into()];
+    operator.reload(config).await.unwrap();
+    assert_eq!(list(&pair.left).await[0].initiator_spi, before[0].initiator_spi);
+    assert!(operator.up(&site()).await.is_err());
+    operator.up(&Target { ike: Some("new".into()), ..Target::default() }).await.unwrap();
+}
