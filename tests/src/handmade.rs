@@ -1,0 +1,350 @@
+//! A peer made by hand: it holds the keys of an IKE SA with an endpoint under test, and can send it
+//! anything, sealed as the RFC says.
+//!
+//! It shares key derivation and codecs with the engine and none of its states or rules.
+
+use ike_proto::config::ProposalConfig;
+use ike_proto::config::proposal::Selected;
+use ike_proto::config::proposal::{SelectOptions, select};
+use ike_proto::crypto::{CipherLengths, CryptoProvider, PendingKe, Prf, Secret, SecureRandom};
+use ike_proto::keys::{
+    ChildKeys, Epoch, IkeKeys, Opened, Outgoing, SignedOctets, Transcript, psk_auth,
+};
+use ike_proto::wire::payload::{Auth, Id, IdData, Ke, Notify, Payload, Sa, Spi};
+use ike_proto::wire::registry::{
+    AuthMethod, ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId,
+};
+use ike_proto::wire::{Flags, Header, Message, encode_message};
+
+/// What a hand-made peer proposes for IKE.
+pub const IKE: &str = "aes256gcm16-prfsha256-x25519";
+/// What a hand-made peer proposes for ESP.
+pub const ESP: &str = "aes256gcm16";
+/// A key exchange of its own for a child.
+pub const ESP_PFS: &str = "aes256gcm16-x25519";
+
+/// The first or only proposal of an SA payload, from keywords.
+///
+/// # Panics
+///
+/// If `keywords` is no proposal.
+pub fn proposal(protocol: ProtocolId, keywords: &str, spi: Spi) -> Sa {
+    let config = ProposalConfig::parse(protocol, keywords).expect("keywords of a proposal");
+    Sa { proposals: vec![config.to_wire(1, spi)] }
+}
+
+/// Octets that look random and are the same for the same seed (SplitMix64).
+#[derive(Debug, Clone)]
+pub struct Seeded(pub u64);
+
+impl Seeded {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl SecureRandom for Seeded {
+    fn fill(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// An IKE_SA_INIT request on its way; [`finish`](Self::finish) takes the response.
+pub struct Started {
+    /// The request.
+    pub request: Vec<u8>,
+    /// Its SPI.
+    pub spi_i: u64,
+    /// Its nonce.
+    pub ni: Vec<u8>,
+    ke: Box<dyn PendingKe>,
+    crypto: CryptoProvider,
+    rng: Seeded,
+}
+
+impl Started {
+    /// A good request, with fragmentation announced and no NAT detection.
+    ///
+    /// # Panics
+    ///
+    /// If the crypto backend fails.
+    pub fn new(crypto: CryptoProvider, seed: u64) -> Self {
+        let mut rng = Seeded(seed);
+        let spi_i = rng.next().max(1);
+        let mut ni = vec![0; 32];
+        rng.fill(&mut ni);
+        let method = crypto.ke(KeMethodId::CURVE_25519).expect("X25519");
+        let ke = method.initiate(&mut rng).expect("a key pair");
+        let mut started = Self { request: Vec::new(), spi_i, ni, ke, crypto, rng };
+        started.request = started.encode(&started.payloads());
+        started
+    }
+
+    /// The payloads of the request: SA, KE, Ni, N(IKEV2_FRAGMENTATION_SUPPORTED).
+    pub fn payloads(&self) -> Vec<Payload<'_>> {
+        vec![
+            Payload::Sa(proposal(ProtocolId::IKE, IKE, Spi::None)),
+            Payload::Ke(Ke { method: KeMethodId::CURVE_25519, data: self.ke.public() }),
+            Payload::Nonce(&self.ni),
+            Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[])),
+        ]
+    }
+
+    /// A request of these payloads. The one in [`request`](Self::request) stays what it is.
+    pub fn encode(&self, payloads: &[Payload<'_>]) -> Vec<u8> {
+        encode_message(&init_header(self.spi_i, 0, false), payloads)
+    }
+
+    /// The SA that `response` makes; `None` if it holds no SA, KE and Nr.
+    ///
+    /// # Panics
+    ///
+    /// If the response chooses what was not proposed.
+    pub fn finish(&self, response: &[u8]) -> Option<Handmade> {
+        let message = Message::decode(response).ok()?;
+        let (mut public, mut nr) = (None, None);
+        for payload in &message.payloads {
+            match payload {
+                Payload::Ke(ke) => public = Some(ke.data),
+                Payload::Nonce(nonce) => nr = Some(nonce.to_vec()),
+                _ => {}
+            }
+        }
+        let (public, nr) = (public?, nr?);
+        let shared = self.ke.complete(public).expect("a public value");
+        let spis = (self.spi_i, message.header.spi_r);
+        let transcript = (self.request.clone(), response.to_vec());
+        let nonces = (self.ni.clone(), nr);
+        let rng = Seeded(self.rng.0 ^ spis.1);
+        Some(Handmade::new(&self.crypto, true, spis, transcript, nonces, &shared, rng))
+    }
+}
+
+/// One end of an IKE SA, without a will of its own.
+pub struct Handmade {
+    /// True if it sent IKE_SA_INIT.
+    pub initiator: bool,
+    /// Initiator's SPI.
+    pub spi_i: u64,
+    /// Responder's SPI.
+    pub spi_r: u64,
+    /// IKE_SA_INIT request.
+    pub request: Vec<u8>,
+    /// IKE_SA_INIT response.
+    pub response: Vec<u8>,
+    /// Initiator's nonce.
+    pub ni: Vec<u8>,
+    /// Responder's nonce.
+    pub nr: Vec<u8>,
+    /// Message ID of its next request.
+    pub next_id: u32,
+    keys: IkeKeys,
+    epoch: Epoch,
+    prf: &'static dyn Prf,
+    rng: Seeded,
+}
+
+impl Handmade {
+    /// Answers the IKE_SA_INIT request of an endpoint; the answer is in `response`. `None` if the
+    /// request does not propose X25519 and what goes with it.
+    ///
+    /// # Panics
+    ///
+    /// If the crypto backend fails.
+    pub fn answer(crypto: &CryptoProvider, request: &[u8], seed: u64) -> Option<Self> {
+        let mut rng = Seeded(seed);
+        let message = Message::decode(request).ok()?;
+        let (mut sa, mut ke, mut ni) = (None, None, None);
+        for payload in &message.payloads {
+            match payload {
+                Payload::Sa(offered) => sa = Some(offered),
+                Payload::Ke(theirs) if theirs.method == KeMethodId::CURVE_25519 => {
+                    ke = Some(theirs.data);
+                }
+                Payload::Nonce(nonce) => ni = Some(nonce.to_vec()),
+                _ => {}
+            }
+        }
+        let (sa, ke, ni) = (sa?, ke?, ni?);
+        let chosen = chosen(sa)?;
+        let method = crypto.ke(KeMethodId::CURVE_25519).expect("X25519");
+        let (public, shared) = method.respond(ke, &mut rng).expect("a public value");
+        let mut nr = vec![0; 32];
+        rng.fill(&mut nr);
+        let spis = (message.header.spi_i, rng.next().max(1));
+        let payloads = [
+            Payload::Sa(Sa { proposals: vec![chosen.to_wire(Spi::None)] }),
+            Payload::Ke(Ke { method: KeMethodId::CURVE_25519, data: &public }),
+            Payload::Nonce(&nr),
+            Payload::Notify(Notify::new(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[])),
+        ];
+        let response = encode_message(&init_header(spis.0, spis.1, true), &payloads);
+        let transcript = (request.to_vec(), response);
+        Some(Self::new(crypto, false, spis, transcript, (ni, nr), &shared, rng))
+    }
+
+    fn new(
+        crypto: &CryptoProvider,
+        initiator: bool,
+        (spi_i, spi_r): (u64, u64),
+        (request, response): (Vec<u8>, Vec<u8>),
+        (ni, nr): (Vec<u8>, Vec<u8>),
+        shared: &Secret,
+        rng: Seeded,
+    ) -> Self {
+        let chosen = chosen(&proposal(ProtocolId::IKE, IKE, Spi::None)).expect("own proposal");
+        let prf = crypto.prf(chosen.prf).expect("PRF of the proposal");
+        let lengths = lengths(crypto, &chosen);
+        let keys = IkeKeys::initial(prf, &[shared], &ni, &nr, spi_i, spi_r, &lengths);
+        let epoch = Epoch::new(crypto.ciphers, chosen.suite, &keys, initiator).expect("keys");
+        let next_id = u32::from(initiator);
+        Self {
+            initiator,
+            spi_i,
+            spi_r,
+            request,
+            response,
+            ni,
+            nr,
+            next_id,
+            keys,
+            epoch,
+            prf,
+            rng,
+        }
+    }
+
+    /// Authentication Data for `id` and `psk`.
+    pub fn auth(&self, id: &IdData, psk: &[u8]) -> Vec<u8> {
+        let (message, nonce, key) = if self.initiator {
+            (&self.request, &self.nr, &self.keys.pi)
+        } else {
+            (&self.response, &self.ni, &self.keys.pr)
+        };
+        let message = Transcript::RealMessage(message);
+        let octets = SignedOctets::new(self.prf, key, message, nonce, id.as_id(), None);
+        psk_auth(self.prf, &Secret::copy_from(psk), &octets).expose().to_vec()
+    }
+
+    /// The AUTH payload around `data`.
+    pub fn auth_payload(data: &[u8]) -> Payload<'_> {
+        Payload::Auth(Auth { method: AuthMethod::PSK, data })
+    }
+
+    /// Seals its next request.
+    pub fn next_request(&mut self, exchange: ExchangeType, payloads: &[Payload<'_>]) -> Vec<u8> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.seal(exchange, id, false, payloads)
+    }
+
+    /// Seals one message into one datagram.
+    ///
+    /// # Panics
+    ///
+    /// If the payloads do not fit one.
+    pub fn seal(
+        &mut self,
+        exchange: ExchangeType,
+        message_id: u32,
+        response: bool,
+        payloads: &[Payload<'_>],
+    ) -> Vec<u8> {
+        let mut sealed = self.seal_in(exchange, message_id, response, payloads, None);
+        assert_eq!(sealed.len(), 1);
+        sealed.remove(0)
+    }
+
+    /// Seals one message into fragments, each in a message of up to `max_datagram` octets; `None`
+    /// makes one Encrypted payload.
+    ///
+    /// # Panics
+    ///
+    /// If `max_datagram` leaves no room.
+    pub fn seal_in(
+        &mut self,
+        exchange: ExchangeType,
+        message_id: u32,
+        response: bool,
+        payloads: &[Payload<'_>],
+        max_datagram: Option<usize>,
+    ) -> Vec<Vec<u8>> {
+        let outgoing = Outgoing {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            exchange,
+            flags: Flags { initiator: self.initiator, version: false, response },
+            message_id,
+            payloads,
+            max_datagram,
+            force_fragment: max_datagram.is_some(),
+        };
+        self.epoch.seal(&outgoing, &mut self.rng).expect("room for the payloads")
+    }
+
+    /// Opens a datagram of the endpoint; `None` if it is not sealed for this peer in one piece.
+    pub fn open(&self, datagram: &[u8]) -> Option<Opened> {
+        let message = Message::decode(datagram).ok()?;
+        match message.payloads.last() {
+            Some(Payload::Sk(sk)) => self.epoch.open(datagram, sk).ok(),
+            _ => None,
+        }
+    }
+
+    /// Keys of a child made by `nonces`, without a key exchange of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the backend lacks the suite of [`ESP`].
+    pub fn child_keys(&self, crypto: &CryptoProvider, ni: &[u8], nr: &[u8]) -> ChildKeys {
+        let esp = proposal(ProtocolId::ESP, ESP, Spi::Esp(1));
+        let config = ProposalConfig::parse(ProtocolId::ESP, ESP).expect("keywords of a proposal");
+        let chosen = select(&[config], &esp, SelectOptions::default()).expect("own proposal");
+        ChildKeys::derive(self.prf, &self.keys.d, &[], ni, nr, &lengths(crypto, &chosen))
+    }
+}
+
+/// Error and status notifies of an opened message, in order.
+pub fn notifies(opened: &Opened) -> Vec<NotifyType> {
+    let payloads = ike_proto::wire::decode_payloads(opened.first, &opened.octets, 0);
+    let payloads = payloads.unwrap_or_default();
+    let kinds = payloads.iter().filter_map(|payload| match payload {
+        Payload::Notify(notify) => Some(notify.kind),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// An identity payload body.
+pub fn id(id: &IdData) -> Id<'_> {
+    id.as_id()
+}
+
+fn chosen(offered: &Sa) -> Option<Selected> {
+    let ours = ProposalConfig::parse(ProtocolId::IKE, IKE).ok()?;
+    select(&[ours], offered, SelectOptions::default())
+}
+
+fn lengths(crypto: &CryptoProvider, chosen: &Selected) -> CipherLengths {
+    crypto.ciphers.lengths(chosen.suite).expect("suite of the proposal")
+}
+
+fn init_header(spi_i: u64, spi_r: u64, response: bool) -> Header {
+    Header {
+        spi_i,
+        spi_r,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags { initiator: !response, version: false, response },
+        message_id: 0,
+        length: 0,
+    }
+}

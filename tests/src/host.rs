@@ -1,0 +1,147 @@
+//! One endpoint, its data plane, and what it said.
+
+use std::time::Duration;
+
+use ike_proto::{
+    ChildSaId, ChildState, ChildStatus, Endpoint, Event, Failure, IkeSaId, IkeState, IkeStatus,
+    RequestId,
+};
+
+use crate::plane::Plane;
+
+/// One endpoint of a [`World`](crate::World).
+pub struct Host {
+    /// The engine.
+    pub endpoint: Endpoint,
+    /// Its data plane.
+    pub plane: Plane,
+    /// Events but for [`Event::Dropped`], with their times.
+    pub log: Vec<(Duration, Event)>,
+    /// Reasons of dropped datagrams, in order.
+    pub dropped: Vec<&'static str>,
+    /// When the engine wants to be woken.
+    pub(crate) wake: Option<Duration>,
+    /// Batches not applied yet.
+    pub(crate) batches: usize,
+    /// Messages, fragments and retransmissions sent; keepalives are not among them.
+    pub sent: u64,
+    /// NAT keepalives sent.
+    pub keepalives: u64,
+}
+
+impl Host {
+    pub(crate) fn new(endpoint: Endpoint, plane: Plane) -> Self {
+        Self {
+            endpoint,
+            plane,
+            log: Vec::new(),
+            dropped: Vec::new(),
+            wake: None,
+            batches: 0,
+            sent: 0,
+            keepalives: 0,
+        }
+    }
+
+    /// When this host's engine acts by itself next.
+    pub fn wake(&self) -> Option<Duration> {
+        self.wake
+    }
+
+    /// Every IKE SA and attempt.
+    pub fn ikes(&self) -> Vec<IkeStatus> {
+        self.endpoint.ike_sas()
+    }
+
+    /// The IKE SAs in this state.
+    pub fn ikes_in(&self, state: IkeState) -> Vec<IkeStatus> {
+        self.ikes().into_iter().filter(|ike| ike.state == state).collect()
+    }
+
+    /// The one established IKE SA.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or more than one.
+    #[track_caller]
+    pub fn ike(&self) -> IkeStatus {
+        let mut ikes = self.ikes_in(IkeState::Established);
+        assert_eq!(ikes.len(), 1, "IKE SAs established: {ikes:#?}");
+        ikes.remove(0)
+    }
+
+    /// Every child of every IKE SA.
+    pub fn children(&self) -> Vec<ChildStatus> {
+        self.ikes().into_iter().flat_map(|ike| ike.children).collect()
+    }
+
+    /// The one child in use.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or more than one.
+    #[track_caller]
+    pub fn child(&self) -> ChildStatus {
+        let mut children = self.children_up();
+        assert_eq!(children.len(), 1, "children in use: {children:#?}");
+        children.remove(0)
+    }
+
+    /// The children in use.
+    pub fn children_up(&self) -> Vec<ChildStatus> {
+        self.children().into_iter().filter(|child| child.state == ChildState::Installed).collect()
+    }
+
+    /// How the command `request` ended, if it did.
+    pub fn done(&self, request: RequestId) -> Option<Result<(), Failure>> {
+        self.log.iter().find_map(|(_, event)| match event {
+            Event::Done(other, result) if *other == request => Some(result.clone()),
+            _ => None,
+        })
+    }
+
+    /// Events chosen and changed by `f`, in order.
+    pub fn events<T>(&self, f: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+        self.log.iter().filter_map(|(_, event)| f(event)).collect()
+    }
+
+    /// Why IKE SAs and attempts ended, in order.
+    pub fn ike_downs(&self) -> Vec<(IkeSaId, Failure)> {
+        self.events(|event| match event {
+            Event::IkeDown { ike, reason, .. } => Some((*ike, reason.clone())),
+            _ => None,
+        })
+    }
+
+    /// Why children ended, in order.
+    pub fn child_downs(&self) -> Vec<(ChildSaId, Failure)> {
+        self.events(|event| match event {
+            Event::ChildDown { child, reason, .. } => Some((*child, reason.clone())),
+            _ => None,
+        })
+    }
+
+    /// Why children could not be made or rekeyed, in order.
+    pub fn child_failures(&self) -> Vec<Failure> {
+        self.events(|event| match event {
+            Event::ChildFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// Children rekeyed, old and new, in order.
+    pub fn child_rekeys(&self) -> Vec<(ChildSaId, ChildSaId)> {
+        self.events(|event| match event {
+            Event::ChildRekeyed { old, new, .. } => Some((*old, *new)),
+            _ => None,
+        })
+    }
+
+    /// IKE SAs rekeyed, old and new, in order.
+    pub fn ike_rekeys(&self) -> Vec<(IkeSaId, IkeSaId)> {
+        self.events(|event| match event {
+            Event::IkeRekeyed { old, new } => Some((*old, *new)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Octets that repeat with their seed.
+
+use ike_proto::crypto::SecureRandom;
+
+/// splitmix64. Good enough to drive simulations, and no secret is safe with it.
+#[derive(Debug, Clone)]
+pub struct Seeded(u64);
+
+impl Seeded {
+    /// A stream of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which must not be 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True with this probability in thousandths.
+    pub fn chance(&mut self, thousandths: u32) -> bool {
+        self.below(1000) < u64::from(thousandths)
+    }
+
+    /// Another stream, which depends on this one and on nothing else.
+    pub fn fork(&mut self) -> Self {
+        Self::new(self.next())
+    }
+}
+
+impl SecureRandom for Seeded {
+    fn fill(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(8) {
+            let octets = self.next().to_be_bytes();
+            chunk.copy_from_slice(&octets[..chunk.len()]);
+        }
+    }
+}

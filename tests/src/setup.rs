@@ -1,0 +1,180 @@
+//! Two endpoints that fit together, to be changed before they are built.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ike_proto::config::{
+    AddressSpec, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, PreSharedKey,
+    ProposalConfig, TsSpec,
+};
+use ike_proto::crypto::{CryptoProvider, Secret};
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::ProtocolId;
+
+use crate::cheap;
+use crate::network::Conditions;
+use crate::pair::Pair;
+use crate::plane::Plane;
+use crate::world::World;
+
+/// One end of a [`Setup`].
+pub struct Side {
+    /// Its address.
+    pub address: IpAddr,
+    /// Settings; connections are added from `connection` and `more`.
+    pub settings: EndpointConfig,
+    /// The connection, called "ab"; its children are those of `children`.
+    pub connection: ConnectionConfig,
+    /// The children; the first is called "net".
+    pub children: Vec<ChildConfig>,
+    /// Connections besides.
+    pub more: Vec<ConnectionConfig>,
+    /// Backends.
+    pub crypto: Arc<CryptoProvider>,
+    /// Data plane.
+    pub plane: Plane,
+}
+
+impl Side {
+    /// The configuration as the endpoint gets it.
+    pub fn config(&self) -> EndpointConfig {
+        let children = self.children.iter().cloned().map(Arc::new).collect();
+        let connection = ConnectionConfig { children, ..self.connection.clone() };
+        let more = self.more.iter().cloned();
+        let connections = std::iter::once(connection).chain(more).map(Arc::new).collect();
+        EndpointConfig { connections, ..self.settings.clone() }
+    }
+
+    /// The first child, "net".
+    pub fn net(&mut self) -> &mut ChildConfig {
+        &mut self.children[0]
+    }
+
+    /// Sets `proposals`.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be parsed.
+    pub fn ike_proposals(&mut self, texts: &[&str]) {
+        self.connection.proposals = proposals(ProtocolId::IKE, texts);
+    }
+
+    /// Sets `esp_proposals` of every child.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be parsed.
+    pub fn esp_proposals(&mut self, texts: &[&str]) {
+        for child in &mut self.children {
+            child.esp_proposals = proposals(ProtocolId::ESP, texts);
+        }
+    }
+
+    /// Adds a child between `10.local.0.0/16` and `10.remote.0.0/16`.
+    pub fn add_child(&mut self, name: &str, local: u8, remote: u8) -> &mut ChildConfig {
+        self.children.push(child(name, local, remote));
+        let last = self.children.len() - 1;
+        &mut self.children[last]
+    }
+}
+
+/// Two ends, the conditions between them, and a seed.
+pub struct Setup {
+    /// Seed.
+    pub seed: u64,
+    /// `10.0.0.1`, "a.example", in front of `10.1.0.0/16`.
+    pub a: Side,
+    /// `10.0.0.2`, "b.example", in front of `10.2.0.0/16`.
+    pub b: Side,
+    /// The network.
+    pub conditions: Conditions,
+}
+
+impl Setup {
+    /// Two ends that agree on everything, with a child "net". Lifetimes are long; timers that need
+    /// no reason to fire are off.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, a: side(1, 2), b: side(2, 1), conditions: Conditions::default() }
+    }
+
+    /// With the real key exchanges in the place of the cheap ones.
+    pub fn real(mut self) -> Self {
+        self.a.crypto = cheap::real();
+        self.b.crypto = cheap::real();
+        self
+    }
+
+    /// Does the same to both ends.
+    pub fn both(&mut self, f: impl Fn(&mut Side)) {
+        f(&mut self.a);
+        f(&mut self.b);
+    }
+
+    /// Builds the pair.
+    pub fn build(self) -> Pair {
+        let mut world = World::new(self.seed);
+        world.net.conditions = self.conditions;
+        for side in [self.a, self.b] {
+            let config = side.config();
+            world.add(side.address, config, side.crypto, side.plane);
+        }
+        Pair::new(world)
+    }
+}
+
+/// Proposals of `texts`.
+///
+/// # Panics
+///
+/// If one cannot be parsed.
+pub fn proposals(protocol: ProtocolId, texts: &[&str]) -> Vec<ProposalConfig> {
+    texts.iter().map(|text| ProposalConfig::parse(protocol, text).expect("a proposal")).collect()
+}
+
+/// A child between `10.local.0.0/16` and `10.remote.0.0/16`.
+pub fn child(name: &str, local: u8, remote: u8) -> ChildConfig {
+    let net = |n: u8| TsSpec::Fixed(format!("10.{n}.0.0/16").parse().expect("a selector"));
+    ChildConfig {
+        local_ts: vec![net(local)],
+        remote_ts: vec![net(remote)],
+        ..ChildConfig::new(name)
+    }
+}
+
+/// The identity of the host with this number: "a.example" for 1.
+pub fn identity(n: u8) -> IdData {
+    IdData::fqdn(format!("{}.example", char::from(b'a' + n - 1)))
+}
+
+/// The address of the host with this number.
+pub fn address(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+/// A key that hosts `n` and `m` share.
+pub fn shared_key(n: u8, m: u8) -> Arc<PreSharedKey> {
+    let (low, high) = (n.min(m), n.max(m));
+    Arc::new(PreSharedKey {
+        ids: vec![identity(n), identity(m)],
+        secret: Secret::copy_from(format!("secret of {low} and {high}").as_bytes()),
+    })
+}
+
+/// The end of host `n` towards host `m`.
+pub fn side(n: u8, m: u8) -> Side {
+    let mut connection = ConnectionConfig::new("ab");
+    connection.local_addrs = vec![AddressSpec::single(address(n))];
+    connection.remote_addrs = vec![AddressSpec::single(address(m))];
+    connection.local_id = Some(identity(n));
+    connection.remote_id = IdMatch::Exact(identity(m));
+    let settings = EndpointConfig { secrets: vec![shared_key(n, m)], ..EndpointConfig::default() };
+    Side {
+        address: address(n),
+        settings,
+        connection,
+        children: vec![child("net", n, m)],
+        more: Vec::new(),
+        crypto: cheap::provider(),
+        plane: Plane::new(),
+    }
+}

@@ -1,0 +1,450 @@
+//! Hosts, a clock and a network.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use ike_proto::config::EndpointConfig;
+use ike_proto::crypto::CryptoProvider;
+use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
+use ike_proto::wire::Header;
+use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{
+    Command, Endpoint, Event, Input, Now, Output, RequestId, Ticket, Transmit, TransmitKind,
+    Transport,
+};
+
+use crate::audit::Audit;
+use crate::host::Host;
+use crate::network::{Fate, Network, Packet, arrival};
+use crate::plane::Plane;
+use crate::random::Seeded;
+use crate::traffic::Traffic;
+
+/// More events than any test needs; a run that gets here goes round in circles.
+const TOO_MANY: u64 = 5_000_000;
+
+/// Endpoints, the network between them, and the time.
+pub struct World {
+    /// What everything random depends on.
+    pub seed: u64,
+    /// The endpoints.
+    pub hosts: Vec<Host>,
+    /// The network.
+    pub net: Network,
+    /// Watches message IDs and IVs.
+    pub audit: Audit,
+    /// Watches whether packets would arrive.
+    pub traffic: Traffic,
+    addresses: Vec<IpAddr>,
+    natt_ports: Vec<u16>,
+    now: Duration,
+    queue: BTreeMap<(Duration, u64), Work>,
+    order: u64,
+    requests: u64,
+    rng: Seeded,
+}
+
+/// Something that will happen.
+enum Work {
+    /// A packet arrives on the far side of every NAT but the receiver's.
+    Arrive(Packet),
+    /// The data plane of a host is through with a batch.
+    Batch(usize, Ticket, Vec<dataplane::Command>),
+    /// An ESP packet arrives.
+    Esp(crate::traffic::Probe),
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Seeded::new(seed);
+        Self {
+            seed,
+            hosts: Vec::new(),
+            net: Network::new(rng.fork()),
+            audit: Audit::default(),
+            traffic: Traffic::default(),
+            addresses: Vec::new(),
+            natt_ports: Vec::new(),
+            now: Duration::ZERO,
+            queue: BTreeMap::new(),
+            order: 0,
+            requests: 0,
+            rng,
+        }
+    }
+
+    /// Adds an endpoint that listens on ports 500 and `natt_port` of `address`. Several with one
+    /// address are its shards, and are told apart by SPI.
+    pub fn add(
+        &mut self,
+        address: IpAddr,
+        config: EndpointConfig,
+        crypto: Arc<CryptoProvider>,
+        plane: Plane,
+    ) -> usize {
+        use ike_proto::dataplane::DataPlane;
+        self.natt_ports.push(config.natt_port);
+        let rng = Box::new(self.rng.fork());
+        let endpoint = Endpoint::new(config, crypto, rng, plane.capabilities());
+        self.hosts.push(Host::new(endpoint, plane));
+        self.addresses.push(address);
+        self.hosts.len() - 1
+    }
+
+    /// The address of a host.
+    pub fn address(&self, host: usize) -> IpAddr {
+        self.addresses[host]
+    }
+
+    /// Moves a host to another address.
+    pub fn set_address(&mut self, host: usize, address: IpAddr) {
+        self.addresses[host] = address;
+    }
+
+    /// Time since the world began.
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// The instant of [`now`](Self::now).
+    pub fn instant(&self) -> Instant {
+        beginning() + self.now
+    }
+
+    /// The time of an instant an endpoint speaks of.
+    pub fn time_of(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(beginning())
+    }
+
+    /// Gives a command; [`Host::done`] tells how it ended.
+    pub fn command(&mut self, host: usize, command: Command) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.handle(host, Input::Command(request, command));
+        request
+    }
+
+    /// Lets the data plane of a host report something.
+    pub fn plane_event(&mut self, host: usize, event: dataplane::Event) {
+        self.handle(host, Input::DataPlane(event));
+    }
+
+    /// Puts a packet on the wire: it arrives at once.
+    pub fn inject(&mut self, packet: Packet) {
+        self.deliver(packet);
+    }
+
+    /// Wakes a host that did not ask for it.
+    pub fn wake(&mut self, host: usize) {
+        self.handle(host, Input::Timeout);
+    }
+
+    // ---- time ----
+
+    /// Lets the next thing happen. False if nothing ever will.
+    pub fn step(&mut self) -> bool {
+        match self.next_event() {
+            Some(at) => {
+                self.happen(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// When the next thing happens.
+    pub fn next_event(&self) -> Option<Duration> {
+        let work = self.queue.keys().next().map(|(at, _)| *at);
+        let wakes = self.hosts.iter().filter_map(|host| host.wake);
+        work.into_iter().chain(wakes).min()
+    }
+
+    fn happen(&mut self, at: Duration) {
+        self.order += 1;
+        assert!(self.order < TOO_MANY, "seed {}: no end in sight", self.seed);
+        self.now = self.now.max(at);
+        if let Some((&key, _)) = self.queue.first_key_value()
+            && key.0 <= self.now
+            && let Some(work) = self.queue.remove(&key)
+        {
+            return match work {
+                Work::Arrive(packet) => self.deliver(packet),
+                Work::Batch(host, ticket, batch) => {
+                    self.hosts[host].batches -= 1;
+                    self.apply(host, ticket, batch);
+                }
+                Work::Esp(probe) => self.esp(probe),
+            };
+        }
+        let due = |host: &Host| host.wake.is_some_and(|wake| wake <= at);
+        if let Some(host) = self.hosts.iter().position(due) {
+            self.handle(host, Input::Timeout);
+            let still = self.hosts[host].wake.is_some_and(|wake| wake < at);
+            assert!(!still, "seed {}: host {host} wakes for the past", self.seed);
+        }
+    }
+
+    /// Runs for `time`.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.next_event().filter(|at| *at <= end) {
+            self.happen(at);
+        }
+        self.now = end;
+    }
+
+    /// Runs until `done`, at most for `limit`. True if it was.
+    pub fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if done(self) {
+                return true;
+            }
+            match self.next_event().filter(|at| *at <= end) {
+                Some(at) => self.happen(at),
+                None => {
+                    self.now = end;
+                    return done(self);
+                }
+            }
+        }
+    }
+
+    /// Runs until nothing is under way: no packet, no batch. Timers do not count.
+    pub fn settle(&mut self) {
+        while let Some((&(at, _), _)) = self.queue.first_key_value() {
+            self.happen(at);
+        }
+    }
+
+    /// True if nothing is under way.
+    pub fn is_settled(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    // ---- by hand ----
+
+    /// Delivers the first packet in the mailbox for which `which` is true. False if there is none.
+    pub fn deliver_first(&mut self, which: impl Fn(&Packet) -> bool) -> bool {
+        let Some(index) = self.net.mailbox.iter().position(which) else { return false };
+        let packet = self.net.mailbox.remove(index);
+        self.deliver(packet);
+        true
+    }
+
+    /// Delivers the first packet in the mailbox that goes to `host`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[track_caller]
+    pub fn deliver_to(&mut self, host: usize) {
+        let address = self.addresses[host];
+        let delivered = self.deliver_first(|packet| packet.dst.ip() == address);
+        assert!(delivered, "seed {}: nothing for host {host}", self.seed);
+    }
+
+    /// Loses the first packet in the mailbox that goes to `host`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[track_caller]
+    pub fn lose_to(&mut self, host: usize) {
+        let address = self.addresses[host];
+        let index = self.net.mailbox.iter().position(|packet| packet.dst.ip() == address);
+        self.net.mailbox.remove(index.expect("a packet for the host"));
+    }
+
+    /// Packets in the mailbox that go to `host`.
+    pub fn waiting_for(&self, host: usize) -> usize {
+        let address = self.addresses[host];
+        self.net.mailbox.iter().filter(|packet| packet.dst.ip() == address).count()
+    }
+
+    /// Delivers what is in the mailbox, and what that causes, until it is empty.
+    pub fn deliver_all(&mut self) {
+        while self.deliver_first(|_| true) {}
+    }
+
+    // ---- inside ----
+
+    fn handle(&mut self, host: usize, input: Input<'_>) {
+        let now = Now { mono: self.instant(), wall: SystemTime::UNIX_EPOCH + self.now };
+        self.hosts[host].endpoint.handle(now, input);
+        self.drain(host);
+    }
+
+    fn drain(&mut self, host: usize) {
+        loop {
+            match self.hosts[host].endpoint.poll_output() {
+                Output::Timeout(at) => {
+                    self.hosts[host].wake = at.map(|at| self.time_of(at));
+                    return;
+                }
+                Output::Transmit(transmit) => self.send(host, transmit),
+                Output::DataPlane(ticket, batch) => {
+                    let delay = self.hosts[host].plane.delay;
+                    if delay.is_zero() && self.hosts[host].batches == 0 {
+                        self.apply(host, ticket, batch);
+                    } else {
+                        self.hosts[host].batches += 1;
+                        self.schedule(self.now + delay, Work::Batch(host, ticket, batch));
+                    }
+                }
+                Output::Event(Event::Dropped { why, .. }) => self.hosts[host].dropped.push(why),
+                Output::Event(event) => self.hosts[host].log.push((self.now, event)),
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: Duration, work: Work) {
+        self.order += 1;
+        self.queue.insert((at, self.order), work);
+    }
+
+    fn send(&mut self, host: usize, transmit: Transmit) {
+        let Transmit { path, kind, octets } = transmit;
+        let keepalive = kind == TransmitKind::KeepAlive;
+        let counter =
+            if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };
+        *counter += 1;
+        assert_eq!(path.local.ip(), self.addresses[host], "sent from an address not one's own");
+        let mut packet = Packet {
+            sent: self.now,
+            from: Some(host),
+            src: path.local,
+            dst: path.remote,
+            marker: path.transport == Transport::UdpEncap && !keepalive,
+            kind,
+            octets,
+        };
+        if !keepalive {
+            self.audit.on_sent(&packet);
+        }
+        if self.net.tracing {
+            self.net.trace.push(packet.clone());
+        }
+        let mut taps = std::mem::take(&mut self.net.taps);
+        let mut fate = Fate::Pass;
+        for tap in &mut taps {
+            if tap(&mut packet) == Fate::Drop {
+                fate = Fate::Drop;
+            }
+        }
+        self.net.taps = taps;
+        self.net.leave(self.now, &mut packet);
+        if fate == Fate::Drop {
+            return;
+        }
+        if self.net.manual {
+            return self.net.mailbox.push(packet);
+        }
+        let to = self.addresses.iter().position(|address| *address == packet.dst.ip());
+        let link = self.net.link(Some(host), to.unwrap_or(usize::MAX));
+        if self.net.rng.chance(link.loss) {
+            return;
+        }
+        let copies = 1 + u32::from(self.net.rng.chance(link.duplication));
+        for _ in 0..copies {
+            let jitter = u64::try_from(link.jitter.as_micros()).unwrap_or(u64::MAX - 1);
+            let jitter = Duration::from_micros(self.net.rng.below(jitter + 1));
+            self.schedule(self.now + link.delay + jitter, Work::Arrive(packet.clone()));
+        }
+    }
+
+    fn deliver(&mut self, mut packet: Packet) {
+        if !self.net.enter(self.now, &mut packet) {
+            return;
+        }
+        let Some(host) = self.receiver(&packet) else { return };
+        if packet.octets.len() == 1 {
+            // A keepalive ends in the driver.
+            return;
+        }
+        let Some(path) = arrival(&packet, self.natt_ports[host]) else {
+            self.net.misdirected += 1;
+            return;
+        };
+        self.audit.on_delivered(&packet);
+        let octets = Arc::clone(&packet.octets);
+        self.handle(host, Input::Datagram(path, &octets));
+    }
+
+    /// The host a packet goes to; of several shards the one whose number is in the SPI.
+    fn receiver(&self, packet: &Packet) -> Option<usize> {
+        let here = |host: &usize| self.addresses[*host] == packet.dst.ip();
+        let shards: Vec<_> = (0..self.hosts.len()).filter(here).collect();
+        if shards.len() < 2 {
+            return shards.first().copied();
+        }
+        let header = Header::peek(&packet.octets)?;
+        let first = header.exchange == ExchangeType::IKE_SA_INIT && header.spi_r == 0;
+        let by = match (first, header.flags.initiator) {
+            (true, true) => header.spi_i.to_be_bytes()[7],
+            (false, true) => header.spi_r.to_be_bytes()[0],
+            (_, false) => header.spi_i.to_be_bytes()[0],
+        };
+        shards.get(usize::from(by) % shards.len()).copied()
+    }
+
+    fn apply(&mut self, host: usize, ticket: Ticket, batch: Vec<dataplane::Command>) {
+        self.probe(host, false);
+        let plane = &mut self.hosts[host].plane;
+        plane.set_now(self.now);
+        let result: Result<Vec<Reply>, DataPlaneError> = apply_all(plane, batch);
+        self.probe(host, true);
+        self.handle(host, Input::Completed(ticket, result));
+    }
+
+    /// Sends ESP packets around a change of `host`'s tables, if traffic is watched.
+    fn probe(&mut self, host: usize, after: bool) {
+        if !self.traffic.watching {
+            return;
+        }
+        let probes = self.traffic.around_change(self.now, host, after, &self.hosts);
+        for probe in probes {
+            let to = probe.to.unwrap_or(usize::MAX);
+            let link = self.net.link(Some(probe.from), to);
+            // The last packet of the old state is the slowest, the first of the new the fastest.
+            let delay = if after { link.delay } else { link.delay + link.jitter };
+            self.schedule(self.now + delay, Work::Esp(probe));
+        }
+        if after {
+            self.traffic.after_change(self.now, host, &self.hosts);
+        }
+    }
+
+    fn esp(&mut self, probe: crate::traffic::Probe) {
+        let first = self.traffic.arrive(self.now, probe, &mut self.hosts);
+        if let Some((host, sa)) = first {
+            self.handle(host, Input::DataPlane(dataplane::Event::FirstPacket(sa)));
+        }
+    }
+
+    /// Sends one ESP packet of `octets` by each route of `host`.
+    pub fn send_traffic(&mut self, host: usize, octets: u64) {
+        let probes = self.traffic.packets(self.now, host, octets, &mut self.hosts);
+        for probe in probes {
+            let link = self.net.link(Some(host), probe.to.unwrap_or(usize::MAX));
+            self.schedule(self.now + link.delay, Work::Esp(probe));
+        }
+    }
+
+    /// A socket address of a host.
+    pub fn socket(&self, host: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(self.addresses[host], port)
+    }
+}
+
+/// The instant at which every world begins.
+fn beginning() -> Instant {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    *BEGINNING.get_or_init(|| {
+        // Clear of whatever a test subtracts.
+        Instant::now() + Duration::from_secs(3600)
+    })
+}
