@@ -51,7 +51,14 @@ wait_for() {
 }
 
 # The verbs. Each has one implementation per program: strongswan_up, daemon_up, …
-start() { local side; for side in "${@:-them us}"; do for side in $side; do note "start $side"; "$(kind "$side")_start" "$side"; done; done; }
+start() {
+    local side
+    [ $# != 0 ] || set -- them us
+    for side; do
+        note "start $side"
+        "$(kind "$side")_start" "$side"
+    done
+}
 up() { note "up $*"; "$(kind "$1")_up" "$@"; }
 down() { note "down $*"; "$(kind "$1")_down" "$@"; }
 rekey_trigger() { "$(kind "$1")_rekey" "$@"; }
@@ -76,28 +83,23 @@ stop() { note "stop $1"; "$(kind "$1")_stop" "$1"; }
 log_of() { echo "$OUT/$1.log"; }
 
 # sas SIDE: the IKE SAs as a JSON array in VICI's words, whatever the program.
-sas() { "$(kind "$1")_sas" "$1" | jq -c "$NORMALISE"; }
+sas() { raw "$1" | jq -c -L /lab/guest 'include "sas"; normal'; }
+raw() { "$(kind "$1")_sas" "$1"; }
 
-# Words and numbers alike become one form, so that a scenario compares plainly.
-# Half-open SAs of unknown peers have no name and are left out.
-NORMALISE='
-def plain: if . == "yes" or . == "true" then true elif . == "no" or . == "false" then false else . end;
-def spi: tostring | ascii_downcase | ltrimstr("0x");
-map(select(.name != "(unnamed)" and (.name // "") != "")
-  | with_entries(.value |= if type == "string" then plain else . end)
-  | ."child-sas" = ((."child-sas" // []) | if type == "object" then [.[]] else . end
-    | map(with_entries(.value |= if type == "string" then plain else . end)
-        | (."spi-in", ."spi-out") |= spi
-        | (."bytes-in", ."bytes-out", ."packets-in", ."packets-out") |= (. // 0 | tonumber))))'
-
-# Only SAs in use: a peer may keep a rekeyed or redundant one for a while.
-LIVE='map(select(.state == "ESTABLISHED"))'
+# both JQ [JQ_OPTION…]: an expression over {us, them}, with the words of sas.jq.
+both() {
+    local expression=$1
+    shift
+    { printf '{"us":' && raw us && printf ',"them":' && raw them && printf '}'; } 2>/dev/null |
+        jq -c -L /lab/guest "$@" "include \"sas\"; map_values(normal) | $expression" 2>/dev/null
+}
 
 # Tunnels come up in well under a second; the rest is room for a busy machine.
 PATIENCE=15
 
 # has SIDE JQ: is the expression true of that side's SAs now?
-has() { [ "$(sas "$1" 2>/dev/null | jq "$2" 2>/dev/null)" = true ]; }
+has() { [ "$(raw "$1" 2>/dev/null | jq -L /lab/guest "include \"sas\"; normal | $2" 2>/dev/null)" = true ]; }
+both_have() { [ "$(both "$@")" = true ]; }
 
 # expect SIDE JQ: becomes true in time.
 expect() {
@@ -106,67 +108,43 @@ expect() {
     fail "$1 never had: $2"
 }
 
-established() {
-    local side
-    for side in us them; do
-        expect "$side" 'length == 1 and .[0].state == "ESTABLISHED"'
-    done
+expect_both() {
+    wait_for "$PATIENCE" both_have "$@" && return
+    note "SAs: $(both . || true)"
+    fail "never so on both sides: $*"
 }
+
+established() { expect_both '(.us | live | length == 1) and (.them | live | length == 1)'; }
 
 # installed [N]: one IKE SA with N children on both sides, and the same SPIs.
-installed() {
-    local n=${1:-1} side
-    for side in us them; do
-        expect "$side" "$LIVE | length == 1 and
-            ([.[].\"child-sas\"[] | select(.state == \"INSTALLED\")] | length == $n)"
-    done
-    agree
-}
+installed() { expect_both "installed(${1:-1})"; }
 
+no_child() { expect_both 'map(length == 1 and .[0]."child-sas" == []) | all'; }
+agree() { expect_both agree; }
+
+# gone [SIDE…]: no IKE SA left there.
 gone() {
     local side
-    for side in "${@:-us them}"; do for side in $side; do expect "$side" 'length == 0'; done; done
+    [ $# != 0 ] || { expect_both '.us == [] and .them == []' && return; }
+    for side; do expect "$side" '. == []'; done
 }
 
-no_child() {
-    local side
-    for side in us them; do expect "$side" 'length == 1 and .[0]."child-sas" == []'; done
-}
+# mark child|ike: the SPIs in use, to tell a rekeyed SA by.
+mark() { both "mark(\"$1\")"; }
 
-spis() { sas "$1" | jq -c "$LIVE | [.[].\"child-sas\"[] | select(.state == \"INSTALLED\") | [.\"spi-$2\", .\"spi-$3\"]] | sort"; }
-same_spis() { [ "$(spis us in out)" = "$(spis them out in)" ]; }
+# rekeyed child|ike MARK: both sides have only the new SA.
+rekeyed() { both_have "rekeyed(\"$1\"; \$before)" --argjson before "$2"; }
 
-agree() {
-    wait_for "$PATIENCE" same_spis && return
-    fail "SPIs differ: us (in, out) $(spis us in out), them (out, in) $(spis them out in)"
-}
-
-# rekey SIDE child|ike [NAME]: starts it there and waits until both sides
-# have only the new SA.
+# rekey SIDE child|ike [NAME]: starts it there and waits for its end on both.
 rekey() {
     local side=$1 what=$2 before
-    before=$(rekey_mark "$what")
+    before=$(mark "$what")
     note "rekey $*"
-    "$(kind "$side")_rekey" "$@"
-    wait_for "$PATIENCE" rekeyed "$what" "$before" || fail "$what was not rekeyed: $(sas us) $(sas them)"
-    note "rekeyed: $(rekey_mark "$what")"
-}
-
-rekey_mark() {
-    local witness=them
-    [ "$THEM" != openiked ] || witness=us
-    case $1 in
-    child) spis "$witness" in out ;;
-    ike) sas "$witness" | jq -c "$LIVE"' | [.[] | [."initiator-spi", ."responder-spi"]] | sort' ;;
-    esac
-}
-
-rekeyed() {
-    local now
-    now=$(rekey_mark "$1")
-    # shellcheck disable=SC2016
-    jq -n --argjson a "$2" --argjson b "$now" -e '($a | length) == ($b | length) and ($a - $b) != []' >/dev/null &&
-        same_spis && has us "$LIVE | length > 0"
+    rekey_trigger "$@"
+    wait_for "$PATIENCE" rekeyed "$what" "$before" || {
+        note "before: $before, now: $(both .)"
+        fail "$what was not rekeyed"
+    }
 }
 
 log_has() { grep -q -E -- "$2" "$(log_of "$1")"; }

@@ -4,7 +4,7 @@
 net_direct
 site
 ike "$CASE" dpd_delay 1s
-net "$CASE" dpd_action restart
+net "$CASE" dpd_action start
 conf "$CASE" charon.retransmit_timeout 0.5
 conf "$CASE" charon.retransmit_base 1.0
 conf "$CASE" charon.retransmit_tries 4

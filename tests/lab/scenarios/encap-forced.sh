@@ -6,7 +6,7 @@ ike "$CASE" encap true
 start
 up us
 installed
-for side in us them; do expect $side '.[0]."child-sas"[0].encap == true'; done
+expect_both 'map_values(children[0].encap) == {us: true, them: true}'
 ping_both
 counted 6
 expect_wire 'udp port 4500'

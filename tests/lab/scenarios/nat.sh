@@ -6,7 +6,7 @@ site
 start
 up "$CASE"
 installed
-for side in us them; do expect $side '.[0]."child-sas"[0].encap == true'; done
+expect_both 'map_values(children[0].encap) == {us: true, them: true}'
 ping_both
 counted 6
 expect_wire 'udp port 4500'

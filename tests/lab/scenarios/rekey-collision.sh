@@ -12,7 +12,7 @@ up us
 installed
 ping_start
 for _ in 1 2 3 4 5; do
-    before=$(rekey_mark "$CASE")
+    before=$(mark "$CASE")
     rekey_trigger us "$CASE" &
     rekey_trigger them "$CASE" &
     wait_for "$PATIENCE" rekeyed "$CASE" "$before" || fail "not rekeyed"
@@ -20,8 +20,6 @@ for _ in 1 2 3 4 5; do
     installed
 done
 ping_end
-# The loser of a collision deletes its SA; where that delete is lost in the
-# peer's own bookkeeping, strongSwan does it after half a minute.
-PATIENCE=40
-expect us 'length == 1'
-expect them 'length == 1'
+# A redundant IKE SA may linger while it is being deleted (strongSwan forgets
+# some of its own, even between two of them), but only one is in use.
+installed

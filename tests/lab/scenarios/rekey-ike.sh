@@ -6,10 +6,10 @@ site
 start
 up us
 installed
-children=$(spis them in out)
+children=$(mark child)
 ping_start
 rekey "$CASE" ike
-[ "$(spis them in out)" = "$children" ] || fail "the child did not survive as it was"
+[ "$(mark child)" = "$children" ] || fail "the child did not survive as it was"
 rekey us child
 rekey them child
 rekey "$CASE" ike

@@ -11,11 +11,11 @@ net both rand_time 1s
 start
 up us
 installed
-first=$(rekey_mark child)
-first_ike=$(rekey_mark ike)
+first=$(mark child)
+first_ike=$(mark ike)
 ping_start
 sleep 14
-[ "$(rekey_mark ike)" != "$first_ike" ] || fail "the IKE SA was never rekeyed"
-[ "$(rekey_mark child)" != "$first" ] || fail "the child was never rekeyed"
+[ "$(mark ike)" != "$first_ike" ] || fail "the IKE SA was never rekeyed"
+[ "$(mark child)" != "$first" ] || fail "the child was never rekeyed"
 ping_end
 agree

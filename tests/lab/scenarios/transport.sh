@@ -11,7 +11,7 @@ net them remote_ts "$US_OWN/32"
 start
 up "$CASE"
 installed
-for side in us them; do expect $side '.[0]."child-sas"[0].mode | ascii_downcase == "transport"'; done
+expect_both 'map_values(children[0].mode | ascii_downcase) == {us: "transport", them: "transport"}'
 ping_both "$US_OWN" "$THEM_OWN"
 counted 6
 rekey us child
