@@ -98,6 +98,11 @@ impl Daemon {
             // It empties the data plane and ends by itself.
             let _ = tokio::time::timeout(limit, &mut self.driver).await;
         }
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // Once it is gone, so is what it owned: the control socket, for one.
+            let _ = task.await;
+        }
         confirmed
     }
 }

@@ -1,6 +1,6 @@
 //! Logs: one line per event, through `tracing`, to standard error.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
@@ -9,5 +9,10 @@ pub fn init() {
     let filter = EnvFilter::try_from_env("IKE_LOG").or_else(|_| EnvFilter::try_from_default_env());
     let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
     // A second call, as tests make, leaves the first subscriber in place.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(io::stderr)
+        .try_init();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, EndpointConfig};
-use ike_proto::{ChildSaId, Command, IkeSaId};
+use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
 use crate::config::{Config, Ports};
@@ -279,14 +279,22 @@ fn to_initiate(config: &Config, target: &Target) -> Result<(String, Option<Strin
 
 /// The SAs that `target` means.
 fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, String> {
+    // What is replaced or on its way out is nobody's to command any more.
+    let live =
+        views.iter().filter(|v| !matches!(v.status.state, IkeState::Rekeyed | IkeState::Deleting));
     let ikes = |name: &str| -> Vec<IkeSaId> {
-        views.iter().filter(|v| v.status.connection == name).map(|v| v.status.id).collect()
+        let named = live.clone().filter(|v| v.status.connection == name);
+        named.map(|v| v.status.id).collect()
     };
     let children = |name: &str| -> Vec<ChildSaId> {
         let wanted =
             |v: &&IkeView| target.ike.as_ref().is_none_or(|ike| *ike == v.status.connection);
-        let children = views.iter().filter(wanted).flat_map(|v| &v.children);
-        children.filter(|c| c.status.name == name).map(|c| c.status.id).collect()
+        let children = live.clone().filter(wanted).flat_map(|v| &v.children);
+        let named = children.filter(|c| {
+            c.status.name == name
+                && !matches!(c.status.state, ChildState::Rekeyed | ChildState::Deleting)
+        });
+        named.map(|c| c.status.id).collect()
     };
     let chosen = match (&target.name, &target.ike, &target.child) {
         (None, Some(ike), None) => Chosen { ikes: ikes(ike), children: Vec::new() },

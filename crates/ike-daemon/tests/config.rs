@@ -1,6 +1,8 @@
 //! Configuration files: what is taken, what is refused, and how a refusal reads.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
@@ -330,7 +332,7 @@ fn syntax_errors_come_with_the_other_mistakes() {
 
 #[test]
 fn a_file_is_named_in_its_errors() {
-    let folder = tempdir("named");
+    let folder = common::tempdir("named");
     let path = folder.join("bad.toml");
     std::fs::write(&path, "[charon]\nport = -1\n").unwrap();
     let error = config::load(&path).unwrap_err().to_string();
@@ -343,7 +345,7 @@ fn a_file_is_named_in_its_errors() {
 
 #[test]
 fn a_secret_file_is_taken_from_beside_the_configuration() {
-    let folder = tempdir("secret");
+    let folder = common::tempdir("secret");
     std::fs::write(folder.join("site.psk"), "0x010203\n").unwrap();
     let path = folder.join("site.toml");
     std::fs::write(&path, "[secrets.ike]\nsecret_file = \"site.psk\"\n").unwrap();
@@ -481,12 +483,4 @@ fn hostile_values_do_no_harm() {
     assert!(parse(&format!("a = {nested}")).is_err());
     let long = format!("[charon]\n{} = 1\n", "p".repeat(100_000));
     assert_eq!(parse(&long).unwrap_err().len(), 1);
-}
-
-/// A folder of this test's own, emptied first.
-fn tempdir(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("ike-daemon-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a temporary folder");
-    folder
 }

@@ -168,7 +168,8 @@ async fn a_reload_takes_new_settings_and_keeps_the_sas() {
     operator.up(&net()).await.unwrap();
     let before = list(&pair.left).await;
     let port = pair.right.ports().nat_t;
-    let mut config = common::configuration("left", "right", port, "", "");
+    let mut config =
+        common::configuration("left", ["left.example.org", "right.example.org"], port, "", "");
     let mut renamed = config.endpoint.connections[0].as_ref().clone();
     renamed.name = "new".to_owned();
     let hosts = config.hosts.remove("site").unwrap();

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,17 @@ pub enum Carrier {
 impl Pair {
     /// Starts both. `options` go into the child, `charon` into the daemons' globals.
     pub async fn start(carrier: Carrier, charon: &str, options: &str) -> Self {
+        Self::start_with(carrier, charon, options, None, "right.example.org").await
+    }
+
+    /// As [`Pair::start`], with other data planes if given and another identity of the right one.
+    pub async fn start_with(
+        carrier: Carrier,
+        charon: &str,
+        options: &str,
+        planes: Option<&dyn Fn() -> Plane>,
+        right_id: &str,
+    ) -> Self {
         let listen = Listen {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
@@ -46,7 +57,7 @@ impl Pair {
         };
         let mut hosts = Vec::new();
         let mut plane = |sockets: &Sockets| match carrier {
-            Carrier::None => Ok(Plane::none()),
+            Carrier::None => Ok(planes.map_or_else(Plane::none, |planes| planes())),
             Carrier::Memory => {
                 let (plane, host, _) = Plane::memory(sockets, 256)?;
                 hosts.push(host);
@@ -56,9 +67,10 @@ impl Pair {
         let (left, left_plane) = open(&listen, ANY, &mut plane).expect("sockets");
         let (right, right_plane) = open(&listen, ANY, &mut plane).expect("sockets");
         let (left_port, right_port) = (left.ports().nat_t, right.ports().nat_t);
-        let config = configuration("left", "right", right_port, charon, options);
+        let ids = ["left.example.org", right_id];
+        let config = configuration("left", ids, right_port, charon, options);
         let left = start(config, left, left_plane).await;
-        let config = configuration("right", "left", left_port, charon, options);
+        let config = configuration("right", ids, left_port, charon, options);
         let right = start(config, right, right_plane).await;
         let hosts = match (hosts.pop(), hosts.pop()) {
             (Some(right), Some(left)) => Some((left, right)),
@@ -73,9 +85,10 @@ async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
     Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await
 }
 
-/// The configuration of one side.
-pub fn configuration(us: &str, them: &str, port: u16, charon: &str, options: &str) -> Config {
-    let subnet = |side| if side == "left" { "10.1.0.0/16" } else { "10.2.0.0/16" };
+/// The configuration of one side; `ids` are the left and the right one's.
+pub fn configuration(side: &str, ids: [&str; 2], port: u16, charon: &str, options: &str) -> Config {
+    let [left, right] = [(ids[0], "10.1.0.0/16"), (ids[1], "10.2.0.0/16")];
+    let ((us, local), (them, remote)) = if side == "left" { (left, right) } else { (right, left) };
     let text = format!(
         "[charon]
         port = 0
@@ -90,21 +103,19 @@ pub fn configuration(us: &str, them: &str, port: u16, charon: &str, options: &st
         proposals = 'aes256gcm16-prfsha256-x25519'
         [connections.site.local]
         auth = 'psk'
-        id = '{us}.example.org'
+        id = '{us}'
         [connections.site.remote]
         auth = 'psk'
-        id = '{them}.example.org'
+        id = '{them}'
         [connections.site.children.net]
         local_ts = '{local}'
         remote_ts = '{remote}'
         esp_proposals = 'aes256gcm16-x25519'
         {options}
         [secrets.ike]
-        id = ['left.example.org', 'right.example.org']
+        id = ['{us}', '{them}']
         secret = '{PSK}'
-        ",
-        local = subnet(us),
-        remote = subnet(them),
+        "
     );
     config::parse(&text, Path::new("")).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"))
 }
@@ -144,4 +155,12 @@ pub fn packet(from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
     packet.extend([0, 0]);
     packet.extend(payload);
     packet
+}
+
+/// A folder of this test's own, emptied first.
+pub fn tempdir(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ike-daemon-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    folder
 }

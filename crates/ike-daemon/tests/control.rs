@@ -1,0 +1,161 @@
+//! The control socket, spoken to as a client of any language would.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Carrier, Pair};
+use ike_daemon::control::protocol::LONGEST_REQUEST;
+use ike_daemon::control::server::ControlSocket;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+/// A pair of daemons, the left one with a control socket.
+async fn serve(name: &str) -> (Pair, PathBuf) {
+    let mut pair = Pair::start(Carrier::None, "", "").await;
+    let path = common::tempdir(name).join("control.sock");
+    let socket = ControlSocket::bind(&path).unwrap();
+    pair.left.serve(socket, None);
+    (pair, path)
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    async fn connect(path: &PathBuf) -> Self {
+        Self(BufReader::new(UnixStream::connect(path).await.unwrap()))
+    }
+
+    async fn send(&mut self, line: &[u8]) {
+        self.0.get_mut().write_all(line).await.unwrap();
+    }
+
+    async fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.unwrap();
+        serde_json::from_str(&line).unwrap_or(Value::Null)
+    }
+
+    async fn ask(&mut self, request: Value) -> Value {
+        self.send(format!("{request}\n").as_bytes()).await;
+        self.receive().await
+    }
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_requests() {
+    let (_pair, path) = serve("requests").await;
+    let mut client = Client::connect(&path).await;
+    assert_eq!(client.ask(json!({"command": "list"})).await, json!({"ok": true, "sas": []}));
+    let up = client.ask(json!({"command": "up", "name": "net", "timeout": 20})).await;
+    assert_eq!(up, json!({"ok": true, "count": 1}));
+    let list = client.ask(json!({"command": "list"})).await;
+    let ike = &list["sas"][0];
+    assert_eq!(ike["state"], "ESTABLISHED");
+    assert_eq!(ike["version"], 2);
+    assert_eq!(ike["local-id"], "left.example.org");
+    assert_eq!(ike["encr-alg"], "AES_GCM_16");
+    assert_eq!(ike["encr-keysize"], 256);
+    let child = &ike["child-sas"][0];
+    assert_eq!((&child["state"], &child["mode"]), (&json!("INSTALLED"), &json!("TUNNEL")));
+    assert_eq!((&child["bytes-in"], &child["packets-out"]), (&json!(0), &json!(0)));
+    assert_eq!(child["local-ts"], json!(["10.1.0.0/16"]));
+    for name in ["initiator-spi", "responder-spi", "setup-time-ms", "established", "rekey-time"] {
+        assert!(!ike[name].is_null(), "{name}");
+    }
+    for name in ["spi-in", "spi-out", "setup-time-ms", "install-time", "life-time", "reqid"] {
+        assert!(!child[name].is_null(), "{name}");
+    }
+    assert_eq!(client.ask(json!({"command": "rekey", "child": "net"})).await["ok"], true);
+    assert_eq!(client.ask(json!({"command": "down", "ike": "site"})).await["ok"], true);
+    assert_eq!(client.ask(json!({"command": "list"})).await["sas"], json!([]));
+}
+
+#[tokio::test]
+async fn failures_have_their_reason() {
+    let (pair, path) = serve("failures").await;
+    let mut client = Client::connect(&path).await;
+    let down = client.ask(json!({"command": "down", "name": "net"})).await;
+    assert_eq!(down, json!({"ok": false, "error": "no SA of net"}));
+    let reload = client.ask(json!({"command": "reload"})).await;
+    assert_eq!(reload["error"], "this daemon was started without a configuration file");
+    drop(pair.right);
+    let slow = client.ask(json!({"command": "up", "name": "net", "timeout": 0.2})).await;
+    assert_eq!((&slow["ok"], &slow["timed-out"]), (&json!(false), &json!(true)));
+    let dead = client.ask(json!({"command": "up", "name": "net"})).await;
+    assert_eq!(dead["error"], "the peer does not answer");
+}
+
+#[tokio::test]
+async fn a_slow_client_does_not_hold_up_another() {
+    let (pair, path) = serve("two").await;
+    drop(pair.right);
+    let mut slow = Client::connect(&path).await;
+    slow.send(b"{\"command\":\"up\",\"name\":\"net\"}\n{\"comm").await;
+    let mut fast = Client::connect(&path).await;
+    let answer =
+        tokio::time::timeout(Duration::from_millis(500), fast.ask(json!({"command": "list"})));
+    assert_eq!(answer.await.unwrap()["ok"], true);
+}
+
+#[tokio::test]
+async fn garbage_is_refused_and_the_daemon_lives() {
+    let (_pair, path) = serve("garbage").await;
+    let lines: [&[u8]; 8] = [
+        b"\n",
+        b"{}\n",
+        b"null\n",
+        b"\xff\xfe\x00\n",
+        b"{\"command\":\"up\",\"timeout\":\"x\"}\n",
+        b"{\"command\":\"up\"}\n",
+        b"{\"command\":\"up\",\"name\":\"net\",\"timeout\":-1e308}\n",
+        b"{\"command\":\"down\",\"name\":\"\\u0000\\u001b[2J\"}\n",
+    ];
+    for line in lines {
+        let mut client = Client::connect(&path).await;
+        client.send(line).await;
+        let answer = client.receive().await;
+        if line.contains(&b'-') {
+            // A time that makes no sense is no limit.
+            assert_eq!(answer["ok"], true);
+        } else {
+            assert_eq!(answer["ok"], false, "{answer}");
+        }
+    }
+    let mut long = Client::connect(&path).await;
+    long.send(&vec![b' '; LONGEST_REQUEST]).await;
+    assert_eq!(long.receive().await["error"], "request too long");
+    let mut deep = Client::connect(&path).await;
+    deep.send(format!("{}\n", "[".repeat(60_000)).as_bytes()).await;
+    assert_eq!(deep.receive().await["ok"], false);
+    let mut cut = Client::connect(&path).await;
+    cut.send(b"{\"command\":\"list\"}").await;
+    cut.0.get_mut().shutdown().await.unwrap();
+    assert_eq!(cut.receive().await["error"], "request without a newline");
+    let mut rest = Vec::new();
+    cut.0.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+    let mut client = Client::connect(&path).await;
+    assert_eq!(client.ask(json!({"command": "list"})).await["ok"], true);
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_belongs_to_one_daemon() {
+    let path = common::tempdir("private").join("control.sock");
+    let socket = ControlSocket::bind(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let refused = ControlSocket::bind(&path).unwrap_err().to_string();
+    assert!(refused.contains("a daemon answers there"), "{refused}");
+    drop(socket);
+    assert!(!path.exists());
+    // One that a daemon left behind is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    drop(ControlSocket::bind(&path).unwrap());
+    let missing = common::tempdir("private").join("none/control.sock");
+    assert!(ControlSocket::bind(&missing).unwrap_err().to_string().contains("none/control.sock"));
+}
