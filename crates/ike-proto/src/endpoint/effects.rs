@@ -20,6 +20,7 @@ impl Endpoint {
                     self.insert(now, id, spi, Entry::Sa(sa));
                     self.index_identity(id);
                 }
+                Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
                 Effect::MoveChildren { from, to } => self.move_children(now, from, to),
                 Effect::Restart { connection, child, path } => {
                     if self.shutdown.is_none() {

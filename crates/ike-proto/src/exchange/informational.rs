@@ -6,7 +6,7 @@
 //! ```
 
 use super::Payloads;
-use crate::event::{ChildSaId, Failure, RequestId};
+use crate::event::{ChildSaId, Event, Failure, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
@@ -148,6 +148,7 @@ impl IkeSa {
                 established.phase = IkePhase::Replaced(to);
                 self.window.abandon_request();
                 ctx.effects.push_back(Effect::MoveChildren { from, to });
+                ctx.event(Event::IkeRekeyed { old: from, new: to });
                 // Closed by its timer, once the children have moved.
                 self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
             }

@@ -108,7 +108,7 @@ impl IkeSa {
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
         let meanwhile = offer.meanwhile();
-        let (from, new_id) = (self.id, new.id);
+        let new_id = new.id;
         let mut new = Box::new(new);
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
             AfterRekey::DeleteNew => {
@@ -121,7 +121,9 @@ impl IkeSa {
             _ => {
                 ctx.effects.push_back(Effect::Rekeyed(new));
                 self.replaced_by(ctx, new_id);
-                ctx.event(Event::IkeRekeyed { old: from, new: new_id });
+                if let Some(crossed) = &offer.crossed {
+                    ctx.effects.push_back(Effect::Redundant(crossed.ike));
+                }
                 if let State::Established(established) = &mut self.state {
                     let reason = Failure::Replaced;
                     established.queue.push_front(Task::DeleteIke { reason, request: None });
@@ -141,6 +143,16 @@ impl IkeSa {
         }
         self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
         ctx.effects.push_back(Effect::MoveChildren { from, to });
+        ctx.event(Event::IkeRekeyed { old: from, new: to });
+    }
+
+    /// The peer made this SA in a rekey that lost to ours: it waits for the peer's Delete.
+    pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
+        if let State::Established(established) = &mut self.state {
+            established.phase = IkePhase::Replaced(self.id);
+            self.timers.clear_all();
+            self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        }
     }
 
     /// The loser of two simultaneous rekeys is deleted by the end that made it.
@@ -284,14 +296,13 @@ impl IkeSa {
                 Payload::Ke(Ke { method, data: &public }),
             ],
         );
-        let (from, to) = (self.id, new.id);
+        let to = new.id;
         ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         let State::Established(established) = &mut self.state else { return Ok(()) };
         if let Some(Initiated::RekeyIke(offer)) = &mut established.ours {
             offer.crossed = Some(CrossedIke { ike: to, nonces: (ni, nr.to_vec()) });
         } else {
             self.replaced_by(ctx, to);
-            ctx.event(Event::IkeRekeyed { old: from, new: to });
         }
         Ok(())
     }

@@ -82,6 +82,8 @@ pub(crate) enum Effect {
     Established { ike: IkeSaId, initial_contact: bool },
     /// A rekey made this SA.
     Rekeyed(Box<IkeSa>),
+    /// A rekey of the peer made this SA and lost to ours.
+    Redundant(IkeSaId),
     /// The children of the first SA belong to the second from now on.
     MoveChildren { from: IkeSaId, to: IkeSaId },
     /// Bring a child up again, with a new IKE SA if need be.
