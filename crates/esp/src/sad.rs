@@ -351,3 +351,85 @@ impl SaState {
         self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use ike_proto::crypto::CipherSuite;
+    use ike_proto::dataplane::HwOffload;
+    use ike_proto::wire::registry::{EncrId, IntegId};
+
+    use super::*;
+
+    fn state(esn: bool, direction: Direction) -> SaState {
+        let suite = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let spec = SaSpec {
+            id: SaId { spi: 7, dst: address },
+            src: address,
+            direction,
+            mode: Mode::Tunnel,
+            policy: PolicyId(1),
+            suite,
+            encr_key: Secret::new(vec![1; 20]),
+            integ_key: Secret::new(Vec::new()),
+            esn,
+            replay_window: 32,
+            encap: None,
+            local_ts: Vec::new(),
+            remote_ts: Vec::new(),
+            limits: Limits::default(),
+            hw_offload: HwOffload::No,
+        };
+        SaState::new(spec, &pq_kem::sym::Ciphers).unwrap()
+    }
+
+    /// RFC 4303 §3.3.3: "the sender MUST NOT send a packet on an SA if doing so would cause the
+    /// sequence number to cycle".
+    #[test]
+    fn the_sequence_number_does_not_wrap() {
+        for (esn, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
+            let sa = state(esn, Direction::Out);
+            assert_eq!(sa.next_sequence(), Ok((1, false)));
+            sa.sent.store(last - 2, Ordering::Relaxed);
+            assert_eq!(sa.next_sequence(), Ok((last - 1, true)), "time to rekey");
+            assert_eq!(sa.next_sequence(), Ok((last, false)), "which is said once");
+            assert_eq!(sa.next_sequence(), Err(Exhausted { first: true }));
+            assert_eq!(sa.next_sequence(), Err(Exhausted { first: false }));
+            assert!(sa.exhausted());
+            assert_eq!(sa.charge(1, 0), Err(Exhausted { first: false }));
+        }
+    }
+
+    /// The high half of an extended sequence number is never sent and both ends agree on it.
+    #[test]
+    fn packets_cross_the_boundary_of_32_bits() {
+        let (sender, receiver) = (state(true, Direction::Out), state(true, Direction::In));
+        let anywhere = SocketAddr::new(sender.id.dst, 0);
+        let boundary = 1u64 << 32;
+        for start in [1 << 31, boundary - 3, boundary + (1 << 31), 2 * boundary - 3] {
+            sender.sent.store(start, Ordering::Relaxed);
+            for _ in 0..6 {
+                let (seq, _) = sender.next_sequence().unwrap();
+                let mut out = Vec::new();
+                sender.cipher.seal(7, seq, &seq.to_be_bytes(), 59, b"..", &mut out).unwrap();
+                let (_, low) = crate::packet::header(&out).unwrap();
+                assert_eq!(receiver.check_replay(low), Some(seq));
+                receiver.cipher.open(&mut out, seq).unwrap();
+                assert!(receiver.accept(seq, None, anywhere).is_some());
+                assert_eq!(receiver.check_replay(low), None);
+            }
+        }
+    }
+
+    /// Two threads that pass the first check with copies of one packet: one of them wins.
+    #[test]
+    fn the_second_check_finds_a_race() {
+        let sa = state(false, Direction::In);
+        let anywhere = SocketAddr::new(sa.id.dst, 0);
+        assert_eq!((sa.check_replay(5), sa.check_replay(5)), (Some(5), Some(5)));
+        assert!(sa.accept(5, None, anywhere).is_some());
+        assert!(sa.accept(5, None, anywhere).is_none());
+    }
+}

@@ -1,0 +1,277 @@
+//! Limits, counters, events, address changes, and commands out of order.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use esp::{DropReason, Verdict};
+use ike_proto::dataplane::{
+    Command, DataPlane, Direction, Event, Limits, Reply, SaId, UdpEncap, Usage,
+};
+
+mod common;
+
+use common::{Tunnel, addr, arrival, events};
+
+#[test]
+fn soft_and_hard_limits_of_packets() {
+    let limits = Limits { soft_packets: 3, hard_packets: 5, ..Limits::default() };
+    let tunnel = Tunnel { limits, ..Tunnel::v4() };
+    let mut pair = tunnel.connect();
+    let id = tunnel.id();
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        assert!(pair.send(&tunnel.packet(10)).is_ok());
+        seen.push((events(&mut pair.left), events(&mut pair.right)));
+    }
+    let nothing = (vec![], vec![]);
+    let soft = (vec![Event::SoftExpire(id)], vec![Event::SoftExpire(id)]);
+    let first = (vec![], vec![Event::FirstPacket(id)]);
+    assert_eq!(seen, [first, nothing.clone(), soft, nothing.clone(), nothing]);
+
+    for _ in 0..3 {
+        let expired = Err(Verdict::Drop(DropReason::SaExpired));
+        assert_eq!(pair.seal(&tunnel.packet(10)), expired);
+    }
+    assert_eq!(events(&mut pair.left), [Event::HardExpire(id)], "once");
+    assert_eq!(pair.left.stats().dropped(DropReason::SaExpired), 3);
+}
+
+#[test]
+fn a_hard_limit_of_octets_is_not_passed_in_either_direction() {
+    let limits = Limits { soft_bytes: 150, hard_bytes: 200, ..Limits::default() };
+    let tunnel = Tunnel { limits, ..Tunnel::v4() };
+    let unlimited = Tunnel { limits: Limits::default(), ..tunnel.clone() };
+    let id = tunnel.id();
+    let mut pair = tunnel.connect();
+    let eighty = tunnel.packet(80 - 28);
+    assert!(pair.seal(&eighty).is_ok());
+    assert!(pair.seal(&eighty).is_ok());
+    assert_eq!(events(&mut pair.left), [Event::SoftExpire(id)]);
+    assert_eq!(pair.seal(&eighty), Err(Verdict::Drop(DropReason::SaExpired)));
+    assert_eq!(events(&mut pair.left), [Event::HardExpire(id)]);
+    // Dead is dead, also for a packet that would still have fitted.
+    assert_eq!(pair.seal(&tunnel.packet(0)), Err(Verdict::Drop(DropReason::SaExpired)));
+
+    // A peer that does not stop.
+    let mut sender = unlimited.connect();
+    for n in 0..4 {
+        let (outgoing, esp) = sender.seal(&eighty).unwrap();
+        let expected = if n < 2 { Ok(eighty.clone()) } else { Err(DropReason::SaExpired) };
+        assert_eq!(pair.open(&outgoing, &esp), expected, "packet {n}");
+    }
+    assert!(events(&mut pair.right).contains(&Event::HardExpire(id)));
+}
+
+#[test]
+fn usage_counts_inner_octets_and_idle_time() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let id = tunnel.id();
+    let none = Usage { bytes: 0, packets: 0, idle: None };
+    assert_eq!(pair.left.apply(Command::QueryUsage(id)), Ok(Reply::Usage(id, none)));
+    pair.advance(Duration::from_secs(3));
+    for _ in 0..4 {
+        pair.send(&tunnel.packet(72)).unwrap();
+    }
+    pair.advance(Duration::from_secs(7));
+    for plane in [&mut pair.left, &mut pair.right] {
+        plane.set_time(pair.now);
+        let usage = Usage { bytes: 400, packets: 4, idle: Some(Duration::from_secs(7)) };
+        assert_eq!(plane.apply(Command::QueryUsage(id)), Ok(Reply::Usage(id, usage)));
+    }
+    let unknown = SaId { spi: 1, dst: addr("192.0.2.1") };
+    assert!(pair.left.apply(Command::QueryUsage(unknown)).is_err());
+}
+
+/// Neither forgeries nor replays count as use.
+#[test]
+fn only_authentic_packets_count() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let (outgoing, esp) = pair.seal(&tunnel.packet(5)).unwrap();
+    let mut forged = esp.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(pair.open(&outgoing, &forged), Err(DropReason::Integrity));
+    assert_eq!(events(&mut pair.right), []);
+    pair.open(&outgoing, &esp).unwrap();
+    assert_eq!(pair.open(&outgoing, &esp), Err(DropReason::Replay));
+    let Ok(Reply::Usage(_, usage)) = pair.right.apply(Command::QueryUsage(tunnel.id())) else {
+        panic!("no usage");
+    };
+    assert_eq!(usage.packets, 1);
+    assert_eq!(events(&mut pair.right), [Event::FirstPacket(tunnel.id())]);
+}
+
+/// RFC 7296 §2.23: a NAT that gives the peer another port is followed, by the newest packet alone.
+#[test]
+fn a_new_mapping_is_reported_once_and_only_by_the_newest_packet() {
+    let tunnel = Tunnel { encap: true, ..Tunnel::v4() };
+    let mut pair = tunnel.connect();
+    let id = tunnel.id();
+    let sealed: Vec<_> = (0..8).map(|_| pair.seal(&tunnel.packet(5)).unwrap()).collect();
+    let from = |n: usize, remote: &str| {
+        let remote: SocketAddr = remote.parse().unwrap();
+        esp::Outer { src: remote, ..arrival(&sealed[n].0) }
+    };
+    let mapping = |remote: &str| Event::Mapping { sa: id, remote: remote.parse().unwrap() };
+    let (home, moved, third) = ("192.0.2.1:4500", "192.0.2.1:61000", "203.0.113.5:4500");
+
+    pair.open_from(&from(0, home), &sealed[0].1).unwrap();
+    assert_eq!(events(&mut pair.right), [Event::FirstPacket(id)]);
+    pair.open_from(&from(2, moved), &sealed[2].1).unwrap();
+    assert_eq!(events(&mut pair.right), [mapping(moved)]);
+    pair.open_from(&from(3, moved), &sealed[3].1).unwrap();
+    assert_eq!(events(&mut pair.right), [], "it was told already");
+    // Overtaken on the way, from the old address.
+    pair.open_from(&from(1, third), &sealed[1].1).unwrap();
+    assert_eq!(events(&mut pair.right), []);
+    // A forged packet moves nothing.
+    let mut forged = sealed[4].1.clone();
+    forged[30] ^= 1;
+    assert!(pair.open_from(&from(4, third), &forged).is_err());
+    assert_eq!(events(&mut pair.right), []);
+
+    let update = Command::UpdateSa {
+        id,
+        src: moved.parse().unwrap(),
+        dst: SocketAddr::new(tunnel.right, 4500),
+        encap: Some(UdpEncap { src_port: 61000, dst_port: 4500 }),
+    };
+    pair.right.apply(update).unwrap();
+    pair.open_from(&from(4, moved), &sealed[4].1).unwrap();
+    assert_eq!(events(&mut pair.right), []);
+    pair.open_from(&from(5, home), &sealed[5].1).unwrap();
+    assert_eq!(events(&mut pair.right), [mapping(home)], "and back again");
+    // Replays are still found out after the move.
+    assert_eq!(pair.open_from(&from(3, moved), &sealed[3].1), Err(DropReason::Replay));
+}
+
+#[test]
+fn without_encapsulation_there_is_no_mapping() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let (outgoing, esp) = pair.seal(&tunnel.packet(1)).unwrap();
+    let mut outer = arrival(&outgoing);
+    outer.src = "203.0.113.77:0".parse().unwrap();
+    pair.open_from(&outer, &esp).unwrap();
+    assert_eq!(events(&mut pair.right), [Event::FirstPacket(tunnel.id())]);
+}
+
+#[test]
+fn an_updated_sa_sends_to_the_new_address_and_keeps_counting() {
+    let tunnel = Tunnel { encap: true, ..Tunnel::v4() };
+    let mut pair = tunnel.connect();
+    pair.seal(&tunnel.packet(1)).unwrap();
+    let encap = Some(UdpEncap { src_port: 4500, dst_port: 12345 });
+    let (src, dst) = ("192.0.2.9:4500", "198.51.100.9:12345");
+    let update = Command::UpdateSa {
+        id: tunnel.id(),
+        src: src.parse().unwrap(),
+        dst: dst.parse().unwrap(),
+        encap,
+    };
+    pair.left.apply(update).unwrap();
+    let (outgoing, esp) = pair.seal(&tunnel.packet(1)).unwrap();
+    assert_eq!((outgoing.src, outgoing.dst), (addr("192.0.2.9"), addr("198.51.100.9")));
+    assert_eq!(outgoing.encap, encap);
+    assert_eq!(outgoing.sa, tunnel.id(), "its name does not change");
+    assert_eq!(esp[4..8], [0, 0, 0, 2], "and its sequence numbers go on");
+    // The receiver was told nothing and finds the SA by its SPI.
+    assert!(pair.open(&outgoing, &esp).is_ok());
+}
+
+/// The engine may repeat a command; it must not cost the SA its state.
+#[test]
+fn commands_can_be_repeated() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let (first, esp) = pair.seal(&tunnel.packet(1)).unwrap();
+    pair.open(&first, &esp).unwrap();
+    pair.left.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
+    pair.right.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::In)))).unwrap();
+    let (outgoing, again) = pair.seal(&tunnel.packet(1)).unwrap();
+    assert_eq!(again[4..8], [0, 0, 0, 2], "an IV under one key is not used twice");
+    assert_eq!(pair.open(&first, &esp), Err(DropReason::Replay), "nor is a replay let in");
+    assert!(pair.open(&outgoing, &again).is_ok());
+
+    for _ in 0..2 {
+        assert_eq!(pair.right.apply(Command::RemoveSa(tunnel.id())), Ok(Reply::Done));
+        assert_eq!(pair.right.apply(Command::RemovePolicy(common::POLICY)), Ok(Reply::Done));
+    }
+    assert!(!pair.right.has_sa(tunnel.id()));
+    let (outgoing, esp) = pair.seal(&tunnel.packet(1)).unwrap();
+    assert_eq!(pair.open(&outgoing, &esp), Err(DropReason::UnknownSpi));
+}
+
+#[test]
+fn an_spi_cannot_serve_both_directions() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let inbound = Command::InstallSa(Box::new(tunnel.sa(Direction::In)));
+    assert!(pair.left.apply(inbound).is_err());
+    assert!(pair.seal(&tunnel.packet(1)).is_ok(), "the first one is untouched");
+}
+
+#[test]
+fn what_cannot_be_installed_is_refused_without_its_keys_in_the_error() {
+    let mut plane = Tunnel::v4().connect().left;
+    let mut spec = Tunnel { right: addr("192.0.2.77"), ..Tunnel::v4() }.sa(Direction::Out);
+    spec.suite.key_bits = 256;
+    let error = plane.apply(Command::InstallSa(Box::new(spec))).unwrap_err();
+    assert_eq!(error.0, "keying AES_GCM_16: wrong key, IV or buffer length");
+    let mut spec = Tunnel::v4().sa(Direction::In);
+    spec.id.dst = addr("192.0.2.78");
+    spec.replay_window = u32::MAX;
+    assert!(plane.apply(Command::InstallSa(Box::new(spec))).is_err());
+    assert_eq!(plane.sa_count(), 1);
+}
+
+/// Two inbound SAs with one SPI, to two of our addresses.
+#[test]
+fn the_destination_tells_sas_of_one_spi_apart() {
+    let one = Tunnel::v4();
+    let two = Tunnel { right: addr("198.51.100.2"), ..Tunnel::v4() };
+    let (mut a, mut b) = (one.connect(), two.connect());
+    b.seal(&two.packet(1)).unwrap();
+    a.right.apply(Command::InstallSa(Box::new(two.sa(Direction::In)))).unwrap();
+    let (outgoing, esp) = b.seal(&two.packet(1)).unwrap();
+    assert!(a.open(&outgoing, &esp).is_ok());
+    let usage = |plane: &mut esp::Plane, id| match plane.apply(Command::QueryUsage(id)) {
+        Ok(Reply::Usage(_, usage)) => usage.packets,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(usage(&mut a.right, one.id()), 0);
+    assert_eq!(usage(&mut a.right, two.id()), 1);
+    a.right.apply(Command::RemoveSa(two.id())).unwrap();
+    assert!(a.right.has_sa(one.id()));
+    assert!(a.send(&one.packet(1)).is_ok());
+}
+
+/// Workers on several threads share one SA: no sequence number is used twice and all packets arrive.
+#[test]
+fn workers_share_an_sa() {
+    let tunnel = Tunnel { window: 100_000, ..Tunnel::v4() };
+    let pair = tunnel.connect();
+    let packet = tunnel.packet(100);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut sender = pair.left.outbound(Box::new(common::Counting(7)));
+            let mut receiver = pair.right.inbound();
+            let (packet, now) = (&packet, pair.now);
+            scope.spawn(move || {
+                let (mut esp, mut inner) = (Vec::new(), Vec::new());
+                for _ in 0..5000 {
+                    esp.clear();
+                    inner.clear();
+                    let Verdict::Send(outgoing) = sender.handle(now, packet, &mut esp) else {
+                        panic!("not sent");
+                    };
+                    let opened = receiver.handle(now, &arrival(&outgoing), &mut esp, &mut inner);
+                    assert_eq!(opened, Ok(packet.len()));
+                }
+            });
+        }
+    });
+    assert_eq!(pair.right.stats().opened(), 20_000);
+    assert_eq!(pair.right.stats().drops().count(), 0);
+}
