@@ -152,6 +152,8 @@ impl IkeSa {
         let auth = auth.expose().to_vec();
         match child {
             None => self.respond(ctx, &auth_payloads(&peer.local_id, &auth)),
+            // RFC 7296 §2.21.2: fatal in both peers, so there is no AUTH beside it.
+            Some(Err(refusal)) if refusal.ends_sa() => return self.refuse(ctx, refusal),
             Some(Err(refusal)) => {
                 let mut reply = auth_payloads(&peer.local_id, &auth);
                 reply.push(refusal.payload());
