@@ -3,18 +3,19 @@
 //!
 //! It shares key derivation and codecs with the engine and none of its states or rules.
 
+use std::sync::Arc;
+
 use ike_proto::config::ProposalConfig;
-use ike_proto::config::proposal::Selected;
-use ike_proto::config::proposal::{SelectOptions, select};
+use ike_proto::config::proposal::{SelectOptions, Selected, select};
 use ike_proto::crypto::{CipherLengths, CryptoProvider, PendingKe, Prf, Secret, SecureRandom};
-use ike_proto::keys::{
-    ChildKeys, Epoch, IkeKeys, Opened, Outgoing, SignedOctets, Transcript, psk_auth,
-};
-use ike_proto::wire::payload::{Auth, Id, IdData, Ke, Notify, Payload, Sa, Spi};
+use ike_proto::keys::{Epoch, IkeKeys, Opened, Outgoing, SignedOctets, Transcript, psk_auth};
+use ike_proto::wire::payload::{Auth, IdData, Ke, Notify, Payload, Sa, Spi};
 use ike_proto::wire::registry::{
     AuthMethod, ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId,
 };
-use ike_proto::wire::{Flags, Header, Message, encode_message};
+use ike_proto::wire::{Flags, Header, Message, decode_payloads, encode_message};
+
+use crate::random::Seeded;
 
 /// What a hand-made peer proposes for IKE.
 pub const IKE: &str = "aes256gcm16-prfsha256-x25519";
@@ -33,29 +34,6 @@ pub fn proposal(protocol: ProtocolId, keywords: &str, spi: Spi) -> Sa {
     Sa { proposals: vec![config.to_wire(1, spi)] }
 }
 
-/// Octets that look random and are the same for the same seed (SplitMix64).
-#[derive(Debug, Clone)]
-pub struct Seeded(pub u64);
-
-impl Seeded {
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-impl SecureRandom for Seeded {
-    fn fill(&mut self, out: &mut [u8]) {
-        for chunk in out.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_be_bytes()[..chunk.len()]);
-        }
-    }
-}
-
 /// An IKE_SA_INIT request on its way; [`finish`](Self::finish) takes the response.
 pub struct Started {
     /// The request.
@@ -65,7 +43,7 @@ pub struct Started {
     /// Its nonce.
     pub ni: Vec<u8>,
     ke: Box<dyn PendingKe>,
-    crypto: CryptoProvider,
+    crypto: Arc<CryptoProvider>,
     rng: Seeded,
 }
 
@@ -75,8 +53,8 @@ impl Started {
     /// # Panics
     ///
     /// If the crypto backend fails.
-    pub fn new(crypto: CryptoProvider, seed: u64) -> Self {
-        let mut rng = Seeded(seed);
+    pub fn new(crypto: Arc<CryptoProvider>, seed: u64) -> Self {
+        let mut rng = Seeded::new(seed);
         let spi_i = rng.next().max(1);
         let mut ni = vec![0; 32];
         rng.fill(&mut ni);
@@ -122,7 +100,7 @@ impl Started {
         let spis = (self.spi_i, message.header.spi_r);
         let transcript = (self.request.clone(), response.to_vec());
         let nonces = (self.ni.clone(), nr);
-        let rng = Seeded(self.rng.0 ^ spis.1);
+        let rng = self.rng.clone();
         Some(Handmade::new(&self.crypto, true, spis, transcript, nonces, &shared, rng))
     }
 }
@@ -159,7 +137,7 @@ impl Handmade {
     ///
     /// If the crypto backend fails.
     pub fn answer(crypto: &CryptoProvider, request: &[u8], seed: u64) -> Option<Self> {
-        let mut rng = Seeded(seed);
+        let mut rng = Seeded::new(seed);
         let message = Message::decode(request).ok()?;
         let (mut sa, mut ke, mut ni) = (None, None, None);
         for payload in &message.payloads {
@@ -205,20 +183,7 @@ impl Handmade {
         let keys = IkeKeys::initial(prf, &[shared], &ni, &nr, spi_i, spi_r, &lengths);
         let epoch = Epoch::new(crypto.ciphers, chosen.suite, &keys, initiator).expect("keys");
         let next_id = u32::from(initiator);
-        Self {
-            initiator,
-            spi_i,
-            spi_r,
-            request,
-            response,
-            ni,
-            nr,
-            next_id,
-            keys,
-            epoch,
-            prf,
-            rng,
-        }
+        Self { initiator, spi_i, spi_r, request, response, ni, nr, next_id, keys, epoch, prf, rng }
     }
 
     /// Authentication Data for `id` and `psk`.
@@ -297,34 +262,16 @@ impl Handmade {
             _ => None,
         }
     }
-
-    /// Keys of a child made by `nonces`, without a key exchange of its own.
-    ///
-    /// # Panics
-    ///
-    /// If the backend lacks the suite of [`ESP`].
-    pub fn child_keys(&self, crypto: &CryptoProvider, ni: &[u8], nr: &[u8]) -> ChildKeys {
-        let esp = proposal(ProtocolId::ESP, ESP, Spi::Esp(1));
-        let config = ProposalConfig::parse(ProtocolId::ESP, ESP).expect("keywords of a proposal");
-        let chosen = select(&[config], &esp, SelectOptions::default()).expect("own proposal");
-        ChildKeys::derive(self.prf, &self.keys.d, &[], ni, nr, &lengths(crypto, &chosen))
-    }
 }
 
 /// Error and status notifies of an opened message, in order.
 pub fn notifies(opened: &Opened) -> Vec<NotifyType> {
-    let payloads = ike_proto::wire::decode_payloads(opened.first, &opened.octets, 0);
-    let payloads = payloads.unwrap_or_default();
+    let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap_or_default();
     let kinds = payloads.iter().filter_map(|payload| match payload {
         Payload::Notify(notify) => Some(notify.kind),
         _ => None,
     });
     kinds.collect()
-}
-
-/// An identity payload body.
-pub fn id(id: &IdData) -> Id<'_> {
-    id.as_id()
 }
 
 fn chosen(offered: &Sa) -> Option<Selected> {

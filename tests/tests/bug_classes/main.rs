@@ -1,0 +1,28 @@
+//! The ways in which other IKE daemons were broken, one named test or more for each class that an
+//! engine can have at this stage. Those of the codecs alone are in ike-proto's own tests.
+//!
+//! | class | what | tests |
+//! |--|--|--|
+//! | 3 | notify data and identities reach a log | [`logs`] |
+//! | 5, 7, 11, 17 | numbers, proposals, lengths and loops | [`strangers`] |
+//! | 9 | a mandatory payload is missing, there twice, or elsewhere | [`payloads`] |
+//! | 13, 15 | fragments | [`fragments`] |
+//! | 19 | cookies | [`cookies`] |
+//! | 21, 23 | wrong state, deletes | [`states`] |
+//! | 25, 43 | identities and secrets | [`identities`] |
+//! | 37 | the integrity check | [`integrity`] |
+//! | 39 | amplification | [`amplification`] |
+//! | 41 | stopping at every stage of parsing | [`stages`] |
+//! | 45 | a data plane that fails | [`planes`] |
+
+mod amplification;
+mod cookies;
+mod fragments;
+mod identities;
+mod integrity;
+mod logs;
+mod payloads;
+mod planes;
+mod stages;
+mod states;
+mod strangers;
