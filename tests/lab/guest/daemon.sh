@@ -11,7 +11,7 @@ ctl() {
 
 daemon_start() {
     local side=$1
-    to_toml "$side" >"$STATE/$side.toml"
+    (umask 077 && to_toml "$side" >"$STATE/$side.toml")
     cp "$STATE/$side.toml" $OUT/
     RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.toml" \
         --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" >"$(log_of "$side")" 2>&1 &
