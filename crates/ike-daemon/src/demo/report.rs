@@ -171,7 +171,7 @@ impl fmt::Display for Account {
                 2 => self.figures(f)?,
                 3 => self.rekeyed_child.iter().try_for_each(|child| child_sa(f, child))?,
                 4 => {
-                    for ike in &self.rekeyed_ike_sa {
+                    if let Some(ike) = &self.rekeyed_ike_sa {
                         writeln!(f, "  IKE SA    {}_i {}_r", ike.initiator_spi, ike.responder_spi)?;
                     }
                 }

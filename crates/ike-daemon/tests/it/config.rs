@@ -1,7 +1,5 @@
 //! Configuration files: what is taken, what is refused, and how a refusal reads.
 
-mod common;
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -332,7 +330,7 @@ fn syntax_errors_come_with_the_other_mistakes() {
 
 #[test]
 fn a_file_is_named_in_its_errors() {
-    let folder = common::tempdir("named");
+    let folder = crate::common::tempdir("named");
     let path = folder.join("bad.toml");
     std::fs::write(&path, "[charon]\nport = -1\n").unwrap();
     let error = config::load(&path).unwrap_err().to_string();
@@ -345,7 +343,7 @@ fn a_file_is_named_in_its_errors() {
 
 #[test]
 fn a_secret_file_is_taken_from_beside_the_configuration() {
-    let folder = common::tempdir("secret");
+    let folder = crate::common::tempdir("secret");
     std::fs::write(folder.join("site.psk"), "0x010203\n").unwrap();
     let path = folder.join("site.toml");
     std::fs::write(&path, "[secrets.ike]\nsecret_file = \"site.psk\"\n").unwrap();

@@ -1,7 +1,5 @@
 //! Two daemons in this process, on loopback sockets with ports the system chose.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

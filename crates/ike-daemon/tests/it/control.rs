@@ -1,12 +1,10 @@
 //! The control socket, spoken to as a client of any language would.
 
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{Carrier, Pair};
+use crate::common::{Carrier, Pair};
 use ike_daemon::control::protocol::LONGEST_REQUEST;
 use ike_daemon::control::server::ControlSocket;
 use serde_json::{Value, json};
@@ -16,8 +14,8 @@ use tokio::net::UnixStream;
 /// A pair of daemons, the left one with a control socket.
 async fn serve(name: &str) -> (Pair, PathBuf) {
     let mut pair = Pair::start(Carrier::None, "", "").await;
-    let path = common::tempdir(name).join("control.sock");
-    let socket = ControlSocket::bind(&path).unwrap();
+    let path = crate::common::tempdir(name).join("control.sock");
+    let socket = ControlSocket::bind(&path).expect("the socket works");
     pair.left.serve(socket, None);
     (pair, path)
 }
@@ -26,16 +24,16 @@ struct Client(BufReader<UnixStream>);
 
 impl Client {
     async fn connect(path: &PathBuf) -> Self {
-        Self(BufReader::new(UnixStream::connect(path).await.unwrap()))
+        Self(BufReader::new(UnixStream::connect(path).await.expect("the socket works")))
     }
 
     async fn send(&mut self, line: &[u8]) {
-        self.0.get_mut().write_all(line).await.unwrap();
+        self.0.get_mut().write_all(line).await.expect("the socket works");
     }
 
     async fn receive(&mut self) -> Value {
         let mut line = String::new();
-        self.0.read_line(&mut line).await.unwrap();
+        self.0.read_line(&mut line).await.expect("the socket works");
         serde_json::from_str(&line).unwrap_or(Value::Null)
     }
 
@@ -144,7 +142,7 @@ async fn garbage_is_refused_and_the_daemon_lives() {
 
 #[tokio::test]
 async fn the_socket_is_private_and_belongs_to_one_daemon() {
-    let path = common::tempdir("private").join("control.sock");
+    let path = crate::common::tempdir("private").join("control.sock");
     let socket = ControlSocket::bind(&path).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -156,6 +154,6 @@ async fn the_socket_is_private_and_belongs_to_one_daemon() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     drop(ControlSocket::bind(&path).unwrap());
-    let missing = common::tempdir("private").join("none/control.sock");
+    let missing = crate::common::tempdir("private").join("none/control.sock");
     assert!(ControlSocket::bind(&missing).unwrap_err().to_string().contains("none/control.sock"));
 }

@@ -1,11 +1,9 @@
 //! No key shows in a log, at whatever level.
 
-mod common;
-
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use common::{Carrier, PSK, Pair};
+use crate::common::{Carrier, PSK, Pair};
 use ike_daemon::operator::Target;
 use ike_daemon::plane::{NoPlane, Plane};
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
@@ -49,7 +47,7 @@ impl DataPlane for Spy {
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
         tracing::trace!(?command, "applied");
         if let Command::InstallSa(spec) = &command {
-            let mut keys = self.keys.lock().unwrap();
+            let mut keys = self.keys.lock().expect("not poisoned");
             keys.push(spec.encr_key.expose().to_vec());
             keys.push(spec.integ_key.expose().to_vec());
         }

@@ -1,10 +1,8 @@
 //! Two daemons against each other over loopback sockets.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Carrier, Pair, list, packet, until};
+use crate::common::{Carrier, Pair, list, packet, until};
 use ike_daemon::operator::Target;
 
 fn net() -> Target {
@@ -168,8 +166,13 @@ async fn a_reload_takes_new_settings_and_keeps_the_sas() {
     operator.up(&net()).await.unwrap();
     let before = list(&pair.left).await;
     let port = pair.right.ports().nat_t;
-    let mut config =
-        common::configuration("left", ["left.example.org", "right.example.org"], port, "", "");
+    let mut config = crate::common::configuration(
+        "left",
+        ["left.example.org", "right.example.org"],
+        port,
+        "",
+        "",
+    );
     let mut renamed = config.endpoint.connections[0].as_ref().clone();
     renamed.name = "new".to_owned();
     let hosts = config.hosts.remove("site").unwrap();

@@ -1,0 +1,9 @@
+//! Tests of the daemon as a whole. One binary, so that what they share is built once.
+
+mod common;
+mod config;
+mod control;
+mod daemons;
+mod demo;
+mod program;
+mod secrets;

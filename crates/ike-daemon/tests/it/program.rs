@@ -1,0 +1,209 @@
+//! The program itself: exit statuses, signals, and the command line against a running daemon.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::common::tempdir;
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ike-daemon"))
+}
+
+fn output(arguments: &[&str]) -> Output {
+    program().args(arguments).output().expect("the program runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A daemon in a process of its own, without a data plane. Killed when dropped.
+struct Running {
+    process: Child,
+    socket: PathBuf,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    fn start(folder: &Path, name: &str, config: &Path, address: &str) -> Self {
+        let socket = folder.join(format!("{name}.sock"));
+        let mut process = program()
+            .args(["run", "--data-plane", "none", "--listen", address, "--config"])
+            .arg(config)
+            .arg("--control")
+            .arg(&socket)
+            .env("IKE_LOG", "info")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let (sender, lines) = mpsc::channel();
+        let stderr = process.stderr.take().expect("standard error");
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(line);
+            }
+        });
+        let running = Self { process, socket, lines };
+        running.wait_for("listening");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !running.list().status.success() {
+            assert!(Instant::now() < deadline, "no control socket");
+        }
+        running
+    }
+
+    /// Waits for a log line that contains `what`.
+    fn wait_for(&self, what: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(10));
+            let line = line.unwrap_or_else(|_| panic!("no log line with {what:?}"));
+            if line.contains(what) {
+                return line;
+            }
+        }
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        program().args(arguments).arg("--control").arg(&self.socket).output().expect("it runs")
+    }
+
+    fn list(&self) -> Output {
+        self.ask(&["list", "--json"])
+    }
+
+    fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.process.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A configuration for one side; both sides use the same ports at different loopback addresses.
+fn write_config(folder: &Path, us: &str, ours: &str, them: &str, theirs: &str) -> PathBuf {
+    let text = format!(
+        "[charon]\nport = 45001\nport_nat_t = 45002\nretransmit_timeout = 0.3\nretransmit_tries = 1\n\
+         [connections.site]\nlocal_addrs = '{ours}'\nremote_addrs = '{theirs}'\nremote_port = 45002\n\
+         [connections.site.local]\nauth = 'psk'\nid = '{us}'\n\
+         [connections.site.remote]\nauth = 'psk'\nid = '{them}'\n\
+         [connections.site.children.net]\nlocal_ts = '10.1.0.0/16'\nremote_ts = '10.1.0.0/16'\n\
+         [secrets.ike]\nsecret = 'a secret of this test'\n"
+    );
+    let path = folder.join(format!("{us}.toml"));
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+#[test]
+fn check_tells_all_mistakes_by_its_status() {
+    let folder = tempdir("check");
+    let good = write_config(&folder, "good", "127.0.0.1", "peer", "127.0.0.2");
+    let checked = output(&["check", "--config", good.to_str().expect("UTF-8")]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let bad = folder.join("bad.toml");
+    std::fs::write(&bad, "[charon]\nport = 'x'\nprot = 3\n").expect("written");
+    for arguments in [["check", "--config"], ["run", "--config"]] {
+        let refused = output(&[&arguments[..], &[bad.to_str().expect("UTF-8")]].concat());
+        assert_eq!(refused.status.code(), Some(3));
+        let text = stderr(&refused);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].contains("bad.toml:2:9: `charon.port` cannot be \"x\""), "{text}");
+        assert!(
+            lines[1].contains("bad.toml:3:1: unknown option `charon.prot`; did you mean `port`?")
+        );
+    }
+}
+
+#[test]
+fn statuses_tell_what_is_wrong() {
+    assert_eq!(output(&["fly"]).status.code(), Some(2));
+    assert_eq!(output(&["up"]).status.code(), Some(2));
+    let folder = tempdir("statuses");
+    let socket = folder.join("none.sock");
+    let alone = output(&["list", "--control", socket.to_str().expect("UTF-8")]);
+    assert_eq!(alone.status.code(), Some(4));
+    assert!(stderr(&alone).contains("is the daemon running?"));
+    let config = write_config(&folder, "kernel", "127.0.0.1", "peer", "127.0.0.2");
+    let arguments = ["run", "--data-plane", "kernel", "--listen", "127.0.0.9", "--config"];
+    let kernel = program()
+        .args(arguments)
+        .arg(&config)
+        .arg("--control")
+        .arg(&socket)
+        .output()
+        .expect("the program runs");
+    assert_eq!(kernel.status.code(), Some(1));
+    assert!(stderr(&kernel).contains("not in this build yet"), "{}", stderr(&kernel));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_daemon_lives_from_start_to_signal() {
+    let folder = tempdir("life");
+    let left = write_config(&folder, "left", "127.0.0.41", "right", "127.0.0.42");
+    let right = write_config(&folder, "right", "127.0.0.42", "left", "127.0.0.41");
+    let left_daemon = Running::start(&folder, "left", &left, "127.0.0.41");
+    let right_daemon = Running::start(&folder, "right", &right, "127.0.0.42");
+
+    let up = left_daemon.ask(&["up", "net", "--timeout", "20s"]);
+    assert_eq!(up.status.code(), Some(0), "{}", stderr(&up));
+    let text = String::from_utf8_lossy(&right_daemon.ask(&["list"]).stdout).into_owned();
+    assert!(text.starts_with("site: #"), "{text}");
+    assert!(
+        text.contains("'right' @ 127.0.0.42[45002]") && text.contains("INSTALLED, TUNNEL"),
+        "{text}"
+    );
+    assert_eq!(left_daemon.ask(&["rekey", "--child", "net"]).status.code(), Some(0));
+    assert_eq!(left_daemon.ask(&["rekey", "--ike", "site", "--reauth"]).status.code(), Some(0));
+    let unknown = left_daemon.ask(&["down", "nothing"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(stderr(&unknown).trim(), "no SA of nothing");
+
+    // A broken file changes nothing.
+    let good = std::fs::read_to_string(&left).expect("read");
+    std::fs::write(&left, good.replace("auth", "atuh")).expect("written");
+    left_daemon.signal("HUP");
+    let line = left_daemon.wait_for("did you mean");
+    assert!(
+        line.contains(
+            "left.toml:11:1: unknown option `connections.site.local.atuh`; did you mean `auth`?"
+        ),
+        "{line}"
+    );
+    left_daemon.wait_for("stays as it was");
+    assert_eq!(left_daemon.ask(&["up", "net"]).status.code(), Some(0));
+    assert_eq!(left_daemon.ask(&["reload"]).status.code(), Some(1));
+    std::fs::write(&left, good.replace("children.net", "children.web")).expect("written");
+    left_daemon.signal("HUP");
+    left_daemon.wait_for("configuration reloaded");
+    assert_eq!(left_daemon.ask(&["up", "net"]).status.code(), Some(1));
+
+    // A signal deletes the SAs at the peer, and the socket goes too.
+    let socket = left_daemon.socket.clone();
+    assert_eq!(left_daemon.end(), Some(0));
+    assert!(!socket.exists());
+    right_daemon.wait_for("deleted by the peer");
+    assert_eq!(String::from_utf8_lossy(&right_daemon.list().stdout).trim(), "[]");
+    let silent = right_daemon.ask(&["up", "net"]);
+    assert_eq!(silent.status.code(), Some(1));
+    assert_eq!(stderr(&silent).trim(), "the peer does not answer");
+    let waiting = right_daemon.ask(&["up", "net", "--timeout", "0.1"]);
+    assert_eq!(waiting.status.code(), Some(5), "{}", stderr(&waiting));
+    assert_eq!(right_daemon.end(), Some(0));
+}
