@@ -52,12 +52,13 @@ if [ "$us" = daemon ] && [ ! -x "$DAEMON" ]; then
 fi
 
 # Own mounts and own process ids: whatever happens in there, nothing stays
-# mounted or running when the outer process ends.
-# (KILL: unshare itself sits out a TERM.)
-{
-    timeout -s KILL $((limit + 40)) unshare -m -p -f --kill-child bash "$LAB_SRC/boot.sh" "$out" \
-        >"$out/console.log" 2>&1 </dev/null
-} 2>/dev/null || true
+# mounted or running when the outer process ends, be it by KILL (unshare sits
+# out a TERM).
+timeout -s KILL $((limit + 40)) setpriv --pdeathsig KILL \
+    unshare -m -p -f --kill-child bash "$LAB_SRC/boot.sh" "$out" >"$out/console.log" 2>&1 </dev/null &
+guest=$!
+trap 'kill -KILL $guest; exit 130' INT TERM
+wait $guest 2>/dev/null || true
 
 rc=$(cat "$out/rc" 2>/dev/null || echo none)
 if [ "$rc" = 0 ]; then
