@@ -8,12 +8,16 @@
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
 //! * [`forge`]: what somebody without keys can send.
+//! * [`handmade`]: a peer that has the keys and no manners; [`bench`] puts one endpoint before it.
 
 mod agreement;
 pub mod audit;
+pub mod bench;
 pub mod cheap;
 pub mod forge;
+pub mod handmade;
 mod host;
+pub mod life;
 pub mod network;
 mod pair;
 pub mod plane;

@@ -146,6 +146,8 @@ impl Pair {
             let events = host.log.iter().map(|(at, event)| (*at, format!("{index}: {event:?}")));
             lines.extend(events);
         }
+        let given = self.commands.iter();
+        lines.extend(given.map(|(at, host, what)| (*at, format!("{host}: <= {what}"))));
         lines.sort_by_key(|(at, _)| *at);
         for (at, line) in &lines {
             let _ = writeln!(story, "{:10.3} {line}", at.as_secs_f64());

@@ -3,9 +3,10 @@
 //! A host sends by the SA its policy names. The packet arrives if, when it gets there, the receiver
 //! has an inbound SA with that SPI and those keys.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use ike_proto::dataplane::SaId;
+use ike_proto::dataplane::{PolicyId, SaId};
 
 use crate::host::Host;
 
@@ -16,8 +17,8 @@ pub struct Probe {
     pub sent: Duration,
     /// The host that sent it.
     pub from: usize,
-    /// The host that had the SA when it was sent, if one did.
-    pub to: Option<usize>,
+    /// The policy it was sent by.
+    pub policy: PolicyId,
     /// The SA it was sent by.
     pub sa: SaId,
     /// Hash of that SA's keys.
@@ -44,8 +45,15 @@ pub struct Traffic {
     pub first_packets: bool,
     /// Packets lost since watching began.
     pub lost: Vec<Lost>,
+    /// Packets that came before their receiver could know of a new child. IKEv2 cannot prevent that:
+    /// the responder of a new child is ready first.
+    pub early: u64,
     /// Packets that arrived.
     pub arrived: u64,
+    /// The first SA each policy sent by.
+    first_routes: HashMap<(usize, PolicyId), SaId>,
+    /// SPI and keys of every inbound SA there ever was.
+    known: HashSet<(u32, u64)>,
 }
 
 impl Traffic {
@@ -55,63 +63,40 @@ impl Traffic {
         self.lost.clear();
     }
 
-    /// Packets to send around a change of the tables of `host`: those that it sends itself.
-    pub(crate) fn around_change(
-        &mut self,
-        now: Duration,
-        host: usize,
-        after: bool,
-        hosts: &[Host],
-    ) -> Vec<Probe> {
-        let probes = self.routes(now, host, hosts);
-        if !after {
-            return probes;
-        }
-        probes
+    /// The host that takes a packet.
+    pub(crate) fn receiver(probe: &Probe, hosts: &[Host]) -> Option<usize> {
+        hosts.iter().enumerate().find_map(|(index, host)| {
+            let takes = |(id, key): (SaId, u64)| id.spi == probe.sa.spi && key == probe.key;
+            (index != probe.from && host.plane.inbound().any(takes)).then_some(index)
+        })
     }
 
-    /// The tables of `host` have changed: what others send it must still arrive.
+    /// The tables of `host` have changed: what is under way to it must still arrive.
     pub(crate) fn after_change(&mut self, now: Duration, host: usize, hosts: &[Host]) {
+        let inbound = hosts[host].plane.inbound();
+        self.known.extend(inbound.map(|(id, key)| (id.spi, key)));
         for from in (0..hosts.len()).filter(|from| *from != host) {
             for probe in self.routes(now, from, hosts) {
-                if probe.to.is_none() {
+                if Self::receiver(&probe, hosts).is_none() {
                     self.lose(now, probe);
                 }
             }
         }
     }
 
-    /// One packet by each route of `host`, counted at the sender.
-    pub(crate) fn packets(
-        &mut self,
-        now: Duration,
-        host: usize,
-        octets: u64,
-        hosts: &mut [Host],
-    ) -> Vec<Probe> {
-        let mut probes = self.routes(now, host, hosts);
-        for probe in &mut probes {
-            probe.octets = octets;
-            hosts[host].plane.count(probe.sa, octets, now);
-        }
-        probes
-    }
-
-    fn routes(&mut self, now: Duration, from: usize, hosts: &[Host]) -> Vec<Probe> {
+    /// One packet by each route of `from`.
+    pub(crate) fn routes(&mut self, now: Duration, from: usize, hosts: &[Host]) -> Vec<Probe> {
         let plane = &hosts[from].plane;
         let mut probes = Vec::new();
-        for (_, route) in plane.routes() {
+        for (policy, route) in plane.routes() {
             let Some(sa) = route else { continue };
-            match plane.key_of(sa) {
-                Some(key) => {
-                    let to = receiver(from, sa, key, hosts);
-                    probes.push(Probe { sent: now, from, to, sa, key, octets: 0 });
-                }
+            self.first_routes.entry((from, policy)).or_insert(sa);
+            let key = plane.key_of(sa);
+            let probe = Probe { sent: now, from, policy, sa, key: key.unwrap_or(0), octets: 0 };
+            match key {
+                Some(_) => probes.push(probe),
                 // A policy that names an SA not installed.
-                None => {
-                    let probe = Probe { sent: now, from, to: None, sa, key: 0, octets: 0 };
-                    self.lose(now, probe);
-                }
+                None => self.lost.push(Lost { at: now, probe }),
             }
         }
         probes
@@ -124,13 +109,12 @@ impl Traffic {
         probe: Probe,
         hosts: &mut [Host],
     ) -> Option<(usize, SaId)> {
-        let Some(to) = receiver(probe.from, probe.sa, probe.key, hosts) else {
+        let Some(to) = Self::receiver(&probe, hosts) else {
             self.lose(now, probe);
             return None;
         };
         self.arrived += 1;
-        let found = hosts[to].plane.inbound().find(|(id, _)| id.spi == probe.sa.spi);
-        let (sa, _) = found?;
+        let (sa, _) = hosts[to].plane.inbound().find(|(id, _)| id.spi == probe.sa.spi)?;
         let first = !hosts[to].plane.was_used(sa);
         if probe.octets > 0 || self.first_packets {
             hosts[to].plane.count(sa, probe.octets, now);
@@ -139,14 +123,11 @@ impl Traffic {
     }
 
     fn lose(&mut self, at: Duration, probe: Probe) {
-        self.lost.push(Lost { at, probe });
+        let new_child = self.first_routes.get(&(probe.from, probe.policy)) == Some(&probe.sa);
+        if new_child && !self.known.contains(&(probe.sa.spi, probe.key)) {
+            self.early += 1;
+        } else if self.watching {
+            self.lost.push(Lost { at, probe });
+        }
     }
-}
-
-/// The host that takes a packet of `sa`.
-fn receiver(from: usize, sa: SaId, key: u64, hosts: &[Host]) -> Option<usize> {
-    hosts.iter().enumerate().find_map(|(index, host)| {
-        let takes = host.plane.inbound().any(|(id, other)| id.spi == sa.spi && other == key);
-        (index != from && takes).then_some(index)
-    })
 }

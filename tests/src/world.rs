@@ -20,7 +20,7 @@ use crate::host::Host;
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
 use crate::random::Seeded;
-use crate::traffic::Traffic;
+use crate::traffic::{Probe, Traffic};
 
 /// More events than any test needs; a run that gets here goes round in circles.
 const TOO_MANY: u64 = 5_000_000;
@@ -37,6 +37,8 @@ pub struct World {
     pub audit: Audit,
     /// Watches whether packets would arrive.
     pub traffic: Traffic,
+    /// Commands and data-plane events given, with their times and hosts, if the network traces.
+    pub commands: Vec<(Duration, usize, String)>,
     addresses: Vec<IpAddr>,
     natt_ports: Vec<u16>,
     now: Duration,
@@ -53,7 +55,7 @@ enum Work {
     /// The data plane of a host is through with a batch.
     Batch(usize, Ticket, Vec<dataplane::Command>),
     /// An ESP packet arrives.
-    Esp(crate::traffic::Probe),
+    Esp(Probe),
 }
 
 impl World {
@@ -66,6 +68,7 @@ impl World {
             net: Network::new(rng.fork()),
             audit: Audit::default(),
             traffic: Traffic::default(),
+            commands: Vec::new(),
             addresses: Vec::new(),
             natt_ports: Vec::new(),
             now: Duration::ZERO,
@@ -123,12 +126,18 @@ impl World {
     pub fn command(&mut self, host: usize, command: Command) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
+        if self.net.tracing {
+            self.commands.push((self.now, host, format!("{request:?}: {command:?}")));
+        }
         self.handle(host, Input::Command(request, command));
         request
     }
 
     /// Lets the data plane of a host report something.
     pub fn plane_event(&mut self, host: usize, event: dataplane::Event) {
+        if self.net.tracing {
+            self.commands.push((self.now, host, format!("{event:?}")));
+        }
         self.handle(host, Input::DataPlane(event));
     }
 
@@ -405,32 +414,35 @@ impl World {
         if !self.traffic.watching {
             return;
         }
-        let probes = self.traffic.around_change(self.now, host, after, &self.hosts);
-        for probe in probes {
-            let to = probe.to.unwrap_or(usize::MAX);
-            let link = self.net.link(Some(probe.from), to);
-            // The last packet of the old state is the slowest, the first of the new the fastest.
-            let delay = if after { link.delay } else { link.delay + link.jitter };
-            self.schedule(self.now + delay, Work::Esp(probe));
-        }
         if after {
             self.traffic.after_change(self.now, host, &self.hosts);
         }
+        for probe in self.traffic.routes(self.now, host, &self.hosts) {
+            // The last packet of the old state is the slowest, the first of the new the fastest.
+            self.send_esp(probe, !after);
+        }
     }
 
-    fn esp(&mut self, probe: crate::traffic::Probe) {
+    fn send_esp(&mut self, probe: Probe, slow: bool) {
+        let to = Traffic::receiver(&probe, &self.hosts).unwrap_or(usize::MAX);
+        let link = self.net.link(Some(probe.from), to);
+        let delay = if slow { link.delay + link.jitter } else { link.delay };
+        self.schedule(self.now + delay, Work::Esp(probe));
+    }
+
+    fn esp(&mut self, probe: Probe) {
         let first = self.traffic.arrive(self.now, probe, &mut self.hosts);
         if let Some((host, sa)) = first {
             self.handle(host, Input::DataPlane(dataplane::Event::FirstPacket(sa)));
         }
     }
 
-    /// Sends one ESP packet of `octets` by each route of `host`.
+    /// Sends one ESP packet of `octets` by each route of `host`; ESP is not lost on the way.
     pub fn send_traffic(&mut self, host: usize, octets: u64) {
-        let probes = self.traffic.packets(self.now, host, octets, &mut self.hosts);
-        for probe in probes {
-            let link = self.net.link(Some(host), probe.to.unwrap_or(usize::MAX));
-            self.schedule(self.now + link.delay, Work::Esp(probe));
+        for mut probe in self.traffic.routes(self.now, host, &self.hosts) {
+            probe.octets = octets;
+            self.hosts[host].plane.count(probe.sa, octets, self.now);
+            self.send_esp(probe, false);
         }
     }
 
