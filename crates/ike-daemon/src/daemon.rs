@@ -12,7 +12,7 @@ use ike_proto::{Endpoint, Event};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Ports};
+use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
 use crate::driver::{Driver, Listen, Message, Sockets};
 use crate::operator::{Operator, endpoint_config};
@@ -49,7 +49,7 @@ impl Daemon {
     pub async fn start(parts: Parts) -> Self {
         let Parts { config, sockets, plane, crypto, tap } = parts;
         let ports = sockets.ports();
-        // Names are resolved once the driver runs; until then they match nobody.
+        // Names are resolved by a task of their own; until then they match nobody.
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let rng = Box::new(pq_kem::os_random());
@@ -58,7 +58,6 @@ impl Daemon {
         if let Some(tap) = tap {
             driver.set_tap(tap);
         }
-        let names = config.hosts.values().any(crate::config::Hosts::has_names);
         let operator = Operator::new(handle, config, ports);
         let events = operator.handle().events();
         let driver = tokio::spawn(driver.run());
@@ -66,9 +65,6 @@ impl Daemon {
             tokio::spawn(watch(events, operator.clone())),
             tokio::spawn(refresh(operator.clone())),
         ];
-        if names && let Err(error) = operator.refresh().await {
-            tracing::warn!(%error, "host names");
-        }
         operator.start_actions().await;
         Self { operator, ports, driver, tasks }
     }
@@ -146,14 +142,13 @@ async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
     }
 }
 
-/// Host names may change their addresses.
+/// Resolves host names now, and again and again, for they may change their addresses.
 async fn refresh(operator: Operator) {
     loop {
-        tokio::time::sleep(REFRESH).await;
-        if operator.config().hosts.values().any(crate::config::Hosts::has_names)
-            && operator.refresh().await.is_err()
-        {
+        let names = operator.config().hosts.values().any(Hosts::has_names);
+        if names && operator.refresh().await.is_err() {
             return;
         }
+        tokio::time::sleep(REFRESH).await;
     }
 }

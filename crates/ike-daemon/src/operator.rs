@@ -231,11 +231,7 @@ pub fn endpoint_config(
     endpoint.natt_port = ports.nat_t;
     for connection in &mut endpoint.connections {
         let connection = Arc::make_mut(connection);
-        if connection.local_port == config.ports.ike {
-            connection.local_port = ports.ike;
-        } else if connection.local_port == config.ports.nat_t {
-            connection.local_port = ports.nat_t;
-        }
+        connection.local_port = ports.ike;
         if let Some(ends) = ends.get(&connection.name) {
             connection.local_addrs.clone_from(&ends.local);
             connection.remote_addrs.clone_from(&ends.remote);

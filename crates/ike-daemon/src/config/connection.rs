@@ -75,18 +75,16 @@ pub(crate) fn read(
         remote: addresses(&mut s, "remote_addrs", report),
     };
     c.local_port = ports.ike;
+    set(&mut c.remote_port, s.number("remote_port", 1, u16::MAX, report));
     if let Some(port) = s.number("local_port", 0, u16::MAX, report) {
-        c.local_port = port;
-        if port != ports.ike && port != ports.nat_t {
-            let message = format!("`{}` is not a port of this daemon", join(&s.path, "local_port"));
-            report.expected(
-                s.place("local_port"),
-                message,
-                format!("{} or {}", ports.ike, ports.nat_t),
-            );
+        // As in strongSwan, what goes to another port than 500 comes from the NAT-T port.
+        let ours = if c.remote_port == 500 { ports.ike } else { ports.nat_t };
+        if port != ours {
+            let message = format!("`{}` cannot be {port}", join(&s.path, "local_port"));
+            let expected = format!("{ours}, the port in [charon] for this `remote_port`");
+            report.expected(s.place("local_port"), message, expected);
         }
     }
-    set(&mut c.remote_port, s.number("remote_port", 1, u16::MAX, report));
     set(&mut c.proposals, values::proposals(&mut s, "proposals", values::Protocol::Ike, report));
     set(&mut c.encap, s.switch("encap", report));
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));

@@ -47,14 +47,31 @@ pub(crate) fn proposals(
             proposals.extend(default());
             continue;
         }
-        match ProposalConfig::parse(number, item.text) {
-            Ok(proposal) => proposals.push(proposal),
+        let proposal = match ProposalConfig::parse(number, item.text) {
+            Ok(proposal) => proposal,
             Err(why) => {
                 report.add(item.offset, format!("`{path}`, {:?}: {why}", item.text));
+                continue;
             }
+        };
+        for missing in unsupported(&proposal) {
+            let message = format!("`{path}`, {:?}: {missing} is not supported yet", item.text);
+            report.add(item.offset, message);
         }
+        proposals.push(proposal);
     }
     if proposals.is_empty() { None } else { Some(proposals) }
+}
+
+/// What of `proposal` the engine or its cryptography cannot do.
+fn unsupported(proposal: &ProposalConfig) -> Vec<String> {
+    if proposal.has_additional_ke() {
+        return vec!["an additional key exchange (RFC 9370)".to_owned()];
+    }
+    let supported = proposal.supported_by(&pq_kem::provider());
+    let kept = supported.map(|proposal| proposal.transforms).unwrap_or_default();
+    let lost = proposal.transforms.iter().filter(|transform| !kept.contains(transform));
+    lost.map(ToString::to_string).collect()
 }
 
 /// An identity.

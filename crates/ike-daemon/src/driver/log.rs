@@ -1,40 +1,81 @@
 //! One log line per event. Identities print escaped, and nothing else of the peer's is printed.
 
+use std::io;
+use std::time::{Duration, Instant};
+
 use ike_proto::dataplane;
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, IkeStatus};
+use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path};
 use tracing::{debug, info, warn};
 
-/// Logs an event of the engine.
-pub(super) fn event(event: &Event, endpoint: &Endpoint) {
-    match event {
-        Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
-        Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
-        Event::IkeUp(ike) => ike_up(*ike, endpoint),
-        Event::IkeDown { ike, connection, established: true, reason } => {
-            info!(ike = ike.0, %connection, %reason, "IKE SA down");
+/// Lines a second that somebody without a key can cause.
+const LINES: u32 = 20;
+
+/// Writes the log of a driver.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    second: Option<Instant>,
+    lines: u32,
+}
+
+impl Log {
+    /// Logs an event of the engine.
+    pub(super) fn event(&mut self, now: Instant, event: &Event, endpoint: &Endpoint) {
+        match event {
+            Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
+            Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
+            Event::IkeUp(ike) => ike_up(*ike, endpoint),
+            Event::IkeDown { ike, connection, established: true, reason } => {
+                info!(ike = ike.0, %connection, %reason, "IKE SA down");
+            }
+            Event::IkeDown { ike, connection, established: false, reason } => {
+                if self.allowed(now) {
+                    info!(ike = ike.0, %connection, %reason, "IKE SA not established");
+                }
+            }
+            Event::IkeRekeyed { old, new } => info!(old = old.0, new = new.0, "IKE SA rekeyed"),
+            Event::ChildUp { ike, child } => child_up(*ike, *child, endpoint),
+            Event::ChildRekeyed { ike, old, new } => {
+                info!(ike = ike.0, old = old.0, new = new.0, "Child SA rekeyed");
+            }
+            Event::ChildDown { ike, child, name, reason } => {
+                info!(ike = ike.0, child = child.0, %name, %reason, "Child SA down");
+            }
+            Event::ChildFailed { ike, name, reason } => {
+                warn!(ike = ike.0, %name, %reason, "Child SA failed");
+            }
+            Event::Acquire { connection, child } => {
+                info!(%connection, %child, "traffic wants a child");
+            }
+            Event::PathChanged { ike, path } => {
+                let (local, remote) = (path.local, path.remote);
+                info!(ike = ike.0, %local, %remote, "peer address changed");
+            }
+            Event::Unique { ike, local, remote } => {
+                debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
+            }
+            Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
         }
-        Event::IkeDown { ike, connection, established: false, reason } => {
-            info!(ike = ike.0, %connection, %reason, "IKE SA not established");
+    }
+
+    /// Logs that a datagram could not be sent. A retransmission makes up for it.
+    pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
+        if self.allowed(now) {
+            warn!(local = %path.local, remote = %path.remote, %error, "not sent");
         }
-        Event::IkeRekeyed { old, new } => info!(old = old.0, new = new.0, "IKE SA rekeyed"),
-        Event::ChildUp { ike, child } => child_line("Child SA up", *ike, *child, endpoint),
-        Event::ChildRekeyed { ike, old, new } => {
-            info!(ike = ike.0, old = old.0, new = new.0, "Child SA rekeyed");
+    }
+
+    /// True if one more line may be written that spoofed datagrams can cause.
+    fn allowed(&mut self, now: Instant) -> bool {
+        let over =
+            |second: Instant| now.saturating_duration_since(second) >= Duration::from_secs(1);
+        if self.second.is_none_or(over) {
+            if self.lines > LINES {
+                info!(lines = self.lines - LINES, "log lines of the last seconds left out");
+            }
+            (self.second, self.lines) = (Some(now), 0);
         }
-        Event::ChildDown { ike, child, name, reason } => {
-            info!(ike = ike.0, child = child.0, %name, %reason, "Child SA down");
-        }
-        Event::ChildFailed { ike, name, reason } => {
-            warn!(ike = ike.0, %name, %reason, "Child SA failed");
-        }
-        Event::Acquire { connection, child } => info!(%connection, %child, "traffic wants a child"),
-        Event::PathChanged { ike, path } => {
-            info!(ike = ike.0, local = %path.local, remote = %path.remote, "peer address changed");
-        }
-        Event::Unique { ike, local, remote } => {
-            debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
-        }
-        Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
+        self.lines = self.lines.saturating_add(1);
+        self.lines <= LINES
     }
 }
 
@@ -58,7 +99,7 @@ pub(super) fn plane_event(event: &dataplane::Event) {
 }
 
 fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
-    let Some(ike) = status(id, endpoint) else { return };
+    let Some(ike) = endpoint.ike_sa(id) else { return };
     let name = |id: &Option<ike_proto::wire::payload::IdData>| match id {
         Some(id) => id.to_string(),
         None => "unknown".to_owned(),
@@ -75,8 +116,8 @@ fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
     );
 }
 
-fn child_line(what: &'static str, ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
-    let Some(status) = status(ike, endpoint) else { return };
+fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
+    let Some(status) = endpoint.ike_sa(ike) else { return };
     let Some(c) = status.children.iter().find(|c| c.id == child) else { return };
     info!(
         ike = ike.0,
@@ -86,10 +127,21 @@ fn child_line(what: &'static str, ike: IkeSaId, child: ChildSaId, endpoint: &End
         spi_out = format_args!("{:08x}", c.outbound.spi),
         local_ts = ?c.local_ts,
         remote_ts = ?c.remote_ts,
-        "{what}"
+        "Child SA up"
     );
 }
 
-fn status(id: IkeSaId, endpoint: &Endpoint) -> Option<IkeStatus> {
-    endpoint.ike_sas().into_iter().find(|ike| ike.id == id)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_writes_few_lines() {
+        let start = crate::driver::now().mono;
+        let mut log = Log::default();
+        let allowed = |log: &mut Log, ms: u64| log.allowed(start + Duration::from_millis(ms));
+        assert_eq!((0..1000).filter(|_| allowed(&mut log, 5)).count(), LINES as usize);
+        assert!(!allowed(&mut log, 999));
+        assert!(allowed(&mut log, 1005));
+    }
 }

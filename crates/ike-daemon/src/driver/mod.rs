@@ -55,6 +55,7 @@ pub struct Driver {
     deadline: Option<Instant>,
     stopping: Option<(RequestId, oneshot::Sender<()>)>,
     stopped: bool,
+    log: log::Log,
 }
 
 impl Driver {
@@ -78,6 +79,7 @@ impl Driver {
             deadline: None,
             stopping: None,
             stopped: false,
+            log: log::Log::default(),
         };
         (driver, handle)
     }
@@ -91,6 +93,11 @@ impl Driver {
     pub async fn run(mut self) {
         self.drain().await;
         while !self.stopped {
+            // Not left to the choice below, where a flood of datagrams would always come first.
+            if self.deadline.is_some_and(|deadline| deadline <= now().mono) {
+                self.endpoint.handle(now(), Input::Timeout);
+                self.drain().await;
+            }
             let deadline = self.deadline;
             let bell = Arc::clone(&self.plane.bell);
             tokio::select! {
@@ -152,7 +159,9 @@ impl Driver {
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
                         self.trace(Direction::Out, transmit.path, again, &transmit.octets);
                     }
-                    self.sockets.send(&transmit).await;
+                    if let Err(error) = self.sockets.send(&transmit).await {
+                        self.log.not_sent(now().mono, &transmit.path, &error);
+                    }
                 }
                 Output::DataPlane(ticket, batch) => {
                     let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
@@ -171,7 +180,7 @@ impl Driver {
     }
 
     fn event(&mut self, event: Event) {
-        log::event(&event, &self.endpoint);
+        self.log.event(now().mono, &event, &self.endpoint);
         if let Event::Done(id, outcome) = &event {
             if let Some(answer) = self.pending.remove(id) {
                 // The asker may have stopped waiting.

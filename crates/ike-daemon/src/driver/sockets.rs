@@ -101,16 +101,11 @@ impl Sockets {
         sockets
     }
 
-    /// Sends a datagram. What fails is logged, and made up for by retransmissions.
-    pub(super) async fn send(&self, transmit: &Transmit) {
-        let path = &transmit.path;
-        let Some(pair) = self.find(path.local.ip()) else {
-            tracing::warn!(local = %path.local, "no socket on this address");
-            return;
-        };
-        if let Err(error) = pair.send(transmit).await {
-            tracing::warn!(local = %path.local, remote = %path.remote, %error, "not sent");
-        }
+    /// Sends a datagram.
+    pub(super) async fn send(&self, transmit: &Transmit) -> io::Result<()> {
+        let local = transmit.path.local.ip();
+        let pair = self.find(local).ok_or_else(|| io::Error::other("no socket on this address"))?;
+        pair.send(transmit).await
     }
 
     /// The sockets bound to `local` itself, or else to the wildcard address of its family.

@@ -225,7 +225,7 @@ fn mistakes_in_a_connection() {
         ),
         (
             "[connections.c]\nlocal_port = 501\n",
-            "2:14: `connections.c.local_port` is not a port of this daemon: expected 500 or 4500",
+            "2:14: `connections.c.local_port` cannot be 501: expected 500, the port in [charon] for this `remote_port`",
         ),
         (
             "[connections.c]\nencap = \"maybe\"\n",

@@ -72,6 +72,15 @@ struct Slot {
     request: Option<(SocketAddr, u64)>,
 }
 
+impl Slot {
+    fn status(&self) -> IkeStatus {
+        match &self.entry {
+            Entry::Attempt(attempt) => attempt.status(),
+            Entry::Sa(sa) => sa.status(),
+        }
+    }
+}
+
 /// A trap policy in the data plane.
 struct Trap {
     policy: PolicyId,
@@ -148,16 +157,14 @@ impl Endpoint {
         }
     }
 
+    /// One IKE SA or attempt.
+    pub fn ike_sa(&self, id: IkeSaId) -> Option<IkeStatus> {
+        self.entries.get(&id).map(Slot::status)
+    }
+
     /// Every IKE SA and attempt, in the order they were made.
     pub fn ike_sas(&self) -> Vec<IkeStatus> {
-        let mut all: Vec<_> = self
-            .entries
-            .values()
-            .map(|slot| match &slot.entry {
-                Entry::Attempt(attempt) => attempt.status(),
-                Entry::Sa(sa) => sa.status(),
-            })
-            .collect();
+        let mut all: Vec<_> = self.entries.values().map(Slot::status).collect();
         all.sort_by_key(|status| status.id);
         all
     }
