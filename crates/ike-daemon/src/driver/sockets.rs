@@ -170,7 +170,7 @@ impl fmt::Debug for Sockets {
 
 fn describe(address: SocketAddr, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
             " (ports below 1024 need root or CAP_NET_BIND_SERVICE; [charon] port and port_nat_t \
              choose others)"
         }

@@ -45,7 +45,11 @@ impl PktSocket {
             }
         }
         if let Some(mark) = mark {
-            socket.set_mark(mark)?;
+            socket.set_mark(mark).map_err(|error| {
+                let why =
+                    format!("mark {mark}: {error} (the userspace data plane needs CAP_NET_ADMIN)");
+                io::Error::new(error.kind(), why)
+            })?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
