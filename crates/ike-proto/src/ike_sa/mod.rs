@@ -9,6 +9,7 @@ pub(crate) mod established;
 pub(crate) mod reassembly;
 pub(crate) mod state;
 mod status;
+pub(crate) mod succession;
 pub(crate) mod timer;
 pub(crate) mod window;
 
@@ -181,6 +182,7 @@ impl IkeSa {
             _ => return Err(BAD),
         };
         let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
+        set.set_stranger(!matches!(self.state, State::Established(_)));
         if !set.wants(header.message_id, skf.number, skf.total) {
             return Err("fragment already received");
         }

@@ -27,9 +27,11 @@ impl MemoryBudget {
         self.used
     }
 
-    fn take(&mut self, octets: usize) -> bool {
+    /// Strangers get no more than half of it, so that they cannot keep out who is authenticated.
+    fn take(&mut self, octets: usize, stranger: bool) -> bool {
+        let limit = if stranger { self.limit / 2 } else { self.limit };
         match self.used.checked_add(octets) {
-            Some(used) if used <= self.limit => {
+            Some(used) if used <= limit => {
                 self.used = used;
                 true
             }
@@ -78,6 +80,8 @@ pub(crate) enum Progress {
 pub(crate) struct Reassembly {
     max_message: usize,
     set: Option<Set>,
+    /// The peer is not authenticated yet.
+    stranger: bool,
 }
 
 #[derive(Debug)]
@@ -97,7 +101,12 @@ struct Set {
 impl Reassembly {
     /// Accepts messages whose inner payloads have up to `max_message` octets.
     pub(crate) fn new(max_message: usize) -> Self {
-        Self { max_message, set: None }
+        Self { max_message, set: None, stranger: false }
+    }
+
+    /// Says whether the peer is still unauthenticated, and may hold less memory.
+    pub(crate) fn set_stranger(&mut self, stranger: bool) {
+        self.stranger = stranger;
     }
 
     /// Message ID of the message in progress.
@@ -146,7 +155,7 @@ impl Reassembly {
         // Twice the message: room for the overhead of all but absurdly small fragments.
         let fits = content.len() <= self.max_message.saturating_sub(set.octets)
             && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged);
-        if set.exchange != exchange || !fits || !budget.take(charge) {
+        if set.exchange != exchange || !fits || !budget.take(charge, self.stranger) {
             return self.reject(budget);
         }
         set.charged += charge;

@@ -152,7 +152,8 @@ impl fmt::Debug for IdData {
 fn escaped(f: &mut fmt::Formatter<'_>, octets: &[u8]) -> fmt::Result {
     octets.iter().try_for_each(|octet| match octet {
         b'"' | b'\'' | b'\\' | b'`' | b'$' => write!(f, "\\x{octet:02x}"),
-        0x20..=0x7e => write!(f, "{}", char::from(*octet)),
+        // A space would let an identity pass for several fields of a log line.
+        0x21..=0x7e => write!(f, "{}", char::from(*octet)),
         octet => write!(f, "\\x{octet:02x}"),
     })
 }
