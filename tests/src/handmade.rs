@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use ike_proto::config::ProposalConfig;
 use ike_proto::config::proposal::{SelectOptions, Selected, select};
-use ike_proto::crypto::{CipherLengths, CryptoProvider, PendingKe, Prf, Secret, SecureRandom};
+use ike_proto::crypto::{
+    CipherKey, CipherLengths, CryptoProvider, Frame, PendingKe, Prf, Secret, SecureRandom,
+};
 use ike_proto::keys::{Epoch, IkeKeys, Opened, Outgoing, SignedOctets, Transcript, psk_auth};
 use ike_proto::wire::payload::{Auth, IdData, Ke, Notify, Payload, Sa, Spi};
 use ike_proto::wire::registry::{
     AuthMethod, ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId,
 };
-use ike_proto::wire::{Flags, Header, Message, decode_payloads, encode_message};
+use ike_proto::wire::{Flags, HEADER_LEN, Header, Message, decode_payloads, encode_message};
 
 use crate::random::Seeded;
 
@@ -125,6 +127,7 @@ pub struct Handmade {
     pub next_id: u32,
     keys: IkeKeys,
     epoch: Epoch,
+    outbound: Box<dyn CipherKey>,
     prf: &'static dyn Prf,
     rng: Seeded,
 }
@@ -182,8 +185,24 @@ impl Handmade {
         let lengths = lengths(crypto, &chosen);
         let keys = IkeKeys::initial(prf, &[shared], &ni, &nr, spi_i, spi_r, &lengths);
         let epoch = Epoch::new(crypto.ciphers, chosen.suite, &keys, initiator).expect("keys");
+        let key = if initiator { &keys.ei } else { &keys.er };
+        let outbound = crypto.ciphers.key(chosen.suite, key.expose(), &[]).expect("a key");
         let next_id = u32::from(initiator);
-        Self { initiator, spi_i, spi_r, request, response, ni, nr, next_id, keys, epoch, prf, rng }
+        Self {
+            initiator,
+            spi_i,
+            spi_r,
+            request,
+            response,
+            ni,
+            nr,
+            next_id,
+            keys,
+            epoch,
+            outbound,
+            prf,
+            rng,
+        }
     }
 
     /// Authentication Data for `id` and `psk`.
@@ -254,6 +273,48 @@ impl Handmade {
         self.epoch.seal(&outgoing, &mut self.rng).expect("room for the payloads")
     }
 
+    /// Seals `content` as one fragment with whatever numbers, which [`seal_in`](Self::seal_in) would
+    /// not give it.
+    ///
+    /// # Panics
+    ///
+    /// If the backend fails.
+    pub fn seal_fragment(
+        &mut self,
+        exchange: ExchangeType,
+        message_id: u32,
+        response: bool,
+        fragment: &LooseFragment<'_>,
+    ) -> Vec<u8> {
+        // Lengths of AES-GCM in the Encrypted payload.
+        const IV: usize = 8;
+        const ICV: usize = 16;
+        let body = IV + fragment.content.len() + 1 + ICV;
+        let header = Header {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            next_payload: PayloadType::SKF,
+            minor_version: 0,
+            exchange,
+            flags: Flags { initiator: self.initiator, version: false, response },
+            message_id,
+            length: u32::try_from(HEADER_LEN + 8 + body).expect("a length"),
+        };
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram);
+        datagram.extend([fragment.first.0, 0]);
+        datagram.extend(u16::try_from(8 + body).expect("a length").to_be_bytes());
+        datagram.extend(fragment.number.to_be_bytes());
+        datagram.extend(fragment.total.to_be_bytes());
+        // Counts where the IVs of the other messages do not.
+        let iv = (1 << 63 | self.rng.next()).to_be_bytes();
+        let mut data = [fragment.content, &[0]].concat();
+        let mut icv = [0; ICV];
+        let frame = Frame { iv: &iv, aad: &datagram, trailer: &[] };
+        self.outbound.seal(frame, &mut data, &mut icv).expect("sealed");
+        [&datagram[..], &iv, &data, &icv].concat()
+    }
+
     /// Opens a datagram of the endpoint; `None` if it is not sealed for this peer in one piece.
     pub fn open(&self, datagram: &[u8]) -> Option<Opened> {
         let message = Message::decode(datagram).ok()?;
@@ -262,6 +323,19 @@ impl Handmade {
             _ => None,
         }
     }
+}
+
+/// One fragment, consistent with others or not.
+#[derive(Debug, Clone, Copy)]
+pub struct LooseFragment<'a> {
+    /// Next Payload.
+    pub first: PayloadType,
+    /// Fragment Number.
+    pub number: u16,
+    /// Total Fragments.
+    pub total: u16,
+    /// Its piece of the inner payloads.
+    pub content: &'a [u8],
 }
 
 /// Error and status notifies of an opened message, in order.
