@@ -345,7 +345,6 @@ impl Attempt {
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
-        candidate.reauthenticates = self.replaces;
         candidate.send_auth_request(ctx, self.initial_contact);
         self.candidates.push(candidate);
         self.give_up_at = None;
@@ -423,7 +422,9 @@ impl Attempt {
             .candidates
             .iter()
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
-        Some(self.candidates.swap_remove(index))
+        let mut winner = self.candidates.swap_remove(index);
+        winner.reauthenticates = self.replaces;
+        Some(winner)
     }
 
     /// Why the attempt is over, if it is.

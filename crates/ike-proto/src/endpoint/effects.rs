@@ -6,6 +6,7 @@ use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Now, Output};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
+use crate::ike_sa::succession::Inheritance;
 
 impl Endpoint {
     /// Runs what the input's SAs asked for, and what that asks for in turn.
@@ -21,7 +22,9 @@ impl Endpoint {
                     self.index_identity(id);
                 }
                 Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
-                Effect::MoveChildren { from, to } => self.move_children(now, from, to),
+                Effect::MoveChildren { from, to, estate } => {
+                    self.move_children(now, from, to, estate);
+                }
                 Effect::Restart { connection, child, path } => {
                     if self.shutdown.is_none() {
                         self.restart(now, &connection, &child, path);
@@ -108,17 +111,24 @@ impl Endpoint {
         slot.identity = Some(identity);
     }
 
-    fn move_children(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+    fn move_children(&mut self, now: Now, from: IkeSaId, to: IkeSaId, estate: Inheritance) {
         let alive = matches!(
             self.entries.get(&to),
             Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))
         );
-        // A successor that is gone already leaves the children where they are: they end there.
-        let to = if alive { to } else { from };
-        let mut estate = None;
-        self.with_sa(now, from, |sa, _| estate = sa.release_children());
-        if let Some(estate) = estate {
-            self.with_sa(now, to, |sa, ctx| sa.inherit(ctx, estate));
+        if !alive {
+            return self.with_sa(now, from, |sa, ctx| sa.disown(ctx, estate));
+        }
+        self.with_sa(now, to, |sa, ctx| sa.inherit(ctx, estate));
+        // A reauthentication under way replaces whatever has come of the SA it began with.
+        for slot in self.entries.values_mut() {
+            let replaces = match &mut slot.entry {
+                Entry::Attempt(attempt) => &mut attempt.replaces,
+                Entry::Sa(sa) => &mut sa.reauthenticates,
+            };
+            if *replaces == Some(from) {
+                *replaces = Some(to);
+            }
         }
     }
 

@@ -6,10 +6,10 @@
 //! ```
 
 use super::Payloads;
-use crate::event::{ChildSaId, Event, Failure, RequestId};
+use crate::event::{ChildSaId, Failure, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
@@ -141,15 +141,17 @@ impl IkeSa {
         };
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
             (IkeDelete::AdoptTheirs, Some(to)) => {
-                let from = self.id;
                 if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {
                     ctx.done(offer.request, Ok(()));
                 }
-                established.phase = IkePhase::Replaced(to);
                 self.window.abandon_request();
-                ctx.effects.push_back(Effect::MoveChildren { from, to });
-                ctx.event(Event::IkeRekeyed { old: from, new: to });
-                // Closed by its timer, once the children have moved.
+                self.replaced_by(ctx, to);
+                // Closed by its timer, once the children have moved. Nothing is sent on it any more.
+                if let State::Established(established) = &mut self.state {
+                    for task in established.queue.drain(..) {
+                        ctx.done(task.request().0, Ok(()));
+                    }
+                }
                 self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
             }
             _ => self.close(ctx, Failure::DeletedByPeer),

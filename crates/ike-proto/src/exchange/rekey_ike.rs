@@ -134,7 +134,7 @@ impl IkeSa {
     }
 
     /// Hands the children to the SA `to`, and waits for this one's end.
-    fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
+    pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
         let from = self.id;
         let State::Established(established) = &mut self.state else { return };
         established.phase = IkePhase::Replaced(to);
@@ -142,7 +142,8 @@ impl IkeSa {
             self.timers.clear(TimerKey::Ike(timer));
         }
         self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
-        ctx.effects.push_back(Effect::MoveChildren { from, to });
+        let estate = self.release_children();
+        ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.event(Event::IkeRekeyed { old: from, new: to });
     }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::IkeSa;
 use super::reassembly::MemoryBudget;
+use super::succession::Inheritance;
 use crate::config::{EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId};
@@ -84,8 +85,8 @@ pub(crate) enum Effect {
     Rekeyed(Box<IkeSa>),
     /// A rekey of the peer made this SA and lost to ours.
     Redundant(IkeSaId),
-    /// The children of the first SA belong to the second from now on.
-    MoveChildren { from: IkeSaId, to: IkeSaId },
+    /// The children that the first SA gave up belong to the second from now on.
+    MoveChildren { from: IkeSaId, to: IkeSaId, estate: Inheritance },
     /// Bring a child up again, with a new IKE SA if need be.
     Restart { connection: String, child: String, path: Path },
     /// Install the trap of a child.

@@ -10,7 +10,7 @@ use super::{IkeSa, Path};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
 use crate::dataplane::{Command, DataPlaneError, Reply, UdpEncap, Usage};
-use crate::event::{ChildSaId, Event, Failure, IkeSaId, Ticket};
+use crate::event::{ChildSaId, Event, Failure, Ticket};
 use crate::exchange::child_sa::OfferSpec;
 use crate::wire::payload::Payload;
 
@@ -648,63 +648,10 @@ impl IkeSa {
             }
         }
     }
-
-    // ---- moving ----
-
-    /// Gives up the children and what is queued for them: another SA takes them over.
-    pub(crate) fn release_children(&mut self) -> Option<Inheritance> {
-        let State::Established(established) = &mut self.state else { return None };
-        let (tasks, kept) = established
-            .queue
-            .drain(..)
-            .partition(|task| !matches!(task, Task::DeleteIke { .. } | Task::Liveness));
-        established.queue = kept;
-        let children = std::mem::take(&mut established.children);
-        for child in &children {
-            self.timers.clear_child(child.id);
-        }
-        let lingering = std::mem::take(&mut established.lingering);
-        for old in &lingering {
-            self.timers.clear_child(old.child);
-        }
-        let delayed = std::mem::take(&mut established.delayed);
-        self.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        Some(Inheritance { children, lingering, tasks, delayed })
-    }
-
-    /// Takes over what another SA released.
-    pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
-        let id: IkeSaId = self.id;
-        let now = ctx.now.mono;
-        let State::Established(established) = &mut self.state else { return };
-        for child in &estate.children {
-            arm_child(&mut self.timers, child, now);
-            ctx.ids.esp.insert(child.spi_in, (id, child.id));
-        }
-        for old in &estate.lingering {
-            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteOldInbound), old.until);
-            ctx.ids.esp.insert(old.sa.spi, (id, old.child));
-        }
-        established.children.extend(estate.children);
-        established.lingering.extend(estate.lingering);
-        // A rekey of the IKE SA itself is done by now.
-        let wanted = |task: &Task| !matches!(task, Task::RekeyIke { .. });
-        established.queue.extend(estate.tasks.into_iter().filter(wanted));
-        established.delayed.extend(estate.delayed.into_iter().filter(|(_, task)| wanted(task)));
-        let next = established.delayed.iter().map(|(at, _)| *at).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
-    }
 }
 
-/// What moves from a rekeyed IKE SA to its successor.
-pub(crate) struct Inheritance {
-    children: Vec<ChildSa>,
-    lingering: Vec<Lingering>,
-    tasks: std::collections::VecDeque<Task>,
-    delayed: Vec<(Instant, Task)>,
-}
-
-fn arm_child(timers: &mut super::timer::TimerTable, child: &ChildSa, now: Instant) {
+/// Arms what a child wakes its IKE SA for.
+pub(super) fn arm_child(timers: &mut super::timer::TimerTable, child: &ChildSa, now: Instant) {
     if child.phase != Phase::Installed {
         return;
     }

@@ -1,0 +1,88 @@
+//! What moves from a rekeyed IKE SA to its successor (RFC 7296 §2.8): children are moved, never
+//! copied, so that two SAs can never own the same child.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::IkeSa;
+use super::context::Context;
+use super::established::{Lingering, arm_child};
+use super::state::{IkePhase, State, Task};
+use super::timer::{ChildTimer, Timer, TimerKey};
+use crate::child::ChildSa;
+use crate::event::Failure;
+
+/// Children, what is left of former ones, and what is to be done about them.
+#[derive(Default)]
+pub(crate) struct Inheritance {
+    children: Vec<ChildSa>,
+    lingering: Vec<Lingering>,
+    tasks: VecDeque<Task>,
+    delayed: Vec<(Instant, Task)>,
+}
+
+impl IkeSa {
+    /// Gives up the children and what is queued for them. An operator's wish to end the SA goes
+    /// along: it is the connection that is to end.
+    pub(crate) fn release_children(&mut self) -> Inheritance {
+        let State::Established(established) = &mut self.state else { return Inheritance::default() };
+        let stays = |task: &Task| match task {
+            Task::DeleteIke { reason, .. } => *reason != Failure::Terminated,
+            Task::Liveness => true,
+            _ => false,
+        };
+        let (kept, tasks) = established.queue.drain(..).partition(stays);
+        established.queue = kept;
+        let children = std::mem::take(&mut established.children);
+        for child in &children {
+            self.timers.clear_child(child.id);
+        }
+        let lingering = std::mem::take(&mut established.lingering);
+        for old in &lingering {
+            self.timers.clear_child(old.child);
+        }
+        let delayed = std::mem::take(&mut established.delayed);
+        self.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
+        Inheritance { children, lingering, tasks, delayed }
+    }
+
+    /// Takes over what another SA released.
+    pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+        let Inheritance { children, lingering, tasks, delayed } = estate;
+        let (id, now) = (self.id, ctx.now.mono);
+        let State::Established(established) = &mut self.state else { return };
+        for child in &children {
+            arm_child(&mut self.timers, child, now);
+            ctx.ids.esp.insert(child.spi_in, (id, child.id));
+        }
+        for old in &lingering {
+            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteOldInbound), old.until);
+            ctx.ids.esp.insert(old.sa.spi, (id, old.child));
+        }
+        established.children.extend(children);
+        established.lingering.extend(lingering);
+        for (at, task) in tasks.into_iter().map(|task| (None, task)).chain(later(delayed)) {
+            match (at, task) {
+                // The IKE SA has just been rekeyed.
+                (_, Task::RekeyIke { request, .. }) => ctx.done(request, Ok(())),
+                (None, task) => established.queue.push_back(task),
+                (Some(at), task) => established.delayed.push((at, task)),
+            }
+        }
+        let next = established.delayed.iter().map(|(at, _)| *at).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+    }
+
+    /// The successor is gone: takes back what was released, to end with it.
+    pub(crate) fn disown(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+        self.inherit(ctx, estate);
+        if let State::Established(established) = &mut self.state {
+            established.phase = IkePhase::Closing;
+        }
+        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+    }
+}
+
+fn later(delayed: Vec<(Instant, Task)>) -> impl Iterator<Item = (Option<Instant>, Task)> {
+    delayed.into_iter().map(|(at, task)| (Some(at), task))
+}
