@@ -368,6 +368,13 @@ impl IkeSa {
                 return Ok(());
             }
         }
+        let old_id = old.map(|old| old.id);
+        if let Some(id) = old_id {
+            // Who rekeys a child has it.
+            self.activate(ctx, id);
+        }
+        let State::Established(established) = &self.state else { return Ok(()) };
+        let old = old_id.and_then(|id| established.children.iter().find(|child| child.id == id));
         let nr = ctx.nonce();
         let request = ChildRequest { ni, nr: &nr, rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(ctx, payloads, &request, old)?;

@@ -144,13 +144,16 @@ impl IkeSa {
             }
             Task::RekeyChild { child, request, retry } if alive => {
                 let ike = established.ike_activity();
-                let activity = established
-                    .children
-                    .iter()
-                    .find(|other| other.id == child)
-                    .map_or(ChildActivity::Gone, |other| established.activity(other));
+                let found = established.children.iter().find(|other| other.id == child);
+                let activity =
+                    found.map_or(ChildActivity::Gone, |other| established.activity(other));
                 if !may_rekey_child(activity, ike) {
                     return ctx.done(request, Err(Failure::NotFound));
+                }
+                if found.is_some_and(|other| other.pending_out.is_some()) {
+                    // The peer made it and may not know yet that it exists.
+                    let task = Task::RekeyChild { child, request, retry };
+                    return self.retry_later(ctx, task);
                 }
                 if !self.send_rekey_child(ctx, child, request, retry) {
                     ctx.done(request, Err(Failure::NotFound));
@@ -272,6 +275,10 @@ impl IkeSa {
         let (Some(spec), Some(old)) = (child.pending_out.take(), child.replaces.take()) else {
             return;
         };
+        if child.phase != Phase::Installed {
+            // Replaced, or on its way out, before the peer used it.
+            return;
+        }
         let mut batch = vec![Command::InstallSa(spec), child.install_policy()];
         if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
             old.phase = Phase::Rekeyed;
@@ -299,8 +306,12 @@ impl IkeSa {
         };
         let child = established.children.remove(index);
         self.timers.clear_child(id);
-        let shared = established.children.iter().any(|other| other.policy == child.policy);
-        if child.phase == Phase::Rekeyed || shared {
+        // The policy serves another child if one has replaced this one, or this one was to replace it.
+        let serves_on = established.children.iter().any(|other| {
+            other.policy == child.policy
+                && matches!(other.phase, Phase::Installing | Phase::Installed)
+        });
+        if child.phase == Phase::Rekeyed || serves_on {
             self.linger(ctx, &child);
             return;
         }

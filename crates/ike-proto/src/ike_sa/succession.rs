@@ -25,7 +25,9 @@ impl IkeSa {
     /// Gives up the children and what is queued for them. An operator's wish to end the SA goes
     /// along: it is the connection that is to end.
     pub(crate) fn release_children(&mut self) -> Inheritance {
-        let State::Established(established) = &mut self.state else { return Inheritance::default() };
+        let State::Established(established) = &mut self.state else {
+            return Inheritance::default();
+        };
         let stays = |task: &Task| match task {
             Task::DeleteIke { reason, .. } => *reason != Failure::Terminated,
             Task::Liveness => true,
