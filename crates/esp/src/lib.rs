@@ -25,6 +25,7 @@ pub mod ip;
 mod outbound;
 pub mod packet;
 mod plane;
+mod reassembly;
 pub mod replay;
 pub mod sad;
 pub mod selector;

@@ -12,6 +12,7 @@ use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{Fragment, IPV4_HEADER, IpPacket, proto};
 use crate::packet::MAX_IV;
 use crate::plane::{Shared, Tables};
+use crate::reassembly::Reassembler;
 use crate::sad::{Exhausted, Sa};
 use crate::selector::sides;
 use crate::stats::DropReason;
@@ -21,6 +22,7 @@ use crate::tos;
 pub struct Outbound {
     shared: Arc<Shared>,
     cache: FlowCache,
+    fragments: Reassembler,
     rng: Box<dyn SecureRandom>,
 }
 
@@ -31,6 +33,8 @@ pub enum Verdict {
     Send(Outgoing),
     /// A pass policy lets it through in clear.
     Pass,
+    /// It is a fragment of a packet for transport mode, and kept until the rest is there.
+    Held,
     /// It goes nowhere.
     Drop(DropReason),
 }
@@ -56,7 +60,7 @@ pub struct Outgoing {
 
 impl Outbound {
     pub(crate) fn new(shared: Arc<Shared>, rng: Box<dyn SecureRandom>) -> Self {
-        Self { shared, cache: FlowCache::new(), rng }
+        Self { shared, cache: FlowCache::new(), fragments: Reassembler::default(), rng }
     }
 
     /// Decides about the IP packet at the start of `packet`, and appends to `out` the ESP packet that
@@ -67,6 +71,7 @@ impl Outbound {
         match verdict {
             Verdict::Send(_) => _ = stats.sealed.fetch_add(1, Ordering::Relaxed),
             Verdict::Pass => _ = stats.passed.fetch_add(1, Ordering::Relaxed),
+            Verdict::Held => {}
             Verdict::Drop(reason) => _ = stats.count(reason),
         }
         verdict
@@ -78,24 +83,50 @@ impl Outbound {
         packet: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Verdict, DropReason> {
-        let Self { shared, cache, rng } = self;
-        let now = shared.tick(now);
+        let now = self.shared.tick(now);
         let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
-        let generation = shared.generation();
-        let decision =
-            cache.get_or_insert(generation, FlowKey::new(&ip), || decide(&shared.tables(), &ip));
-        match decision {
-            Decision::Protect(sa) => {
-                let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;
-                protect(shared, rng.as_mut(), now, &sa, &ip, packet, out).map(Verdict::Send)
-            }
-            Decision::Pass => Ok(Verdict::Pass),
+        let sa = match self.decide(&ip) {
+            Decision::Protect(sa) => sa,
+            Decision::Pass => return Ok(Verdict::Pass),
             Decision::Trap(policy) => {
-                shared.events.acquire(policy.id, &ip, now);
-                Err(DropReason::Trapped)
+                self.shared.events.acquire(policy.id, &ip, now);
+                return Err(DropReason::Trapped);
             }
-            Decision::Drop(reason) => Err(reason),
+            Decision::Drop(reason) => return Err(reason),
+        };
+        if ip.fragment == Fragment::None || sa.mode == Mode::Tunnel {
+            return self.protect(now, &sa, &ip, packet, out);
         }
+        match self.fragments.add(now, packet, &ip) {
+            Ok(None) => Ok(Verdict::Held),
+            Err(_) => Err(DropReason::TransportFragment),
+            Ok(Some(whole)) => {
+                // Ports are seen now, and may make it a matter of another policy.
+                let ip = IpPacket::parse(&whole).map_err(|_| DropReason::Malformed)?;
+                match self.decide(&ip) {
+                    Decision::Protect(sa) => self.protect(now, &sa, &ip, &whole, out),
+                    _ => Err(DropReason::TransportFragment),
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, ip: &IpPacket) -> Decision {
+        let Self { shared, cache, .. } = self;
+        let generation = shared.generation();
+        cache.get_or_insert(generation, FlowKey::new(ip), || decide(&shared.tables(), ip))
+    }
+
+    fn protect(
+        &mut self,
+        now: u64,
+        sa: &Sa,
+        ip: &IpPacket,
+        packet: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Verdict, DropReason> {
+        let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;
+        protect(&self.shared, self.rng.as_mut(), now, sa, ip, packet, out).map(Verdict::Send)
     }
 }
 

@@ -39,7 +39,8 @@ reasons! {
     SequenceOverflow = "sequence_overflow",
     /// The packet is outside the SA's traffic selectors (RFC 4301 §5.2 for inbound ones).
     Selectors = "selectors",
-    /// A fragment met a transport mode SA, which carries none (RFC 4301 §4.1).
+    /// A fragment in transport mode, which carries none (RFC 4301 §4.1), or one that does not fit the
+    /// others of its packet.
     TransportFragment = "transport_fragment",
     /// IP options or IPv6 extension headers that transport mode here cannot carry.
     TransportHeaders = "transport_headers",

@@ -154,16 +154,41 @@ fn transport_mode_behind_a_nat_has_its_checksum_put_right() {
     }
 }
 
+/// RFC 4303 §3.3.4: ESP is applied to whole datagrams; the host's fragments are put together first.
 #[test]
-fn transport_mode_carries_neither_fragments_nor_options() {
+fn transport_mode_puts_fragments_together() {
+    for tunnel in [Tunnel::v4().transport(), Tunnel::v6().transport()] {
+        let mut pair = tunnel.connect();
+        let whole = tunnel.packet(3000);
+        let pieces = common::fragments(&whole, 1000);
+        assert_eq!(pieces.len(), 4);
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
+            for &n in &order[..3] {
+                assert_eq!(pair.seal(&pieces[n]), Err(Verdict::Held));
+            }
+            assert_eq!(pair.send(&pieces[order[3]]), Ok(whole.clone()), "{order:?}");
+        }
+        // An overlap gives the packet up.
+        assert_eq!(pair.seal(&pieces[1]), Err(Verdict::Held));
+        let dropped = Err(Verdict::Drop(DropReason::TransportFragment));
+        assert_eq!(pair.seal(&pieces[1]), dropped);
+        for piece in [&pieces[0], &pieces[2], &pieces[3]] {
+            assert_eq!(pair.seal(piece), Err(Verdict::Held), "one is missing now");
+        }
+        // What is not completed is forgotten.
+        pair.advance(std::time::Duration::from_secs(3));
+        let (other, _) = pieces.split_at(2);
+        let late: Vec<_> = other.iter().map(|piece| common::with_id(piece.clone(), 77)).collect();
+        assert_eq!(pair.seal(&late[0]), Err(Verdict::Held));
+        assert_eq!(pair.seal(&pieces[1]), Err(Verdict::Held), "the others of it are gone");
+    }
+}
+
+#[test]
+fn transport_mode_carries_no_options() {
     let tunnel = Tunnel::v4().transport();
     let mut pair = tunnel.connect();
     let whole = tunnel.packet(64);
-    for (offset, more) in [(0, true), (64, false)] {
-        let piece = common::fragment(whole.clone(), offset, more);
-        let verdict = pair.seal(&piece).unwrap_err();
-        assert_eq!(verdict, Verdict::Drop(DropReason::TransportFragment));
-    }
     let mut options = whole.clone();
     options[0] = 0x46;
     let verdict = pair.seal(&options).unwrap_err();

@@ -15,6 +15,9 @@ const MAX_PACKET: usize = 65535;
 /// A segment of what the TUN device hands over, with some room for a larger MTU set later.
 const MAX_SEGMENT: usize = 9216;
 
+/// Packets that wait in the device.
+const QUEUE_LEN: u32 = 1000;
+
 /// How to make a TUN device.
 #[derive(Debug, Clone)]
 pub struct TunOptions {
@@ -81,7 +84,9 @@ impl Device {
         let device = DeviceBuilder::new()
             .name(options.name.clone())
             .mtu(options.mtu)
-            .with(|b| _ = b.offload(true).multi_queue(options.queues > 1))
+            .with(|b| {
+                b.offload(true).multi_queue(options.queues > 1).tx_queue_len(QUEUE_LEN);
+            })
             .build_async()?;
         let index = Some(device.if_index()?);
         let mut queues = Vec::new();
@@ -143,6 +148,19 @@ impl Reader {
             }
         }
         Ok(())
+    }
+}
+
+impl Reader {
+    /// Fills `batch` with packets that are there already; false if there are none.
+    pub(super) fn try_recv(&mut self, batch: &mut ReadBatch) -> bool {
+        let ReadBatch { raw, segments, sizes, count } = batch;
+        *count = 0;
+        if let Self::Tun(device) = self {
+            // An error that lasts comes back from `recv`.
+            *count = device.try_recv_multiple(raw, segments, sizes, 0).unwrap_or(0);
+        }
+        *count != 0
     }
 }
 

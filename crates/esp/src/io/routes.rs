@@ -24,7 +24,6 @@ use tracing::{debug, warn};
 
 use super::DEFAULT_MARK;
 use super::prefix::{Prefix, cover};
-use crate::selector::{Side, matches};
 
 /// Where routes go; the defaults are strongSwan's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,17 +220,7 @@ impl Table {
         let addresses = self.addresses().await?;
         let new: BTreeSet<_> = prefixes.into_iter().collect();
         for &prefix in &new {
-            let source = addresses.iter().copied().find(|&address| {
-                let side = Side { address, port: None, protocol: None };
-                let any = |ts: &TrafficSelector| TrafficSelector {
-                    protocol: 0,
-                    start_port: 0,
-                    end_port: 65535,
-                    ..*ts
-                };
-                address.is_ipv4() == prefix.address.is_ipv4()
-                    && local.iter().any(|ts| matches(&any(ts), &side))
-            });
+            let source = source_for(&addresses, prefix, local);
             self.add_route(prefix, source).await?;
         }
         self.installed.insert(policy, new);
@@ -305,5 +294,42 @@ impl Table {
             found.extend(local.or(address));
         }
         Ok(found)
+    }
+}
+
+/// The address that packets to `prefix` should have: one of ours inside the local selectors, and not
+/// one that means something on this host or link only.
+fn source_for(addresses: &[IpAddr], prefix: Prefix, local: &[TrafficSelector]) -> Option<IpAddr> {
+    addresses.iter().copied().find(|&address| {
+        let narrow = match address {
+            IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
+        };
+        address.is_ipv4() == prefix.address.is_ipv4()
+            && !narrow
+            && local.iter().any(|ts| ts.contains_addr(address))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_is_inside_the_selectors_and_of_global_scope() {
+        let parse = |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>();
+        let ours: Vec<IpAddr> =
+            parse(&["127.0.0.1", "::1", "169.254.1.1", "192.0.2.7", "fe80::1", "2001:db8::7"]);
+        let prefix = |text: &str| Prefix { address: text.parse().unwrap(), len: 8 };
+        let selectors = |texts: &[&str]| -> Vec<TrafficSelector> {
+            texts.iter().map(|t| t.parse().unwrap()).collect()
+        };
+        let source = |to, local: &[&str]| {
+            source_for(&ours, prefix(to), &selectors(local)).map(|a| a.to_string())
+        };
+        assert_eq!(source("10.0.0.0", &["0.0.0.0/0"]).as_deref(), Some("192.0.2.7"));
+        assert_eq!(source("2001:db8::", &["0.0.0.0/0", "::/0"]).as_deref(), Some("2001:db8::7"));
+        assert_eq!(source("10.0.0.0", &["10.1.0.0/16"]), None, "a gateway without one");
+        assert_eq!(source("2001:db8::", &["0.0.0.0/0"]), None);
     }
 }

@@ -19,6 +19,9 @@ use crate::outbound::{Outbound, Verdict};
 use crate::plane::Plane;
 use crate::udp::{Datagram, classify};
 
+/// Octets to send before more is read from the device.
+const ENOUGH: usize = 48 * 1024;
+
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -58,11 +61,17 @@ pub(super) async fn outbound(
             }
         }
         let now = now();
-        for packet in batch.packets() {
-            match worker.handle(now, packet, &mut queue.data) {
-                Verdict::Send(to) => queue.push(to, sockets.max_segments(&to)),
-                Verdict::Pass => pass(clear.as_deref(), packet),
-                Verdict::Drop(_) => {}
+        loop {
+            for packet in batch.packets() {
+                match worker.handle(now, packet, &mut queue.data) {
+                    Verdict::Send(to) => queue.push(to, sockets.max_segments(&to)),
+                    Verdict::Pass => pass(clear.as_deref(), packet),
+                    Verdict::Held | Verdict::Drop(_) => {}
+                }
+            }
+            // Small packets come one by one from the device; together they make runs to send.
+            if queue.data.len() >= ENOUGH || !reader.try_recv(&mut batch) {
+                break;
             }
         }
         queue.flush(&sockets).await;

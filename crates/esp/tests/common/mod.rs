@@ -287,3 +287,35 @@ pub fn fragment(mut packet: Vec<u8>, offset: u16, more: bool) -> Vec<u8> {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     packet
 }
+
+/// The fragments of `packet` with up to `size` octets of payload each, in order.
+pub fn fragments(packet: &[u8], size: usize) -> Vec<Vec<u8>> {
+    let v4 = packet[0] >> 4 == 4;
+    let (header, payload) = packet.split_at(if v4 { 20 } else { 40 });
+    let count = payload.len().div_ceil(size);
+    let pieces = payload.chunks(size).enumerate().map(|(n, data)| {
+        let (offset, more) = (n * size, n + 1 < count);
+        let mut piece = header.to_vec();
+        if v4 {
+            piece.extend_from_slice(data);
+            let len = piece.len() as u16;
+            piece[2..4].copy_from_slice(&len.to_be_bytes());
+            return fragment(piece, offset as u16, more);
+        }
+        piece[4..6].copy_from_slice(&(data.len() as u16 + 8).to_be_bytes());
+        piece[6] = ip::proto::FRAGMENT;
+        piece.extend_from_slice(&[header[6], 0]);
+        piece.extend_from_slice(&(offset as u16 | u16::from(more)).to_be_bytes());
+        piece.extend_from_slice(&[0, 0, 0, 9]);
+        piece.extend_from_slice(data);
+        piece
+    });
+    pieces.collect()
+}
+
+/// A fragment with another identification.
+pub fn with_id(mut piece: Vec<u8>, id: u8) -> Vec<u8> {
+    let at = if piece[0] >> 4 == 4 { 5 } else { 47 };
+    piece[at] = id;
+    piece
+}

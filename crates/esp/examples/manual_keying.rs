@@ -1,0 +1,151 @@
+//! A tunnel with fixed keys over a real TUN device: for trying the data plane without IKE. Both ends
+//! run it, with their arguments the other way round; needs root. The keys are no secret.
+//!
+//! ```text
+//! manual_keying <local> <remote> <local_ts> <remote_ts> [transport] [plain] [cbc|chacha] [queues=N]
+//! ```
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use esp::io::{
+    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, PlainEsp, TunOptions, UserspacePlane,
+    routes::RouteOptions, set_mark,
+};
+use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
+use ike_proto::dataplane::{
+    Command, DataPlane, Direction, HwOffload, Limits, Mode, PolicyAction, PolicyId, PolicySpec,
+    SaId, SaSpec, TrafficSelector, UdpEncap,
+};
+use ike_proto::wire::registry::{EncrId, IntegId};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+struct Args {
+    local: IpAddr,
+    remote: IpAddr,
+    local_ts: TrafficSelector,
+    remote_ts: TrafficSelector,
+    mode: Mode,
+    encap: Option<UdpEncap>,
+    suite: CipherSuite,
+    queues: usize,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let args = parse()?;
+    let socket = UdpSocket::bind(SocketAddr::new(args.local, 4500)).await?;
+    set_mark(&socket, DEFAULT_MARK)?;
+    let (ike, _keep) = mpsc::channel(1);
+    let config = Config {
+        ciphers: &pq_kem::sym::Ciphers,
+        rng: || Box::new(pq_kem::os_random()),
+        encap: vec![Arc::new(EncapSocket::new(socket)?)],
+        ike,
+        plain: vec![Arc::new(PlainEsp::open(args.local.is_ipv4(), Some(DEFAULT_MARK))?)],
+        clear: Some(ClearSockets::open(DEFAULT_MARK)?),
+        routes: Some(RouteOptions::default()),
+    };
+    let device = Device::tun(&TunOptions { queues: args.queues, ..TunOptions::default() })?;
+    let mut plane = UserspacePlane::start(config, device)?;
+    install(&mut plane, &args)?;
+    println!("up: {} = {}", args.local_ts, args.remote_ts);
+
+    let ready = plane.event_ready();
+    let done = tokio::signal::ctrl_c();
+    tokio::pin!(done);
+    loop {
+        tokio::select! {
+            () = ready.notified() => while let Some(event) = plane.poll_event() {
+                println!("{event:?}");
+            },
+            _ = &mut done => break,
+        }
+    }
+    let stats = plane.plane().stats();
+    println!("sealed {} opened {} passed {}", stats.sealed(), stats.opened(), stats.passed());
+    for (reason, count) in stats.drops() {
+        println!("dropped {count}: {reason}");
+    }
+    plane.shutdown().await;
+    Ok(())
+}
+
+/// The SA towards an address has the SPI 0x1000 and its last octet.
+fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>> {
+    let spi = |dst: IpAddr| match dst {
+        IpAddr::V4(a) => 0x1000 | u32::from(a.octets()[3]),
+        IpAddr::V6(a) => 0x1000 | u32::from(a.octets()[15]),
+    };
+    let outbound = SaId { spi: spi(args.remote), dst: args.remote };
+    let inbound = SaId { spi: spi(args.local), dst: args.local };
+    let lengths = pq_kem::sym::Ciphers.lengths(args.suite).ok_or("no such suite")?;
+    for (id, src, direction) in
+        [(inbound, args.remote, Direction::In), (outbound, args.local, Direction::Out)]
+    {
+        let octet = id.spi as u8;
+        plane.apply(Command::InstallSa(Box::new(SaSpec {
+            id,
+            src,
+            direction,
+            mode: args.mode,
+            policy: PolicyId(1),
+            suite: args.suite,
+            encr_key: Secret::new(vec![octet; lengths.encr_key]),
+            integ_key: Secret::new(vec![octet; lengths.integ_key]),
+            esn: true,
+            replay_window: 1024,
+            encap: args.encap,
+            local_ts: vec![args.local_ts],
+            remote_ts: vec![args.remote_ts],
+            limits: Limits::default(),
+            hw_offload: HwOffload::No,
+        })))?;
+    }
+    plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
+        id: PolicyId(1),
+        child: "manual".into(),
+        local_ts: vec![args.local_ts],
+        remote_ts: vec![args.remote_ts],
+        action: PolicyAction::Protect {
+            mode: args.mode,
+            local: args.local,
+            remote: args.remote,
+            outbound: Some(outbound),
+        },
+        priority: 0,
+    })))?;
+    Ok(())
+}
+
+fn parse() -> Result<Args, Box<dyn Error>> {
+    let mut words = std::env::args().skip(1);
+    let mut next = |what| words.next().ok_or(what);
+    let local = next("no local address")?.parse()?;
+    let remote = next("no remote address")?.parse()?;
+    let local_ts = next("no local selector")?.parse()?;
+    let remote_ts = next("no remote selector")?.parse()?;
+    let gcm = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
+    let encap = Some(UdpEncap { src_port: 4500, dst_port: 4500 });
+    let mode = Mode::Tunnel;
+    let mut args = Args { local, remote, local_ts, remote_ts, mode, encap, suite: gcm, queues: 1 };
+    for word in words {
+        match (word.as_str(), word.strip_prefix("queues=")) {
+            ("transport", _) => args.mode = Mode::Transport,
+            ("plain", _) => args.encap = None,
+            ("cbc", _) => {
+                args.suite.encr = EncrId::AES_CBC;
+                args.suite.integ = IntegId::HMAC_SHA2_256_128;
+            }
+            ("chacha", _) => {
+                args.suite.encr = EncrId::CHACHA20_POLY1305;
+                args.suite.key_bits = 0;
+            }
+            (_, Some(n)) => args.queues = n.parse()?,
+            _ => return Err(format!("unknown word {word}").into()),
+        }
+    }
+    Ok(args)
+}
