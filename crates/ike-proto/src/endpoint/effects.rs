@@ -21,6 +21,9 @@ impl Endpoint {
                     self.insert(now, id, spi, Entry::Sa(sa));
                     self.index_identity(id);
                 }
+                Effect::Adopt { from, to } => {
+                    self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
+                }
                 Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
                 Effect::MoveChildren { from, to, estate } => {
                     self.move_children(now, from, to, estate);

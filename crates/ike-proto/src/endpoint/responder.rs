@@ -28,6 +28,11 @@ impl Endpoint {
         if !plausible {
             return self.drop_datagram(path, "not an IKE_SA_INIT request");
         }
+        // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
+        // key with all its peers would be authenticated by itself.
+        if self.by_spi.contains_key(&header.spi_i) {
+            return self.drop_datagram(path, "own IKE_SA_INIT request");
+        }
         if self.shutdown.is_some() {
             return self.drop_datagram(path, "shutting down");
         }

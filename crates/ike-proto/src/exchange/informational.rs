@@ -134,11 +134,8 @@ impl IkeSa {
 
     fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {
         self.respond(ctx, &[]);
+        let theirs = self.crossed_rekey();
         let State::Established(established) = &mut self.state else { return };
-        let theirs = match &established.ours {
-            Some(Initiated::RekeyIke(offer)) => offer.crossed.as_ref().map(|crossed| crossed.ike),
-            _ => None,
-        };
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
             (IkeDelete::AdoptTheirs, Some(to)) => {
                 if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {

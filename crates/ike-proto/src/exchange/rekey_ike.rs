@@ -110,7 +110,13 @@ impl IkeSa {
         let meanwhile = offer.meanwhile();
         let new_id = new.id;
         let mut new = Box::new(new);
+        let adopted = matches!(&self.state, State::Established(e) if matches!(e.phase, IkePhase::Replaced(_)));
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
+            AfterRekey::DeleteOld if adopted => {
+                // The peer uses the SA of its own rekey, whatever the nonces say.
+                new.mark_redundant();
+                ctx.effects.push_back(Effect::Rekeyed(new));
+            }
             AfterRekey::DeleteNew => {
                 new.mark_redundant();
                 ctx.effects.push_back(Effect::Rekeyed(new));
@@ -137,6 +143,9 @@ impl IkeSa {
     pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
         let from = self.id;
         let State::Established(established) = &mut self.state else { return };
+        if matches!(established.phase, IkePhase::Replaced(_)) {
+            return;
+        }
         established.phase = IkePhase::Replaced(to);
         for timer in [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Dpd] {
             self.timers.clear(TimerKey::Ike(timer));
@@ -145,6 +154,15 @@ impl IkeSa {
         let estate = self.release_children();
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.event(Event::IkeRekeyed { old: from, new: to });
+    }
+
+    /// The SA of the peer's rekey of this one, while ours waits for its answer.
+    pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
+        let State::Established(established) = &self.state else { return None };
+        match &established.ours {
+            Some(Initiated::RekeyIke(offer)) => offer.crossed.as_ref().map(|crossed| crossed.ike),
+            _ => None,
+        }
     }
 
     /// The peer made this SA in a rekey that lost to ours: it waits for the peer's Delete.
@@ -278,7 +296,7 @@ impl IkeSa {
         let method = selected.ke;
         let proposal = selected.to_wire(Spi::Ike(spi_r));
         let started = ctx.now.mono;
-        let new = self.successor(
+        let mut new = self.successor(
             ctx,
             Successor {
                 initiator: false,
@@ -297,12 +315,16 @@ impl IkeSa {
                 Payload::Ke(Ke { method, data: &public }),
             ],
         );
-        let to = new.id;
-        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
+        let (from, to) = (self.id, new.id);
         let State::Established(established) = &mut self.state else { return Ok(()) };
         if let Some(Initiated::RekeyIke(offer)) = &mut established.ours {
             offer.crossed = Some(CrossedIke { ike: to, nonces: (ni, nr.to_vec()) });
+            if let State::Established(established) = &mut new.state {
+                established.phase = IkePhase::Crossed(from);
+            }
+            ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         } else {
+            ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
             self.replaced_by(ctx, to);
         }
         Ok(())

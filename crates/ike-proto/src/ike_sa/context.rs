@@ -83,6 +83,8 @@ pub(crate) enum Effect {
     Established { ike: IkeSaId, initial_contact: bool },
     /// A rekey made this SA.
     Rekeyed(Box<IkeSa>),
+    /// The peer uses the SA `to` of its rekey of `from`: it has the children from now on.
+    Adopt { from: IkeSaId, to: IkeSaId },
     /// A rekey of the peer made this SA and lost to ours.
     Redundant(IkeSaId),
     /// The children that the first SA gave up belong to the second from now on.

@@ -40,7 +40,7 @@ impl Established {
         let deleting = |task: &Task| matches!(task, Task::DeleteIke { .. });
         match (&self.ours, self.phase) {
             (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
-            (_, IkePhase::Replaced(_)) => IkeActivity::Rekeyed,
+            (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
             _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
             (Some(Initiated::RekeyIke(_)), _) => IkeActivity::Rekeying,
             _ => IkeActivity::Idle,
@@ -596,6 +596,11 @@ impl IkeSa {
 
     /// The peer does not answer: the SA is over, and `dpd_action` says what next.
     pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
+        if let Some(to) = self.crossed_rekey() {
+            // The peer may well be alive on the SA of its own rekey.
+            self.replaced_by(ctx, to);
+            return self.close(ctx, Failure::Replaced);
+        }
         let mut actions = Vec::new();
         if let State::Established(established) = &self.state
             && established.phase == IkePhase::Alive

@@ -24,11 +24,11 @@ use crate::event::{
 use crate::exchange::Refusal;
 use crate::keys::epoch::{Opened, Outgoing};
 use crate::wire::payload::{Notify, Payload};
-use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_payloads};
-use context::Context;
+use context::{Context, Effect};
 use reassembly::{Fragment, Progress, Reassembly};
-use state::{Extensions, NatStatus, Session, State};
+use state::{Extensions, IkePhase, NatStatus, Session, State};
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
@@ -220,6 +220,11 @@ impl IkeSa {
             }
         } else {
             self.requests.release(ctx.budget);
+            if let Ok(payloads) = &decoded
+                && self.is_early(ctx, payloads)
+            {
+                return;
+            }
             if !self.window.on_request_authenticated(header.message_id, header.exchange) {
                 return;
             }
@@ -229,6 +234,21 @@ impl IkeSa {
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
             }
         }
+    }
+
+    /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
+    /// the peer uses this SA, not the one of our rekey: the children move, and the peer's next try
+    /// finds them.
+    fn is_early(&self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let IkePhase::Crossed(from) = established.phase else { return false };
+        let redundant = payloads.iter().any(|payload| {
+            matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
+        });
+        if !redundant {
+            ctx.effects.push_back(Effect::Adopt { from, to: self.id });
+        }
+        !redundant
     }
 
     fn on_request(

@@ -104,6 +104,9 @@ pub(crate) struct Established {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IkePhase {
     Alive,
+    /// Made by a rekey of the peer that crossed ours: until it is clear which of the two stays, the
+    /// SA of this id keeps the children.
+    Crossed(IkeSaId),
     /// A rekey put this SA in its place.
     Replaced(IkeSaId),
     /// A delete is queued or in flight.

@@ -14,7 +14,7 @@ impl IkeSa {
         };
         let state = match established.map(|established| established.phase) {
             None => IkeState::Connecting,
-            Some(IkePhase::Alive) => IkeState::Established,
+            Some(IkePhase::Alive | IkePhase::Crossed(_)) => IkeState::Established,
             Some(IkePhase::Replaced(_)) => IkeState::Rekeyed,
             Some(IkePhase::Closing) => IkeState::Deleting,
         };

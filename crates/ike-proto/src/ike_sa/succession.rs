@@ -53,6 +53,9 @@ impl IkeSa {
         let Inheritance { children, lingering, tasks, delayed } = estate;
         let (id, now) = (self.id, ctx.now.mono);
         let State::Established(established) = &mut self.state else { return };
+        if matches!(established.phase, IkePhase::Crossed(_)) {
+            established.phase = IkePhase::Alive;
+        }
         for child in &children {
             arm_child(&mut self.timers, child, now);
             ctx.ids.esp.insert(child.spi_in, (id, child.id));
