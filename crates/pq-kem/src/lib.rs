@@ -45,6 +45,7 @@ pub fn provider() -> CryptoProvider {
         ke: ke::ALL.to_vec(),
         prf: prf::ALL.to_vec(),
         ciphers: &sym::Ciphers,
+        verifiers: Vec::new(),
         sha1: hash::sha1,
     }
 }

@@ -7,9 +7,13 @@ use std::fmt;
 
 use crate::wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
 
+pub mod der;
+pub mod sign;
+
 mod secret;
 
 pub use secret::Secret;
+pub use sign::{SignatureScheme, SignatureVerifier, SigningKey};
 
 /// Why a cryptographic operation failed. Carries no detail that could become an oracle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +177,8 @@ pub struct CryptoProvider {
     pub prf: Vec<&'static dyn Prf>,
     /// Cipher suites.
     pub ciphers: &'static dyn CipherProvider,
+    /// Signature backends, in order of preference.
+    pub verifiers: Vec<&'static dyn SignatureVerifier>,
     /// SHA-1 over the concatenated parts, for NAT detection (RFC 7296 §2.23) and nothing else.
     pub sha1: fn(&[&[u8]]) -> [u8; 20],
 }
@@ -187,6 +193,36 @@ impl CryptoProvider {
     pub fn prf(&self, id: PrfId) -> Option<&'static dyn Prf> {
         self.prf.iter().copied().find(|p| p.id() == id)
     }
+
+    /// Schemes that some backend verifies, without repetition, in the backends' order.
+    pub fn signature_schemes(&self) -> Vec<SignatureScheme> {
+        let mut schemes = Vec::new();
+        for scheme in self.verifiers.iter().flat_map(|verifier| verifier.schemes()) {
+            if !schemes.contains(scheme) {
+                schemes.push(*scheme);
+            }
+        }
+        schemes
+    }
+
+    /// Verifies `signature` over `message` by the first backend that has `scheme`; `spki` is a DER
+    /// `SubjectPublicKeyInfo`.
+    ///
+    /// # Errors
+    /// Those of [`SignatureVerifier::verify`]; [`CryptoError::Unsupported`] if no backend has `scheme`.
+    pub fn verify(
+        &self,
+        scheme: SignatureScheme,
+        spki: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), CryptoError> {
+        self.verifiers
+            .iter()
+            .find(|verifier| verifier.schemes().contains(&scheme))
+            .ok_or(CryptoError::Unsupported)?
+            .verify(scheme, spki, message, signature)
+    }
 }
 
 impl fmt::Debug for CryptoProvider {
@@ -194,6 +230,7 @@ impl fmt::Debug for CryptoProvider {
         f.debug_struct("CryptoProvider")
             .field("ke", &self.ke)
             .field("prf", &self.prf)
+            .field("verifiers", &self.verifiers)
             .finish_non_exhaustive()
     }
 }
