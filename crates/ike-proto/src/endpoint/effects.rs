@@ -24,6 +24,7 @@ impl Endpoint {
                 Effect::Adopt { from, to } => {
                     self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
                 }
+                Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
                 Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
                 Effect::MoveChildren { from, to, estate } => {
                     self.move_children(now, from, to, estate);
@@ -37,7 +38,7 @@ impl Endpoint {
                     if self.shutdown.is_none() {
                         let (local, remote) = (path.local.ip(), path.remote.ip());
                         // The configuration may be gone by now; then there is nothing to trap for.
-                        let _ = self.install_trap(now, &connection, &child, local, remote);
+                        let _ = self.install_trap(now, None, &connection, &child, local, remote);
                     }
                 }
                 Effect::Reauthenticate(ike) => {

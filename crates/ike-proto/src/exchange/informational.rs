@@ -6,7 +6,7 @@
 //! ```
 
 use super::Payloads;
-use crate::event::{ChildSaId, Failure, RequestId};
+use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::Context;
@@ -135,23 +135,26 @@ impl IkeSa {
     fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {
         self.respond(ctx, &[]);
         let theirs = self.crossed_rekey();
-        let State::Established(established) = &mut self.state else { return };
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
-            (IkeDelete::AdoptTheirs, Some(to)) => {
-                if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {
-                    ctx.done(offer.request, Ok(()));
-                }
-                self.window.abandon_request();
-                self.replaced_by(ctx, to);
-                // Closed by its timer, once the children have moved. Nothing is sent on it any more.
-                if let State::Established(established) = &mut self.state {
-                    for task in established.queue.drain(..) {
-                        ctx.done(task.request().0, Ok(()));
-                    }
-                }
-                self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
-            }
+            (IkeDelete::AdoptTheirs, Some(to)) => self.succeeded_by(ctx, to),
             _ => self.close(ctx, Failure::DeletedByPeer),
         }
+    }
+
+    /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer made.
+    pub(crate) fn succeeded_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
+        let State::Established(established) = &mut self.state else { return };
+        if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {
+            ctx.done(offer.request, Ok(()));
+        }
+        self.window.abandon_request();
+        self.replaced_by(ctx, to);
+        // Closed by its timer, once the children have moved. Nothing is sent on it any more.
+        if let State::Established(established) = &mut self.state {
+            for task in established.queue.drain(..) {
+                ctx.done(task.request().0, Ok(()));
+            }
+        }
+        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
 }

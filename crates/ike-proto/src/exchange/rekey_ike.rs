@@ -165,6 +165,15 @@ impl IkeSa {
         }
     }
 
+    /// The SA of the peer's rekey is gone: only ours is left.
+    pub(crate) fn uncross(&mut self) {
+        if let State::Established(established) = &mut self.state
+            && let Some(Initiated::RekeyIke(offer)) = &mut established.ours
+        {
+            offer.crossed = None;
+        }
+    }
+
     /// The peer made this SA in a rekey that lost to ours: it waits for the peer's Delete.
     pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
         if let State::Established(established) = &mut self.state {

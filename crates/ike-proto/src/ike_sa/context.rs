@@ -7,7 +7,8 @@ use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
 use crate::config::{EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
-use crate::dataplane::{self, Capabilities, PolicyId};
+use crate::dataplane::{self, Capabilities, PolicyId, SaId};
+use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
 
 /// The lowest SPI RFC 4303 §2.1 leaves to use.
@@ -39,11 +40,27 @@ impl Context<'_> {
         }
     }
 
-    /// Queues a batch for the data plane.
+    /// Queues a batch for the data plane. If it only removes, it is made again until it succeeds.
     pub(crate) fn data_plane(&mut self, batch: Vec<dataplane::Command>) -> Ticket {
         let ticket = self.ids.ticket();
+        let removals: Option<Vec<_>> = batch.iter().map(Removal::of).collect();
+        if let Some(removals) = removals {
+            self.ids.unattended.insert(ticket, Unattended::Removals(removals, 0));
+        }
         self.out.push_back(Output::DataPlane(ticket, batch));
         ticket
+    }
+
+    /// Queues a change to children that are in use. If it fails, they are deleted at both ends, and
+    /// what the data plane may still know by the names in `stale` is removed.
+    pub(crate) fn change(
+        &mut self,
+        batch: Vec<dataplane::Command>,
+        children: Vec<ChildSaId>,
+        stale: Vec<SaId>,
+    ) {
+        let ticket = self.data_plane(batch);
+        self.ids.unattended.insert(ticket, Unattended::Change { children, stale });
     }
 
     /// Counts a dropped message.
@@ -85,6 +102,8 @@ pub(crate) enum Effect {
     Rekeyed(Box<IkeSa>),
     /// The peer uses the SA `to` of its rekey of `from`: it has the children from now on.
     Adopt { from: IkeSaId, to: IkeSaId },
+    /// The SA of the peer's rekey of this one, which crossed ours, is gone.
+    Uncross { from: IkeSaId },
     /// A rekey of the peer made this SA and lost to ours.
     Redundant(IkeSaId),
     /// The children that the first SA gave up belong to the second from now on.
@@ -105,13 +124,22 @@ pub(crate) struct Ids {
     pub(crate) owner: IkeSaId,
     /// Whom the data plane's answers are for.
     pub(crate) tickets: HashMap<Ticket, IkeSaId>,
+    /// Batches that no SA waits for.
+    pub(crate) unattended: HashMap<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
     pub(crate) esp: HashMap<u32, (IkeSaId, ChildSaId)>,
 }
 
 impl Ids {
     pub(crate) fn new(shard: Shard) -> Self {
-        Self { shard, next: 0, owner: IkeSaId(0), tickets: HashMap::new(), esp: HashMap::new() }
+        Self {
+            shard,
+            next: 0,
+            owner: IkeSaId(0),
+            tickets: HashMap::new(),
+            unattended: HashMap::new(),
+            esp: HashMap::new(),
+        }
     }
 
     fn next(&mut self) -> u64 {

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use super::context::{Context, Effect};
+use super::plane::Query;
 use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use super::{IkeSa, Path};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
-use crate::dataplane::{Command, DataPlaneError, Reply, UdpEncap, Usage};
-use crate::event::{ChildSaId, Event, Failure, Ticket};
+use crate::dataplane::{Command, UdpEncap};
+use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::child_sa::OfferSpec;
 use crate::wire::payload::Payload;
 
@@ -23,15 +24,6 @@ pub(crate) struct Lingering {
     pub(crate) child: ChildSaId,
     pub(crate) sa: crate::dataplane::SaId,
     pub(crate) until: Instant,
-}
-
-/// Why the counters of children were asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Query {
-    /// Traffic proves a living peer as well as a message does (RFC 7296 §2.4).
-    Liveness,
-    /// `inactivity` of this child.
-    Inactivity(ChildSaId),
 }
 
 impl Established {
@@ -53,6 +45,13 @@ impl Established {
             self.ours,
             Some(Initiated::Child(_) | Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
         ) || !self.installing.is_empty()
+    }
+
+    /// True while the data plane is at work on what replaces `child` by our own rekey.
+    fn is_being_replaced(&self, child: ChildSaId) -> bool {
+        let new = self.children.iter().filter(|new| new.replaces == Some(child));
+        let mut new = new.map(|new| new.id);
+        new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
     }
 
     /// What this end is doing with `child`.
@@ -125,7 +124,12 @@ impl IkeSa {
                 return;
             }
             let busy = established.responding.is_some() || !established.installing.is_empty();
-            if busy && matches!(established.queue.front(), Some(Task::RekeyIke { .. })) {
+            let waits = match established.queue.front() {
+                Some(Task::RekeyIke { .. }) => busy,
+                Some(Task::DeleteChild { child, .. }) => established.is_being_replaced(*child),
+                _ => false,
+            };
+            if waits {
                 return;
             }
             let Some(task) = established.queue.pop_front() else { return };
@@ -175,6 +179,12 @@ impl IkeSa {
                     found.phase = Phase::Deleting;
                 }
                 let spi = found.spi_in;
+                // What the peer has just made to replace it goes as well.
+                let new = established.children.iter().find(|new| new.replaces == Some(child));
+                if let Some(new) = new.map(|new| new.id).filter(|_| reason == Failure::Terminated) {
+                    let (reason, request) = (reason.clone(), None);
+                    established.queue.push_front(Task::DeleteChild { child: new, reason, request });
+                }
                 self.send_delete_child(ctx, spi, Initiated::DeleteChild { child, reason, request });
             }
             Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
@@ -240,13 +250,13 @@ impl IkeSa {
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
-                self.retire(ctx, old);
+                self.retire(ctx, old, id);
             }
         }
     }
 
-    /// Traffic left `old` for its replacement: deletes it at both ends.
-    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId) {
+    /// Traffic left `old` for `new`: deletes it at both ends.
+    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
             return;
@@ -254,14 +264,15 @@ impl IkeSa {
         child.phase = Phase::Rekeyed;
         let outbound = child.outbound();
         self.timers.clear_child(old);
-        let queued = established
-            .queue
-            .iter()
-            .any(|task| matches!(task, Task::DeleteChild { child, .. } if *child == old));
-        if !queued {
-            let reason = Failure::Replaced;
-            established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
+        // Whoever wants the old child gone means the one in its place.
+        for task in &mut established.queue {
+            match task {
+                Task::DeleteChild { child, .. } if *child == old => *child = new,
+                _ => {}
+            }
         }
+        let reason = Failure::Replaced;
+        established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
         ctx.data_plane(vec![Command::RemoveSa(outbound)]);
     }
 
@@ -284,7 +295,7 @@ impl IkeSa {
             old.phase = Phase::Rekeyed;
             batch.push(Command::RemoveSa(old.outbound()));
         }
-        ctx.data_plane(batch);
+        ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
     }
 
@@ -361,8 +372,11 @@ impl IkeSa {
         let path = self.path;
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
+        let (mut moved, mut stale) = (Vec::new(), Vec::new());
         for child in &mut established.children {
             let (inbound, outbound) = (child.inbound(), child.outbound());
+            moved.push(child.id);
+            stale.extend([inbound, outbound]);
             let installed_out = child.pending_out.is_none();
             child.local = path.local.ip();
             child.remote = path.remote.ip();
@@ -386,119 +400,7 @@ impl IkeSa {
             .collect();
         batch.extend(carrying);
         if !batch.is_empty() {
-            ctx.data_plane(batch);
-        }
-    }
-
-    // ---- data plane ----
-
-    pub(super) fn on_data_plane(
-        &mut self,
-        ctx: &mut Context<'_>,
-        ticket: Ticket,
-        result: Result<Vec<Reply>, DataPlaneError>,
-    ) {
-        let State::Established(established) = &mut self.state else { return };
-        if established.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
-            if let Some(responding) = established.responding.take() {
-                self.on_responding_completed(ctx, *responding, result.map(|_| ()));
-            }
-            return;
-        }
-        if let Some(index) = established.installing.iter().position(|(t, ..)| *t == ticket) {
-            let (_, child, request) = established.installing.swap_remove(index);
-            return self.on_own_install(ctx, child, request, result.map(|_| ()));
-        }
-        if let Some(index) = established.queries.iter().position(|(t, _)| *t == ticket) {
-            let (_, query) = established.queries.swap_remove(index);
-            let usage = result.unwrap_or_default();
-            self.on_usage(ctx, query, &usage);
-        }
-    }
-
-    fn on_own_install(
-        &mut self,
-        ctx: &mut Context<'_>,
-        child: ChildSaId,
-        request: Option<crate::event::RequestId>,
-        result: Result<(), DataPlaneError>,
-    ) {
-        match result {
-            Ok(()) => {
-                self.child_installed(ctx, child);
-                ctx.done(request, Ok(()));
-            }
-            Err(error) => {
-                let State::Established(established) = &mut self.state else { return };
-                let spi = established
-                    .children
-                    .iter()
-                    .find(|other| other.id == child)
-                    .map(|other| other.spi_in);
-                // The peer has it already: take it back there too.
-                established.queue.extend(spi.map(Task::DeleteSpi));
-                let name = self.remove_failed(ctx, child);
-                let failure = Failure::DataPlane(error.0);
-                ctx.done(request, Err(failure.clone()));
-                self.child_failed(ctx, &name, failure);
-            }
-        }
-    }
-
-    fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
-        let State::Established(established) = &mut self.state else { return };
-        let batch: Vec<_> = established
-            .children
-            .iter()
-            .filter(|child| match query {
-                Query::Liveness => true,
-                Query::Inactivity(id) => child.id == id,
-            })
-            .flat_map(|child| match query {
-                Query::Liveness => vec![Command::QueryUsage(child.inbound())],
-                Query::Inactivity(_) => vec![
-                    Command::QueryUsage(child.inbound()),
-                    Command::QueryUsage(child.outbound()),
-                ],
-            })
-            .collect();
-        let ticket = ctx.data_plane(batch);
-        established.queries.push((ticket, query));
-    }
-
-    fn on_usage(&mut self, ctx: &mut Context<'_>, query: Query, replies: &[Reply]) {
-        let idle = replies
-            .iter()
-            .filter_map(|reply| match reply {
-                Reply::Usage(_, Usage { idle, .. }) => *idle,
-                Reply::Done => None,
-            })
-            .min();
-        match query {
-            Query::Liveness => {
-                let delay = self.connection.dpd_delay;
-                let quiet = idle.is_none_or(|idle| idle >= delay);
-                let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
-                self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
-                if quiet {
-                    self.enqueue(Task::Liveness);
-                }
-            }
-            Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
-        }
-    }
-
-    fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let limit = child.config.inactivity;
-        let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
-        if idle >= limit {
-            let reason = Failure::Inactive;
-            self.enqueue(Task::DeleteChild { child: id, reason, request: None });
-        } else {
-            let at = ctx.now.mono + (limit - idle);
-            self.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+            ctx.change(batch, moved, stale);
         }
     }
 
@@ -598,8 +500,7 @@ impl IkeSa {
     pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
         if let Some(to) = self.crossed_rekey() {
             // The peer may well be alive on the SA of its own rekey.
-            self.replaced_by(ctx, to);
-            return self.close(ctx, Failure::Replaced);
+            return self.succeeded_by(ctx, to);
         }
         let mut actions = Vec::new();
         if let State::Established(established) = &self.state
@@ -628,6 +529,9 @@ impl IkeSa {
         let Established { children, ours, queue, delayed, lingering, installing, phase, .. } =
             established;
         let mut batch = Vec::new();
+        if let Some(Initiated::Child(offer)) = &ours {
+            ctx.ids.esp.remove(&offer.spi_in);
+        }
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
             batch.push(Command::RemovePolicy(child.policy));
@@ -653,7 +557,9 @@ impl IkeSa {
             let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
             ctx.done(request, result);
         }
-        if !matches!(phase, IkePhase::Replaced(_)) {
+        if let IkePhase::Crossed(from) = phase {
+            ctx.effects.push_back(Effect::Uncross { from });
+        } else if !matches!(phase, IkePhase::Replaced(_)) {
             let connection = self.connection.name.clone();
             let reason = reason.clone();
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });

@@ -6,6 +6,7 @@
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
+pub(crate) mod plane;
 pub(crate) mod reassembly;
 pub(crate) mod state;
 mod status;

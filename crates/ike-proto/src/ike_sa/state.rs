@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::established::{Lingering, Query};
+use super::established::Lingering;
+use super::plane::Query;
 use crate::child::ChildSa;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, ConnectionConfig};

@@ -1,0 +1,136 @@
+//! What the data plane answers to an established IKE SA.
+
+use std::time::Duration;
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::{State, Task};
+use super::timer::{ChildTimer, Timer, TimerKey};
+use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
+use crate::event::{ChildSaId, Failure, RequestId, Ticket};
+
+/// Why the counters of children were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Query {
+    /// Traffic proves a living peer as well as a message does (RFC 7296 §2.4).
+    Liveness,
+    /// `inactivity` of this child.
+    Inactivity(ChildSaId),
+}
+
+impl IkeSa {
+    pub(super) fn on_data_plane(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: Ticket,
+        result: Result<Vec<Reply>, DataPlaneError>,
+    ) {
+        let State::Established(established) = &mut self.state else { return };
+        if established.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
+            if let Some(responding) = established.responding.take() {
+                self.on_responding_completed(ctx, *responding, result.map(|_| ()));
+            }
+            return;
+        }
+        if let Some(index) = established.installing.iter().position(|(t, ..)| *t == ticket) {
+            let (_, child, request) = established.installing.swap_remove(index);
+            return self.on_own_install(ctx, child, request, result.map(|_| ()));
+        }
+        if let Some(index) = established.queries.iter().position(|(t, _)| *t == ticket) {
+            let (_, query) = established.queries.swap_remove(index);
+            let usage = result.unwrap_or_default();
+            self.on_usage(ctx, query, &usage);
+        }
+    }
+
+    fn on_own_install(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        request: Option<RequestId>,
+        result: Result<(), DataPlaneError>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.child_installed(ctx, child);
+                ctx.done(request, Ok(()));
+            }
+            Err(error) => {
+                let State::Established(established) = &mut self.state else { return };
+                let spi = established
+                    .children
+                    .iter()
+                    .find(|other| other.id == child)
+                    .map(|other| other.spi_in);
+                // The peer has it already: take it back there too.
+                established.queue.extend(spi.map(Task::DeleteSpi));
+                let name = self.remove_failed(ctx, child);
+                let failure = Failure::DataPlane(error.0);
+                ctx.done(request, Err(failure.clone()));
+                self.child_failed(ctx, &name, failure);
+            }
+        }
+    }
+
+    /// A change to a child in use has failed: it is deleted at both ends.
+    pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
+        self.enqueue_urgent(Task::DeleteChild { child, reason, request: None });
+    }
+
+    pub(super) fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
+        let State::Established(established) = &mut self.state else { return };
+        let batch: Vec<_> = established
+            .children
+            .iter()
+            .filter(|child| match query {
+                Query::Liveness => true,
+                Query::Inactivity(id) => child.id == id,
+            })
+            .flat_map(|child| match query {
+                Query::Liveness => vec![Command::QueryUsage(child.inbound())],
+                Query::Inactivity(_) => vec![
+                    Command::QueryUsage(child.inbound()),
+                    Command::QueryUsage(child.outbound()),
+                ],
+            })
+            .collect();
+        let ticket = ctx.data_plane(batch);
+        established.queries.push((ticket, query));
+    }
+
+    fn on_usage(&mut self, ctx: &mut Context<'_>, query: Query, replies: &[Reply]) {
+        let idle = replies
+            .iter()
+            .filter_map(|reply| match reply {
+                Reply::Usage(_, Usage { idle, .. }) => *idle,
+                Reply::Done => None,
+            })
+            .min();
+        match query {
+            Query::Liveness => {
+                let delay = self.connection.dpd_delay;
+                let quiet = idle.is_none_or(|idle| idle >= delay);
+                let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
+                self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                if quiet {
+                    self.enqueue(Task::Liveness);
+                }
+            }
+            Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
+        }
+    }
+
+    fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        let limit = child.config.inactivity;
+        let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
+        if idle >= limit {
+            let reason = Failure::Inactive;
+            self.enqueue(Task::DeleteChild { child: id, reason, request: None });
+        } else {
+            let at = ctx.now.mono + (limit - idle);
+            self.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+        }
+    }
+}
