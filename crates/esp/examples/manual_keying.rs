@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! manual_keying <local> <remote> <local_ts> <remote_ts> [transport] [plain] [cbc|chacha] [queues=N]
+//!     [pass=<local_ts>,<remote_ts>]
 //! ```
 
 use std::error::Error;
@@ -31,6 +32,7 @@ struct Args {
     encap: Option<UdpEncap>,
     suite: CipherSuite,
     queues: usize,
+    pass: Option<(TrafficSelector, TrafficSelector)>,
 }
 
 #[tokio::main]
@@ -117,6 +119,16 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
         },
         priority: 0,
     })))?;
+    if let Some((local, remote)) = args.pass {
+        plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
+            id: PolicyId(2),
+            child: "clear".into(),
+            local_ts: vec![local],
+            remote_ts: vec![remote],
+            action: PolicyAction::Pass,
+            priority: 0,
+        })))?;
+    }
     Ok(())
 }
 
@@ -130,9 +142,10 @@ fn parse() -> Result<Args, Box<dyn Error>> {
     let gcm = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
     let encap = Some(UdpEncap { src_port: 4500, dst_port: 4500 });
     let mode = Mode::Tunnel;
-    let mut args = Args { local, remote, local_ts, remote_ts, mode, encap, suite: gcm, queues: 1 };
+    let mut args =
+        Args { local, remote, local_ts, remote_ts, mode, encap, suite: gcm, queues: 1, pass: None };
     for word in words {
-        match (word.as_str(), word.strip_prefix("queues=")) {
+        match word.split_once('=').unwrap_or((&word, "")) {
             ("transport", _) => args.mode = Mode::Transport,
             ("plain", _) => args.encap = None,
             ("cbc", _) => {
@@ -143,7 +156,11 @@ fn parse() -> Result<Args, Box<dyn Error>> {
                 args.suite.encr = EncrId::CHACHA20_POLY1305;
                 args.suite.key_bits = 0;
             }
-            (_, Some(n)) => args.queues = n.parse()?,
+            ("queues", n) => args.queues = n.parse()?,
+            ("pass", pair) => {
+                let (local, remote) = pair.split_once(',').ok_or("pass=LOCAL,REMOTE")?;
+                args.pass = Some((local.parse()?, remote.parse()?));
+            }
             _ => return Err(format!("unknown word {word}").into()),
         }
     }

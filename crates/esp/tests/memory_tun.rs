@@ -167,3 +167,18 @@ async fn a_trapped_packet_wakes_the_driver() {
     let Event::Acquire { policy, .. } = end.event().await else { panic!("not an acquire") };
     assert_eq!(policy, id);
 }
+
+#[tokio::test]
+async fn a_socket_for_both_families_is_refused() {
+    let any = || "[::]:0".parse::<SocketAddr>().unwrap();
+    let bind = |only_v6| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None)?;
+        socket.set_only_v6(only_v6)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&any().into())?;
+        EncapSocket::new(UdpSocket::from_std(socket.into())?)
+    };
+    assert!(bind(true).is_ok());
+    let refused = bind(false).err().map(|error| error.kind());
+    assert_eq!(refused, Some(std::io::ErrorKind::InvalidInput));
+}

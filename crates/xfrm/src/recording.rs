@@ -128,8 +128,11 @@ impl DataPlane for Recording {
             Command::RemoveSa(id) => _ = self.sas.remove(&id),
             Command::InstallPolicy(spec) => _ = self.policies.insert(spec.id, *spec),
             Command::RemovePolicy(id) => _ = self.policies.remove(&id),
-            Command::UpdateSa { id, encap, .. } => {
-                self.sas.get_mut(&id).ok_or_else(no_such_sa)?.encap = encap
+            Command::UpdateSa { id, dst, encap, .. } => {
+                let sa = self.sas.remove(&id).ok_or_else(no_such_sa)?;
+                // The destination is part of the name.
+                let moved = SaId { dst: dst.ip(), ..id };
+                self.sas.insert(moved, RecordedSa { encap, ..sa });
             }
             Command::QueryUsage(id) => {
                 let sa = self.sas.get(&id).ok_or_else(no_such_sa)?;

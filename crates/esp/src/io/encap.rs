@@ -57,8 +57,14 @@ pub(super) struct Received<'a> {
 
 impl EncapSocket {
     /// Takes over a bound socket: turns on coalescing and the reception of destination addresses and
-    /// ECN, and asks for larger buffers.
+    /// ECN, and asks for larger buffers. There is one socket per address family: an IPv6 socket that
+    /// takes IPv4 too is refused, because addresses would not compare.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let bound = socket.local_addr()?;
+        let wildcard = bound.is_ipv6() && bound.ip().is_unspecified();
+        if wildcard && !socket2::SockRef::from(&socket).only_v6()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "IPV6_V6ONLY is not set"));
+        }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local = socket.local_addr()?;
         allow_fragments(&socket, local.is_ipv4())?;
