@@ -137,8 +137,18 @@ impl DataPlane for Plane {
             }
             _ => None,
         };
+        let moved = match &command {
+            Command::UpdateSa { id, dst, .. } => Some((*id, SaId { dst: dst.ip(), ..*id })),
+            _ => None,
+        };
         let reply = self.inner.apply(command)?;
         self.keys.extend(installed);
+        if let Some((old, new)) = moved {
+            let key = self.keys.remove(&old).map(|key| (new, key));
+            self.keys.extend(key);
+            let last = self.last_packet.remove(&old).map(|last| (new, last));
+            self.last_packet.extend(last);
+        }
         Ok(match reply {
             Reply::Usage(id, usage) => {
                 let idle = self.last_packet.get(&id).map(|last| self.now.saturating_sub(*last));

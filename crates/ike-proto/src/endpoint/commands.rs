@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::attempt::{Attempt, NewAttempt, Wanted};
+use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Command as Plane, PolicyAction, PolicyId, PolicySpec};
@@ -52,8 +53,11 @@ impl Endpoint {
                 }
             }
             Command::InstallTrap { connection, child, local, remote } => {
-                let result = self.install_trap(now, &connection, &child, local, remote);
-                self.done(request, result);
+                let waiting = Some(request);
+                let result = self.install_trap(now, waiting, &connection, &child, local, remote);
+                if let Err(failure) = result {
+                    self.done(request, Err(failure));
+                }
             }
             Command::Reload(config) => {
                 self.reload(*config);
@@ -314,9 +318,11 @@ impl Endpoint {
         }
     }
 
+    /// Installs a trap. `request` is answered when the data plane has it.
     pub(super) fn install_trap(
         &mut self,
         now: Now,
+        request: Option<RequestId>,
         connection: &str,
         child: &str,
         local: IpAddr,
@@ -342,7 +348,8 @@ impl Endpoint {
             priority: config.priority,
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
-            ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
+            let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
+            ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
         }
         if !self.traps.iter().any(|trap| trap.policy == policy) {
             let connection = connection.name.clone();
@@ -380,24 +387,18 @@ impl Endpoint {
                 .iter()
                 .any(|c| c.name == trap.connection && c.child(&trap.child.name).is_some());
             if !kept {
-                gone.push(Plane::RemovePolicy(trap.policy));
+                gone.push(Removal::Policy(trap.policy));
             }
             kept
         });
-        if !gone.is_empty() {
-            let ticket = self.ids.ticket();
-            self.out.push_back(Output::DataPlane(ticket, gone));
-        }
+        self.remove_each(gone.into_iter(), 0);
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
         self.shutdown = Some(request);
-        let policies: Vec<_> =
-            self.traps.drain(..).map(|trap| Plane::RemovePolicy(trap.policy)).collect();
-        if !policies.is_empty() {
-            let ticket = self.ids.ticket();
-            self.out.push_back(Output::DataPlane(ticket, policies));
-        }
+        let traps: Vec<_> =
+            self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
+        self.remove_each(traps.into_iter(), 0);
         let mut all: Vec<_> = self.entries.keys().copied().collect();
         all.sort();
         for id in all {

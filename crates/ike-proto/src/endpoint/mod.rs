@@ -5,6 +5,7 @@ mod commands;
 mod cookie;
 mod effects;
 mod responder;
+pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -25,6 +26,7 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
 use attempt::Attempt;
 use cookie::Cookies;
+use unattended::{Chore, NOBODY};
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
 ///
@@ -52,6 +54,8 @@ pub struct Endpoint {
     cookies: Option<Cookies>,
     half_open: usize,
     traps: Vec<Trap>,
+    /// Removals that failed.
+    chores: Vec<Chore>,
     /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
     courtesy: Courtesy,
     shutdown: Option<RequestId>,
@@ -125,6 +129,7 @@ impl Endpoint {
             cookies,
             half_open: 0,
             traps: Vec::new(),
+            chores: Vec::new(),
             courtesy: Courtesy { left: COURTESIES, since: None },
             shutdown: None,
             now: None,
@@ -139,7 +144,10 @@ impl Endpoint {
             Input::Timeout => self.on_timeout(now),
             Input::Command(request, command) => self.on_command(now, request, command),
             Input::Completed(ticket, result) => {
-                if let Some(owner) = self.ids.tickets.remove(&ticket) {
+                let owner = self.ids.tickets.remove(&ticket);
+                if let Some(batch) = self.ids.unattended.remove(&ticket) {
+                    self.on_unattended(now, batch, result.map(|_| ()));
+                } else if let Some(owner) = owner {
                     self.with_sa(now, owner, |sa, ctx| sa.on_completed(ctx, ticket, result));
                 }
             }
@@ -255,6 +263,11 @@ impl Endpoint {
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > now.mono {
                 return;
+            }
+            if id == NOBODY {
+                self.deadlines.remove(&(at, id));
+                self.run_chores(now);
+                continue;
             }
             let Some((entries, mut ctx)) = self.parts(now, id) else { return };
             match entries.get_mut(&id).map(|slot| &mut slot.entry) {

@@ -467,10 +467,11 @@ impl IkeSa {
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        let shared = established.children.iter().find(|other| other.policy == child.policy);
-        match shared {
+        match established.children.iter().find(|other| other.policy == child.policy) {
             None => batch.insert(0, Command::RemovePolicy(child.policy)),
-            Some(other) if other.carries() => batch.push(other.install_policy()),
+            Some(other) if other.carries() => {
+                ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
+            }
             Some(_) => {}
         }
         ctx.data_plane(batch);

@@ -1,0 +1,136 @@
+//! Batches for the data plane that no exchange waits for, and what becomes of them if they fail.
+//!
+//! Removals are made again until they succeed: an SA or a policy that stayed behind would outlive its
+//! keys. A child whose change failed is deleted at both ends. A trap is reported as failed.
+
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::dataplane::{Command, DataPlaneError, PolicyId, SaId};
+use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId};
+
+/// How often a removal that fails is made again, and the wait before the first time. It doubles.
+const TRIES: u32 = 8;
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// Owner of the deadlines of removals: no IKE SA has this number.
+pub(super) const NOBODY: IkeSaId = IkeSaId(0);
+
+/// What a batch is about.
+#[derive(Debug)]
+pub(crate) enum Unattended {
+    /// Removals, and how often they failed.
+    Removals(Vec<Removal>, u32),
+    /// A change to these children. If it fails, they are deleted, and so is what `stale` names: SAs
+    /// by the names they had before the change.
+    Change { children: Vec<ChildSaId>, stale: Vec<SaId> },
+    /// A trap was installed, by command.
+    Trap(PolicyId, Option<RequestId>),
+}
+
+/// Something to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    Sa(SaId),
+    Policy(PolicyId),
+}
+
+impl Removal {
+    /// The removal that `command` is, if it is one.
+    pub(crate) fn of(command: &Command) -> Option<Self> {
+        match command {
+            Command::RemoveSa(id) => Some(Self::Sa(*id)),
+            Command::RemovePolicy(id) => Some(Self::Policy(*id)),
+            _ => None,
+        }
+    }
+}
+
+impl From<Removal> for Command {
+    fn from(removal: Removal) -> Self {
+        match removal {
+            Removal::Sa(id) => Self::RemoveSa(id),
+            Removal::Policy(id) => Self::RemovePolicy(id),
+        }
+    }
+}
+
+/// A removal to be made again.
+pub(super) struct Chore {
+    at: Instant,
+    removal: Removal,
+    failures: u32,
+}
+
+impl Endpoint {
+    pub(super) fn on_unattended(
+        &mut self,
+        now: Now,
+        batch: Unattended,
+        result: Result<(), DataPlaneError>,
+    ) {
+        match (batch, result) {
+            (Unattended::Removals(..) | Unattended::Change { .. }, Ok(())) => {}
+            (Unattended::Removals(removals, failures), Err(_)) => {
+                self.on_removals_failed(now, &removals, failures);
+            }
+            (Unattended::Change { children, stale }, Err(error)) => {
+                self.remove_each(stale.into_iter().map(Removal::Sa), 0);
+                for child in children {
+                    self.on_change_failed(now, child, &error);
+                }
+            }
+            (Unattended::Trap(_, request), Ok(())) => {
+                if let Some(request) = request {
+                    self.done(request, Ok(()));
+                }
+            }
+            (Unattended::Trap(policy, request), Err(error)) => {
+                self.traps.retain(|trap| trap.policy != policy);
+                self.remove_each([Removal::Policy(policy)].into_iter(), 0);
+                if let Some(request) = request {
+                    self.done(request, Err(Failure::DataPlane(error.0)));
+                }
+            }
+        }
+    }
+
+    /// A batch stops at the first failure: what came after it must not wait with it.
+    fn on_removals_failed(&mut self, now: Now, removals: &[Removal], failures: u32) {
+        match removals {
+            [removal] if failures < TRIES => {
+                let at = now.mono + FIRST_WAIT * 2_u32.pow(failures);
+                self.chores.push(Chore { at, removal: *removal, failures: failures + 1 });
+                self.deadlines.insert((at, NOBODY));
+            }
+            [removal] => tracing::warn!(?removal, "the data plane keeps what was to be removed"),
+            several => self.remove_each(several.iter().copied(), failures),
+        }
+    }
+
+    /// Removes each by a batch of its own.
+    pub(super) fn remove_each(&mut self, removals: impl Iterator<Item = Removal>, failures: u32) {
+        for removal in removals {
+            let ticket = self.ids.ticket();
+            let batch = Unattended::Removals(vec![removal], failures);
+            self.ids.unattended.insert(ticket, batch);
+            self.out.push_back(Output::DataPlane(ticket, vec![removal.into()]));
+        }
+    }
+
+    fn on_change_failed(&mut self, now: Now, child: ChildSaId, error: &DataPlaneError) {
+        let owner = self.ids.esp.values().find(|(_, other)| *other == child).map(|(ike, _)| *ike);
+        if let Some(owner) = owner {
+            let reason = Failure::DataPlane(error.0.clone());
+            self.with_sa(now, owner, |sa, _| sa.give_up_child(child, reason));
+        }
+    }
+
+    /// Makes the removals that are due.
+    pub(super) fn run_chores(&mut self, now: Now) {
+        let due: Vec<_> = self.chores.extract_if(.., |chore| chore.at <= now.mono).collect();
+        for Chore { removal, failures, .. } in due {
+            self.remove_each([removal].into_iter(), failures);
+        }
+    }
+}
