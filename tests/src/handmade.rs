@@ -348,6 +348,16 @@ pub fn notifies(opened: &Opened) -> Vec<NotifyType> {
     kinds.collect()
 }
 
+/// SPIs that Delete payloads of an opened message name, in order.
+pub fn deleted(opened: &Opened) -> Vec<u32> {
+    let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap_or_default();
+    let spis = payloads.iter().flat_map(|payload| match payload {
+        Payload::Delete(delete) => delete.spis.clone(),
+        _ => Vec::new(),
+    });
+    spis.collect()
+}
+
 fn chosen(offered: &Sa) -> Option<Selected> {
     let ours = ProposalConfig::parse(ProtocolId::IKE, IKE).ok()?;
     select(&[ours], offered, SelectOptions::default())
