@@ -324,7 +324,7 @@ fn plausible_proposal() -> impl Strategy<Value = Proposal> {
 
 #[test]
 fn an_identity_parses_as_what_it_prints() {
-    for text in ["192.0.2.1", "2001:db8::1", "a.example", "a@b.example", "@#0102"] {
+    for text in ["192.0.2.1", "2001:db8::1", "a.example", "a@b.example", "@#0102", "C=CH, CN=a b"] {
         let id = IdData::parse(text).unwrap();
         assert_eq!(id.to_string(), text);
         let body = [&[id.kind.0, 0, 0, 0], &id.data[..]].concat();

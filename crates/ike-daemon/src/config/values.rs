@@ -89,7 +89,8 @@ pub(crate) fn identity(text: Text<'_>, path: &str, report: &mut Report<'_>) -> O
     }
 }
 
-/// `remote.id`: an identity, `%any`, or a name that begins with `*`.
+/// `remote.id`: an identity, `%any`, a name that begins with `*`, or a distinguished name with `*` for
+/// a value.
 pub(crate) fn id_match(text: Text<'_>, path: &str, report: &mut Report<'_>) -> Option<IdMatch> {
     if text.text == "%any" {
         return Some(IdMatch::Any);
@@ -103,14 +104,20 @@ pub(crate) fn id_match(text: Text<'_>, path: &str, report: &mut Report<'_>) -> O
         return identity(text, path, report).map(IdMatch::Exact);
     }
     let id = identity(text, path, report)?;
+    if id.is_dn_pattern() {
+        return Some(IdMatch::DnPattern(id));
+    }
     let named = matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR);
     if named && id.data.starts_with(b"*") && id.data.iter().filter(|c| **c == b'*').count() == 1 {
         return Some(IdMatch::Suffix(id));
     }
     let message = format!("`{path}` cannot be {:?}", text.text);
-    report.expected(text.offset, message, "one `*`, at the beginning of a name or e-mail address");
+    report.expected(text.offset, message, PATTERN);
     None
 }
+
+/// Where a `*` may stand in an identity.
+const PATTERN: &str = "one `*` at the beginning of a name or e-mail address, or as a value of a DN";
 
 /// A list of traffic selectors.
 pub(crate) fn selectors(

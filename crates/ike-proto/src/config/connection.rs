@@ -54,6 +54,8 @@ pub enum IdMatch {
     Exact(IdData),
     /// An FQDN or e-mail address beginning with `*`: the rest must match, without regard to case.
     Suffix(IdData),
+    /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
+    DnPattern(IdData),
 }
 
 /// How one end authenticates.

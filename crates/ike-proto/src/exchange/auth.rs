@@ -46,7 +46,7 @@ impl IkeSa {
         }
         let remote_id = match &self.connection.remote_id {
             IdMatch::Exact(id) => Some(id.clone()),
-            IdMatch::Any | IdMatch::Suffix(_) => None,
+            IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => None,
         };
         if let Some(id) = &remote_id {
             payloads.push(Payload::IdR(id.as_id()));
@@ -335,6 +335,7 @@ pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
     match wanted {
         IdMatch::Any => true,
         IdMatch::Exact(exact) => exact.matches(id.as_id()),
+        IdMatch::DnPattern(pattern) => pattern.covers(id.as_id()),
         IdMatch::Suffix(pattern) => {
             let suffix = pattern.data.strip_prefix(b"*").unwrap_or(&pattern.data);
             pattern.kind == id.kind
@@ -348,7 +349,7 @@ pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
 fn own_psk(config: &EndpointConfig, local: &IdData, remote: &IdMatch) -> Option<Arc<PreSharedKey>> {
     match remote {
         IdMatch::Exact(remote) => peer_psk(config, local, remote),
-        IdMatch::Any | IdMatch::Suffix(_) => {
+        IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => {
             best(config, |psk| match psk.ids.iter().find(|id| !id.matches(local.as_id())) {
                 None => Some(u8::from(!psk.ids.is_empty())),
                 Some(other) => matches_id(remote, other).then_some(2),

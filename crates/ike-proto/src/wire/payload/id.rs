@@ -5,8 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::wire::codec::{DecodeError, Reader};
 use crate::wire::registry::IdType;
 
+mod dn;
 mod text;
 
+pub use dn::DnError;
 pub use text::IdParseError;
 
 /// Longest identification data taken, in octets.
@@ -99,14 +101,29 @@ impl IdData {
         }
     }
 
-    /// True if both are the same identity: names compare without regard to ASCII case, everything
-    /// else octet by octet.
+    /// True if both are the same identity: names compare without regard to ASCII case, distinguished
+    /// names without regard to string types either (RFC 5280 §7.1), everything else octet by octet.
     pub fn matches(&self, other: Id<'_>) -> bool {
         let same = match self.kind {
             IdType::FQDN | IdType::RFC822_ADDR => self.data.eq_ignore_ascii_case(other.data),
+            IdType::DER_ASN1_DN => dn::equal(&self.data, other.data),
             _ => self.data == other.data,
         };
         self.kind == other.kind && same
+    }
+
+    /// True for a distinguished name with `*` as a value: a pattern, not an identity to send.
+    pub fn is_dn_pattern(&self) -> bool {
+        self.kind == IdType::DER_ASN1_DN && dn::has_wildcard(&self.data)
+    }
+
+    /// As [`matches`](Self::matches), and in a distinguished name a value `*` of `self` stands for
+    /// every value of its type. Never called with what a peer sent as `self`.
+    pub fn covers(&self, other: Id<'_>) -> bool {
+        match self.kind {
+            IdType::DER_ASN1_DN => other.kind == self.kind && dn::covers(&self.data, other.data),
+            _ => self.matches(other),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::dn::{self, DnError};
 use super::{IdData, MAX_ID_LEN, check};
 use crate::wire::registry::IdType;
 
@@ -13,8 +14,10 @@ pub enum IdParseError {
     Empty,
     /// `%any`: a pattern, not an identity.
     Any,
-    /// A distinguished name; those are not implemented yet.
-    DistinguishedName,
+    /// What looks like a distinguished name is not one.
+    DistinguishedName(DnError),
+    /// A type prefix that names no identity this implementation sends.
+    Type,
     /// A `#` that no even number of hexadecimal digits follows.
     Hex,
     /// The text after a type prefix does not fit the type; says what was wanted.
@@ -28,9 +31,8 @@ impl fmt::Display for IdParseError {
         match self {
             Self::Empty => f.write_str("empty identity"),
             Self::Any => f.write_str("%any is not an identity"),
-            Self::DistinguishedName => {
-                f.write_str("distinguished names are not supported as identities")
-            }
+            Self::DistinguishedName(why) => write!(f, "{why}"),
+            Self::Type => f.write_str("general names are not supported as identities"),
             Self::Hex => f.write_str("expected an even number of hexadecimal digits after `#`"),
             Self::Invalid(what) => write!(f, "not a valid {what}"),
             Self::TooLong => write!(f, "identity over {MAX_ID_LEN} octets"),
@@ -43,10 +45,11 @@ impl std::error::Error for IdParseError {}
 impl IdData {
     /// Parses an identity as swanctl.conf(5) describes it.
     ///
-    /// A prefix (`ipv4:`, `ipv6:`, `fqdn:`, `email:`, `rfc822:`, `userfqdn:`, `keyid:`) gives the
-    /// type, a `#` after it means hexadecimal octets. Without one, an IP address is an address,
-    /// `@#hex` a key ID, `@@name` an e-mail address, `@name` an FQDN, `user@domain` an e-mail
-    /// address, and anything else an FQDN.
+    /// A prefix (`ipv4:`, `ipv6:`, `fqdn:`, `email:`, `rfc822:`, `userfqdn:`, `keyid:`, `asn1dn:`)
+    /// gives the type, a `#` after it means hexadecimal octets. Without one, an IP address is an
+    /// address, `@#hex` a key ID, `@@name` an e-mail address, `@name` an FQDN, text with a `=` a
+    /// distinguished name such as `C=CH, O=strongSwan, CN=moon`, `user@domain` an e-mail address, and
+    /// anything else an FQDN.
     pub fn parse(text: &str) -> Result<Self, IdParseError> {
         let id = parse(text.trim())?;
         if id.data.len() > MAX_ID_LEN {
@@ -68,8 +71,8 @@ fn parse(text: &str) -> Result<IdData, IdParseError> {
         if let Some((_, kind)) = known {
             return typed(*kind, rest);
         }
-        if DN_PREFIXES.iter().any(|name| name.eq_ignore_ascii_case(prefix)) {
-            return Err(IdParseError::DistinguishedName);
+        if GN_PREFIXES.iter().any(|name| name.eq_ignore_ascii_case(prefix)) {
+            return Err(IdParseError::Type);
         }
     }
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -85,7 +88,7 @@ fn parse(text: &str) -> Result<IdData, IdParseError> {
         };
     }
     if text.contains('=') {
-        return Err(IdParseError::DistinguishedName);
+        return typed(IdType::DER_ASN1_DN, text);
     }
     Ok(if text.contains('@') { IdData::email(text) } else { IdData::fqdn(text) })
 }
@@ -103,6 +106,10 @@ fn typed(kind: IdType, rest: &str) -> Result<IdData, IdParseError> {
             .parse::<Ipv6Addr>()
             .map(|address| IdData::ip(address.into()))
             .map_err(|_| IdParseError::Invalid("IPv6 address")),
+        IdType::DER_ASN1_DN => {
+            let data = dn::encode(rest).map_err(IdParseError::DistinguishedName)?;
+            Ok(IdData { kind, data })
+        }
         kind => Ok(IdData { kind, data: rest.as_bytes().to_vec() }),
     }
 }
@@ -127,6 +134,11 @@ impl fmt::Display for IdData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(address) = self.address() {
             return write!(f, "{address}");
+        }
+        if self.kind == IdType::DER_ASN1_DN
+            && let Some(result) = dn::display(&self.data, f)
+        {
+            return result;
         }
         match self.kind {
             IdType::FQDN | IdType::RFC822_ADDR => escaped(f, &self.data),
@@ -171,10 +183,11 @@ const PREFIXES: &[(&str, IdType)] = &[
     ("rfc822", IdType::RFC822_ADDR),
     ("userfqdn", IdType::RFC822_ADDR),
     ("keyid", IdType::KEY_ID),
+    ("asn1dn", IdType::DER_ASN1_DN),
 ];
 
-/// Prefixes of distinguished and general names.
-const DN_PREFIXES: &[&str] = &["asn1dn", "asn1gn", "xmppaddr"];
+/// Prefixes of general names, which RFC 4945 §3.1.6 forbids to send.
+const GN_PREFIXES: &[&str] = &["asn1gn", "xmppaddr"];
 
 #[cfg(test)]
 mod tests {
@@ -184,6 +197,8 @@ mod tests {
     fn strings_have_the_types_strongswan_gives_them() {
         let v4 = IdData::ip(Ipv4Addr::new(192, 0, 2, 1).into());
         let v6 = IdData::ip("2001:db8::1".parse::<Ipv6Addr>().unwrap().into());
+        let data = dn::encode("C=CH,CN=moon").unwrap();
+        let dn = IdData { kind: IdType::DER_ASN1_DN, data };
         for (text, expected, printed) in [
             ("192.0.2.1", v4.clone(), "192.0.2.1"),
             ("ipv4:192.0.2.1", v4.clone(), "192.0.2.1"),
@@ -200,6 +215,8 @@ mod tests {
             ("@#71:27:04:32", IdData::keyid([0x71, 0x27, 0x04, 0x32]), "@#71270432"),
             ("keyid:foo", IdData::keyid(*b"foo"), "@#666f6f"),
             ("keyid:#0a0b", IdData::keyid([10, 11]), "@#0a0b"),
+            ("C=CH, CN=moon", dn.clone(), "C=CH, CN=moon"),
+            ("asn1dn:/C=CH/CN=moon", dn, "C=CH, CN=moon"),
         ] {
             assert_eq!(IdData::parse(text), Ok(expected.clone()), "{text}");
             assert_eq!(expected.to_string(), printed);
@@ -213,8 +230,10 @@ mod tests {
             ("  ", IdParseError::Empty),
             ("%any", IdParseError::Any),
             ("%any6", IdParseError::Any),
-            ("C=CH, O=strongSwan, CN=moon", IdParseError::DistinguishedName),
-            ("asn1dn:#3000", IdParseError::DistinguishedName),
+            ("C=CH, O=strongSwan, CN", IdParseError::DistinguishedName(DnError::NoValue)),
+            ("asn1dn:moon", IdParseError::DistinguishedName(DnError::NoValue)),
+            ("asn1dn:#3001", IdParseError::Invalid("DN identity")),
+            ("asn1gn:#3000", IdParseError::Type),
             ("@#123", IdParseError::Hex),
             ("@#zz", IdParseError::Hex),
             ("@#", IdParseError::Hex),
