@@ -47,6 +47,9 @@ pub(crate) struct ChildSa {
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
     /// (RFC 7296 §2.8).
     pub(crate) pending_out: Option<Box<SaSpec>>,
+    /// True if its policy was told to send through it: of the children that share a policy the one
+    /// this was said of last.
+    pub(crate) routed: bool,
     /// The child this one replaces, while that still lives.
     pub(crate) replaces: Option<ChildSaId>,
     pub(crate) started: Instant,

@@ -317,6 +317,7 @@ impl IkeSa {
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,
+            routed: false,
             replaces: parts.replaces,
             started: parts.started,
             installed: ctx.now.mono,
@@ -346,12 +347,13 @@ struct Parts {
 impl ReadyChild {
     /// Both halves and the policy, inbound first. `initiator` is true at the end that asked.
     pub(crate) fn install_all(self, initiator: bool) -> (ChildSa, Vec<Command>) {
-        let Self { child, keys } = self;
+        let Self { mut child, keys } = self;
         let (inbound, outbound) = if initiator {
             (keys.responder, keys.initiator)
         } else {
             (keys.initiator, keys.responder)
         };
+        child.routed = true;
         let batch = vec![
             Command::InstallSa(child.spec(Direction::In, inbound)),
             Command::InstallSa(child.spec(Direction::Out, outbound)),

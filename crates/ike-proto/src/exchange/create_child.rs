@@ -217,6 +217,9 @@ impl IkeSa {
         let (child, batch) = ready.install_all(true);
         let ticket = ctx.data_plane(batch);
         let State::Established(established) = &mut self.state else { return };
+        for other in established.children.iter_mut().filter(|other| other.policy == child.policy) {
+            other.routed = false;
+        }
         established.installing.push((ticket, child.id, request));
         established.children.push(child);
     }

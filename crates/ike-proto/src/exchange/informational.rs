@@ -123,13 +123,14 @@ impl IkeSa {
         };
         let activity = established.activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
-        let answer = collision::on_child_delete_request(activity);
-        if answer == DeleteAnswer::WithoutDelete {
-            // RFC 7296 §1.4.1: the requests crossed; each side drops its own half.
-            return None;
+        let own_reason = established.reason_to_delete(id).cloned();
+        // The peer has closed it, so that nothing may be sent through it any more. Where the requests
+        // crossed there is nothing left to name (RFC 7296 §1.4.1).
+        self.drop_child(ctx, id, &own_reason.unwrap_or(Failure::DeletedByPeer));
+        match collision::on_child_delete_request(activity) {
+            DeleteAnswer::WithDelete => Some(spi_in),
+            DeleteAnswer::WithoutDelete => None,
         }
-        self.drop_child(ctx, id, &Failure::DeletedByPeer);
-        Some(spi_in)
     }
 
     fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {

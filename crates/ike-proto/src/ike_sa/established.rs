@@ -47,6 +47,19 @@ impl Established {
         ) || !self.installing.is_empty()
     }
 
+    /// Why this end deletes `child`, if it does.
+    pub(crate) fn reason_to_delete(&self, child: ChildSaId) -> Option<&Failure> {
+        if let Some(Initiated::DeleteChild { child: id, reason, .. }) = &self.ours
+            && *id == child
+        {
+            return Some(reason);
+        }
+        self.queue.iter().find_map(|task| match task {
+            Task::DeleteChild { child: id, reason, .. } if *id == child => Some(reason),
+            _ => None,
+        })
+    }
+
     /// True while the data plane is at work on what replaces `child` by our own rekey.
     fn is_being_replaced(&self, child: ChildSaId) -> bool {
         let new = self.children.iter().filter(|new| new.replaces == Some(child));
@@ -174,7 +187,8 @@ impl IkeSa {
             | Task::RekeyIke { request, .. } => ctx.done(request, Err(Failure::NotFound)),
             Task::DeleteChild { child, reason, request } => {
                 let found = established.children.iter_mut().find(|other| other.id == child);
-                let Some(found) = found else { return ctx.done(request, Err(Failure::NotFound)) };
+                // Gone by itself since the task was queued.
+                let Some(found) = found else { return ctx.done(request, Ok(())) };
                 if found.phase != Phase::Rekeyed {
                     found.phase = Phase::Deleting;
                 }
@@ -231,6 +245,10 @@ impl IkeSa {
         let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
+        if child.phase != Phase::Installing {
+            // Given up while the data plane was at work.
+            return;
+        }
         child.phase = Phase::Installed;
         child.installed = ctx.now.mono;
         child.setup_time = ctx.now.mono.saturating_duration_since(child.started);
@@ -290,9 +308,11 @@ impl IkeSa {
             // Replaced, or on its way out, before the peer used it.
             return;
         }
+        child.routed = true;
         let mut batch = vec![Command::InstallSa(spec), child.install_policy()];
         if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
             old.phase = Phase::Rekeyed;
+            old.routed = false;
             batch.push(Command::RemoveSa(old.outbound()));
         }
         ctx.change(batch, vec![id], Vec::new());
@@ -318,13 +338,17 @@ impl IkeSa {
         let child = established.children.remove(index);
         self.timers.clear_child(id);
         // The policy serves another child if one has replaced this one, or this one was to replace it.
-        let serves_on = established.children.iter().any(|other| {
+        let heir = established.children.iter_mut().find(|other| {
             other.policy == child.policy
                 && matches!(other.phase, Phase::Installing | Phase::Installed)
         });
-        if child.phase == Phase::Rekeyed || serves_on {
-            self.linger(ctx, &child);
-            return;
+        if child.phase == Phase::Rekeyed || heir.is_some() {
+            // The policy may have named this child already.
+            if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed) {
+                heir.routed = true;
+                ctx.data_plane(vec![heir.install_policy()]);
+            }
+            return self.linger(ctx, &child);
         }
         ctx.ids.esp.remove(&child.spi_in);
         ctx.data_plane(vec![
