@@ -10,7 +10,7 @@
 //! | 19 | cookies | [`cookies`] |
 //! | 21, 23 | wrong state, deletes | [`states`] |
 //! | 25, 43 | identities and secrets | [`identities`] |
-//! | 37 | the integrity check | [`integrity`] |
+//! | 37 | the integrity check, and altered responses | [`integrity`], [`twins`] |
 //! | 39 | amplification | [`amplification`] |
 //! | 41 | stopping at every stage of parsing | [`stages`] |
 //! | 45 | a data plane that fails | [`planes`] |
@@ -26,3 +26,4 @@ mod planes;
 mod stages;
 mod states;
 mod strangers;
+mod twins;

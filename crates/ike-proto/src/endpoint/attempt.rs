@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::{ChildConfig, Childless, ConnectionConfig};
+use crate::crypto::{CipherSuite, Secret};
 use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Transmit, TransmitKind,
 };
@@ -18,7 +19,7 @@ use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Task};
 use crate::ike_sa::window::{Retransmit, Window};
-use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
 use crate::wire::Message;
 use crate::wire::payload::{Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId};
@@ -63,6 +64,8 @@ pub(crate) struct Attempt {
     restarts: usize,
     /// Responses already looked at.
     seen: Vec<Arc<[u8]>>,
+    /// Keys that a candidate had: SK_ei of a suite.
+    used: Vec<(CipherSuite, Secret)>,
     window: Window,
     /// The best known reason why nothing came of it, and when it counts.
     failure: Option<Failure>,
@@ -111,6 +114,7 @@ impl Attempt {
             sent: Vec::new(),
             restarts: 0,
             seen: Vec::new(),
+            used: Vec::new(),
             window: Window::new(ctx.config.retransmission),
             failure: None,
             give_up_at: None,
@@ -200,13 +204,7 @@ impl Attempt {
     ) {
         match sa_init::read_response(message) {
             Reading::Useless(why) => ctx.dropped(path, why),
-            Reading::Error(kind) => {
-                // Remembered for when nothing better comes; it may be forged.
-                self.failure = Some(Failure::Peer(kind));
-                if self.candidates.is_empty() && self.give_up_at.is_none() {
-                    self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
-                }
-            }
+            Reading::Error(kind) => self.doubt(ctx, Failure::Peer(kind)),
             Reading::Cookie(cookie) => {
                 let known = self.cookie.as_ref() == Some(&cookie);
                 if known || !self.may_restart() {
@@ -225,6 +223,14 @@ impl Attempt {
                 self.restart(ctx, Some(method));
             }
             Reading::Usable => self.add_candidate(ctx, path, octets, message),
+        }
+    }
+
+    /// Remembers a failure for when nothing better comes: the response that says so may be forged.
+    fn doubt(&mut self, ctx: &Context<'_>, failure: Failure) {
+        self.failure = Some(failure);
+        if self.candidates.is_empty() && self.give_up_at.is_none() {
+            self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
         }
     }
 
@@ -265,12 +271,36 @@ impl Attempt {
         match sa_init::accept_response(ctx, &request, sent, message, octets) {
             Ok(accepted) => {
                 self.seen.push(octets.into());
-                if let Err(failure) = self.start_candidate(ctx, accepted) {
-                    self.give_up(ctx, failure);
+                if let Some(accepted) = self.known_keys(accepted)
+                    && let Err(failure) = self.start_candidate(ctx, accepted)
+                {
+                    self.doubt(ctx, failure);
                 }
             }
             Err(why) => ctx.dropped(path, why),
         }
+    }
+
+    /// Gives `accepted` back if its keys were never used. No two requests may be sealed under one key:
+    /// their IVs would be the same. Somebody who alters a copy of the response without touching its
+    /// KE, nonce and SPI would have that, so such a pair shares a candidate.
+    fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
+        let (suite, key) = (accepted.session.selected.suite, &accepted.session.keys.ei);
+        let same =
+            |other: CipherSuite, secret: &Secret| other == suite && secret.ct_eq(key.expose());
+        if !self.used.iter().any(|(suite, secret)| same(*suite, secret)) {
+            self.used.push((suite, key.duplicate()));
+            return Some(accepted);
+        }
+        let twin = self
+            .candidates
+            .iter_mut()
+            .find(|candidate| same(candidate.session.selected.suite, &candidate.session.keys.ei));
+        if let Some(candidate) = twin {
+            let Accepted { transcript, extensions, nat, .. } = accepted;
+            candidate.twins.push(Twin { response: transcript.response, extensions, nat });
+        }
+        None
     }
 
     /// Builds the SA on an IKE_SA_INIT response and sends IKE_AUTH.

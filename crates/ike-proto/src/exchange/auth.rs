@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::child_sa::ChildRequest;
+use super::sa_init::floated;
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, IdMatch, PreSharedKey, Unique};
@@ -22,7 +23,7 @@ use crate::ike_sa::state::{
     ChildOffer, Established, ExpectAuthRequest, ExpectAuthResponse, IkePhase, InitTranscript,
     Reply, State,
 };
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::{IkeSa, Twin, notify};
 use crate::keys::signed_octets::{
     AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,
 };
@@ -179,12 +180,16 @@ impl IkeSa {
 
     /// Initiator: judges the response. An error here ends this candidate, not the attempt.
     pub(crate) fn on_auth_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let parsed = Payloads(payloads);
-        let remote_id = match self.authenticate_responder(ctx.config, waiting, &parsed) {
-            Ok(remote_id) => remote_id,
-            Err(failure) => return self.close(ctx, failure),
+        let remote_id = loop {
+            let State::ExpectAuthResponse(waiting) = &self.state else { return };
+            match self.authenticate_responder(ctx.config, waiting, &parsed) {
+                Ok(remote_id) => break remote_id,
+                Err(Failure::Authentication) if self.take_twin(ctx) => {}
+                Err(failure) => return self.close(ctx, failure),
+            }
         };
+        self.twins = Vec::new();
         let State::ExpectAuthResponse(waiting) =
             std::mem::replace(&mut self.state, closed_placeholder())
         else {
@@ -196,6 +201,18 @@ impl IkeSa {
         if let Some(offer) = child {
             self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), true);
         }
+    }
+
+    /// Puts another IKE_SA_INIT response with the same keys in the place of the one in use; false if
+    /// there is none left.
+    fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
+        let State::ExpectAuthResponse(waiting) = &mut self.state else { return false };
+        let Some(Twin { response, extensions, nat }) = self.twins.pop() else { return false };
+        waiting.transcript.response = response;
+        self.extensions = extensions;
+        self.nat = nat;
+        self.path = floated(self.path, nat, ctx.config.natt_port);
+        true
     }
 
     fn authenticate_responder(

@@ -60,8 +60,18 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
+    pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
     responses: Reassembly,
+}
+
+/// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
+/// forged. The peer's AUTH tells which.
+pub(crate) struct Twin {
+    pub(crate) response: Arc<[u8]>,
+    pub(crate) extensions: Extensions,
+    pub(crate) nat: NatStatus,
 }
 
 /// What an IKE SA is made of.
@@ -97,6 +107,7 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
         }
