@@ -136,6 +136,7 @@ impl fmt::Display for ProposalConfig {
             }
             match keywords::spell(transform) {
                 Some(keyword) => f.write_str(keyword)?,
+                None if transform.kind.is_ke() => write!(f, "kem{}", transform.id)?,
                 None => write!(f, "{transform}")?,
             }
         }

@@ -72,7 +72,8 @@ pub enum SignatureScheme {
     SlhDsaShake256s,
     /// SLH-DSA-SHAKE-256f.
     SlhDsaShake256f,
-    /// Falcon-512 with padded signatures: experimental, under an identifier that no standard assigns.
+    /// Falcon-512, as the draft of its standard is understood today: experimental, under an identifier
+    /// of this project's own.
     Falcon512,
 }
 

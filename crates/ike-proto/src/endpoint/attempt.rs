@@ -352,12 +352,8 @@ impl Attempt {
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        let state = State::ExpectAuthResponse(Box::new(ExpectAuthResponse {
-            transcript,
-            child,
-            local_id,
-            queue,
-        }));
+        let rest = session.selected.additional().collect();
+        let auth = ExpectAuthResponse { transcript, child, local_id, queue };
         let mut candidate = IkeSa::new(
             ctx,
             NewIkeSa {
@@ -369,13 +365,14 @@ impl Attempt {
                 extensions,
                 connection: Arc::clone(&self.connection),
                 session,
-                state,
+                // `proceed` says what is expected.
+                state: State::Closed(Failure::NotFound),
                 started: self.started,
             },
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
-        candidate.send_auth_request(ctx, self.initial_contact);
+        candidate.proceed(ctx, rest, auth, self.initial_contact);
         self.candidates.push(candidate);
         self.give_up_at = None;
         self.reap(ctx);
@@ -476,9 +473,7 @@ impl Attempt {
     /// Another child for the same SA.
     pub(crate) fn add(&mut self, wanted: Wanted) {
         for candidate in &mut self.candidates {
-            if let State::ExpectAuthResponse(waiting) = &mut candidate.state
-                && let Some(config) = &wanted.child
-            {
+            if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
                 waiting.queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),
                     request: wanted.request,

@@ -396,8 +396,7 @@ impl Endpoint {
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
         self.shutdown = Some(request);
-        let traps: Vec<_> =
-            self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
+        let traps: Vec<_> = self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
         self.remove_each(traps.into_iter(), 0);
         let mut all: Vec<_> = self.entries.keys().copied().collect();
         all.sort();

@@ -460,11 +460,7 @@ impl Courtesy {
 /// Leaves out what no backend can do, so that it is neither offered nor chosen.
 fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
     let keep = |proposals: &[ProposalConfig]| {
-        proposals
-            .iter()
-            .filter(|proposal| !proposal.has_additional_ke())
-            .filter_map(|proposal| proposal.supported_by(crypto))
-            .collect()
+        proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
     };
     for connection in &mut config.connections {
         let mut usable = ConnectionConfig::clone(connection);

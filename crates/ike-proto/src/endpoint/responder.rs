@@ -7,8 +7,9 @@ use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
 use crate::event::{Now, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Payloads;
+use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
-use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::ike_sa::state::ExpectAuthRequest;
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
@@ -75,11 +76,10 @@ impl Endpoint {
         let Some(requests) = self.answered.get(&key) else { return false };
         let Some((_, id)) = requests.iter().find(|(other, _)| *other == hash) else { return false };
         let response = match self.entries.get(id).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => match &sa.state {
-                State::ExpectAuthRequest(waiting) => Some(Arc::clone(&waiting.transcript.response)),
-                // Later the request is a duplicate from the depths of the network.
-                _ => None,
-            },
+            // Later the request is a duplicate from the depths of the network.
+            Some(Entry::Sa(sa)) => {
+                sa.state.half_open().map(|waiting| Arc::clone(&waiting.transcript.response))
+            }
             _ => None,
         };
         if let Some(response) = response {
@@ -164,6 +164,8 @@ fn half_open(
     // The connection that gave the proposal stands in until the peer is authenticated.
     let connection =
         connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
+    let mut rest = session.selected.additional().collect();
+    let state = expect_request(&mut rest, ExpectAuthRequest { transcript, connections });
     let mut sa = IkeSa::new(
         ctx,
         NewIkeSa {
@@ -175,10 +177,7 @@ fn half_open(
             extensions,
             connection,
             session,
-            state: State::ExpectAuthRequest(Box::new(ExpectAuthRequest {
-                transcript,
-                connections,
-            })),
+            state,
             started: ctx.now.mono,
         },
     );

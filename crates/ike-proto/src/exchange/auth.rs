@@ -114,7 +114,9 @@ impl IkeSa {
     /// True if the algorithms in use are among those `connection` wants.
     fn still_fits(&self, connection: &ConnectionConfig) -> bool {
         let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
-        proposal::select(&connection.proposals, &chosen, SelectOptions::default()).is_some()
+        let options =
+            SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
+        proposal::select(&connection.proposals, &chosen, options).is_some()
     }
 
     /// Responder: the peer is authenticated; makes the child it asks for, and answers once that is
@@ -140,12 +142,7 @@ impl IkeSa {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
             }
             Ok(Some(_)) => {
-                let request = ChildRequest {
-                    ni: &transcript.ni,
-                    nr: &transcript.nr,
-                    rekeys: None,
-                    with_ke: false,
-                };
+                let request = ChildRequest { rekeys: None, with_ke: false };
                 Some(self.answer_child(ctx, &parsed, &request, None))
             }
             Err(refusal) => return self.refuse(ctx, refusal),
@@ -162,17 +159,21 @@ impl IkeSa {
                 self.child_failed(ctx, "", refusal.into());
             }
             Some(Ok(answered)) => {
-                let child = &answered.ready.child;
+                let child = &answered.child;
                 let reply = Reply {
                     auth: Some((peer.local_id, auth)),
-                    proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
+                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
                     ke: None,
                     nonce: None,
                     ts_i: child.remote_ts.clone(),
                     ts_r: child.local_ts.clone(),
                     transport: child.mode == Mode::Transport,
                 };
-                self.install_then_respond(ctx, answered.ready, reply);
+                let nonces = (&*transcript.ni, &*transcript.nr);
+                match self.keyed(ctx, answered.child, &[], nonces) {
+                    Ok(ready) => self.install_then_respond(ctx, ready, reply),
+                    Err(refusal) => return self.refuse(ctx, refusal),
+                }
             }
         }
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
@@ -195,11 +196,11 @@ impl IkeSa {
         else {
             return;
         };
-        let ExpectAuthResponse { transcript, child, local_id, queue } = *waiting;
+        let ExpectAuthResponse { transcript, child, local_id, queue, .. } = *waiting;
         self.establish(ctx, local_id, remote_id, queue);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
-            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), true);
+            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), &[]);
         }
     }
 
@@ -248,7 +249,9 @@ impl IkeSa {
         };
         let message = Transcript::RealMessage(message);
         let prf = self.session.prf;
-        psk_auth(prf, psk, &SignedOctets::new(prf, key, message, nonce, id.as_id(), None))
+        let int_auth = transcript.int_auth.finish();
+        let octets = SignedOctets::new(prf, key, message, nonce, id.as_id(), int_auth.as_deref());
+        psk_auth(prf, psk, &octets)
     }
 
     fn verify_peer(
@@ -265,7 +268,8 @@ impl IkeSa {
         };
         let message = Transcript::RealMessage(message);
         let prf = self.session.prf;
-        let octets = SignedOctets::new(prf, key, message, nonce, id, None);
+        let int_auth = transcript.int_auth.finish();
+        let octets = SignedOctets::new(prf, key, message, nonce, id, int_auth.as_deref());
         verify_psk(prf, psk, &octets, received)
     }
 
@@ -290,6 +294,7 @@ impl IkeSa {
             delayed: Vec::new(),
             lingering: Vec::new(),
             queries: Vec::new(),
+            theirs: Vec::new(),
         }));
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));

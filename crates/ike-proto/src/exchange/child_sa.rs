@@ -131,16 +131,15 @@ pub(crate) struct ReadyChild {
     pub(crate) keys: ChildKeys,
 }
 
-/// The responder's result.
+/// The responder's result: the child, and what its keys are made of as far as it is known.
 pub(crate) struct AnsweredChild {
-    pub(crate) ready: ReadyChild,
+    pub(crate) child: ChildSa,
+    pub(crate) shared: Option<Secret>,
     pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
 }
 
 /// What the responder needs to know of a request for a child.
-pub(crate) struct ChildRequest<'a> {
-    pub(crate) ni: &'a [u8],
-    pub(crate) nr: &'a [u8],
+pub(crate) struct ChildRequest {
     pub(crate) rekeys: Option<ChildSaId>,
     /// False in IKE_AUTH.
     pub(crate) with_ke: bool,
@@ -154,6 +153,7 @@ impl IkeSa {
         offer: &ChildOffer,
         payloads: &Payloads<'_, '_>,
         nonces: (&[u8], &[u8]),
+        additional: &[Secret],
     ) -> Result<ReadyChild, Refusal> {
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&offer.proposals, sa)
@@ -184,7 +184,9 @@ impl IkeSa {
             replaces: offer.rekeys,
             started: offer.started,
         };
-        self.ready(ctx, &offer.config, selected, parts, shared.as_ref(), nonces)
+        let child = self.unkeyed(ctx, &offer.config, selected, parts);
+        let shared: Vec<_> = shared.iter().chain(additional).collect();
+        self.keyed(ctx, child, &shared, nonces)
     }
 
     fn complete_ke(
@@ -216,7 +218,7 @@ impl IkeSa {
         &self,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
-        request: &ChildRequest<'_>,
+        request: &ChildRequest,
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Refusal> {
         let started = ctx.now.mono;
@@ -229,7 +231,10 @@ impl IkeSa {
             (true, Mode::Transport) if ctx.plane.transport_mode => Mode::Transport,
             _ => Mode::Tunnel,
         };
-        let options = SelectOptions { ignore_ke: !request.with_ke, ..SelectOptions::default() };
+        let options = SelectOptions {
+            ignore_ke: !request.with_ke,
+            intermediate: self.extensions.intermediate,
+        };
         let selected = proposal::select(&config.esp_proposals, sa, options)
             .filter(|selected| ctx.crypto.ciphers.lengths(selected.suite).is_some())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
@@ -255,9 +260,8 @@ impl IkeSa {
             replaces: request.rekeys,
             started,
         };
-        let nonces = (request.ni, request.nr);
-        let ready = self.ready(ctx, &config, selected, parts, shared.as_ref(), nonces)?;
-        Ok(AnsweredChild { ready, ke: reply_ke })
+        let child = self.unkeyed(ctx, &config, selected, parts);
+        Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
 
     /// The first child configuration whose selectors meet the request's, and what is left of them.
@@ -287,22 +291,31 @@ impl IkeSa {
             .ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
-    fn ready(
+    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order
+    /// (RFC 7296 §2.17, RFC 9370 §2.2.4).
+    pub(crate) fn keyed(
+        &self,
+        ctx: &Context<'_>,
+        child: ChildSa,
+        shared: &[&Secret],
+        (ni, nr): (&[u8], &[u8]),
+    ) -> Result<ReadyChild, Refusal> {
+        let suite = child.selected.suite;
+        let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        let session = &self.session;
+        let keys = ChildKeys::derive(session.prf, &session.keys.d, shared, ni, nr, &lengths);
+        Ok(ReadyChild { child, keys })
+    }
+
+    fn unkeyed(
         &self,
         ctx: &Context<'_>,
         config: &Arc<ChildConfig>,
         selected: Selected,
         parts: Parts,
-        shared: Option<&Secret>,
-        (ni, nr): (&[u8], &[u8]),
-    ) -> Result<ReadyChild, Refusal> {
-        let lengths =
-            ctx.crypto.ciphers.lengths(selected.suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let shared: Vec<&Secret> = shared.into_iter().collect();
-        let session = &self.session;
-        let keys = ChildKeys::derive(session.prf, &session.keys.d, &shared, ni, nr, &lengths);
+    ) -> ChildSa {
         let behind_nat = self.nat.local || self.nat.remote;
-        let child = ChildSa {
+        ChildSa {
             id: parts.id,
             config: Arc::clone(config),
             phase: Phase::Installing,
@@ -324,8 +337,7 @@ impl IkeSa {
             setup_time: std::time::Duration::ZERO,
             rekey_at: None,
             expires_at: None,
-        };
-        Ok(ReadyChild { child, keys })
+        }
     }
 }
 

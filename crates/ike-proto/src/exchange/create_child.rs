@@ -7,8 +7,10 @@
 //! ```
 
 use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
+use super::followup::TheirOffer;
 use super::{Payloads, Refusal, required};
 use crate::child::Phase;
+use crate::crypto::Secret;
 use crate::dataplane::{Command, DataPlaneError, Mode};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::ike_sa::collision::{
@@ -95,6 +97,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
+        additional: &[Secret],
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
@@ -104,24 +107,24 @@ impl IkeSa {
             return self.discard_offer(ctx, *offer, payloads, NotifyType::INVALID_SYNTAX.into());
         };
         let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
-        self.finish_offer(ctx, offer, payloads, (&ni, &nr), false);
+        self.finish_offer(ctx, offer, payloads, (&ni, &nr), additional);
     }
 
-    /// Turns a response into a child and installs it. `in_auth` for IKE_AUTH, where an error notify
-    /// leaves the IKE SA without a child.
+    /// Turns a response into a child and installs it. An error notify in IKE_AUTH leaves the IKE SA
+    /// without a child.
     pub(crate) fn finish_offer(
         &mut self,
         ctx: &mut Context<'_>,
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
         nonces: (&[u8], &[u8]),
-        in_auth: bool,
+        additional: &[Secret],
     ) {
         let parsed = Payloads(payloads);
-        if in_auth && let Some(error) = parsed.error() {
+        if let Some(error) = parsed.error() {
             return self.on_child_error(ctx, *offer, error);
         }
-        let ready = match self.complete_child(ctx, &offer, &parsed, nonces) {
+        let ready = match self.complete_child(ctx, &offer, &parsed, nonces, additional) {
             Ok(ready) => ready,
             Err(refusal) => return self.discard_offer(ctx, *offer, payloads, refusal),
         };
@@ -174,16 +177,16 @@ impl IkeSa {
                 }
             }
             _ => {
-                if let (Some(crossed), State::Established(established)) =
-                    (&offer.crossed, &mut self.state)
+                let crossed = offer.crossed.as_ref().and_then(|crossed| crossed.child);
+                if let (Some(crossed), State::Established(established)) = (crossed, &mut self.state)
                     && let Some(theirs) =
-                        established.children.iter_mut().find(|child| child.id == crossed.child)
+                        established.children.iter_mut().find(|child| child.id == crossed)
                 {
                     // Redundant: the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
                     theirs.pending_out = None;
                     theirs.replaces = None;
-                    self.timers.clear_child(crossed.child);
+                    self.timers.clear_child(crossed);
                 }
                 self.install(ctx, ready, offer.request);
             }
@@ -191,7 +194,11 @@ impl IkeSa {
     }
 
     /// What the peer did to the child that `offer` rekeys while the request was in flight.
-    fn meanwhile<'a>(&self, offer: &'a ChildOffer, spi_out: Option<u32>) -> Meanwhile<'a> {
+    pub(crate) fn meanwhile<'a>(
+        &self,
+        offer: &'a ChildOffer,
+        spi_out: Option<u32>,
+    ) -> Meanwhile<'a> {
         if let Some(crossed) = &offer.crossed {
             let (i, r) = &crossed.nonces;
             return Meanwhile::RekeyedByPeer(Nonces { i, r });
@@ -241,7 +248,12 @@ impl IkeSa {
         self.child_failed(ctx, &offer.config.name, refusal.into());
     }
 
-    fn on_child_error(&mut self, ctx: &mut Context<'_>, offer: ChildOffer, error: &Notify<'_>) {
+    pub(crate) fn on_child_error(
+        &mut self,
+        ctx: &mut Context<'_>,
+        offer: ChildOffer,
+        error: &Notify<'_>,
+    ) {
         ctx.ids.esp.remove(&offer.spi_in);
         if error.kind == NotifyType::INVALID_SYNTAX {
             // RFC 7296 §2.21.3: fatal in both peers.
@@ -256,7 +268,10 @@ impl IkeSa {
             return;
         }
         let response = match error.kind {
-            NotifyType::TEMPORARY_FAILURE => RekeyResponse::TemporaryFailure,
+            // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be made again.
+            NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {
+                RekeyResponse::TemporaryFailure
+            }
             NotifyType::CHILD_SA_NOT_FOUND => RekeyResponse::ChildSaNotFound,
             _ => RekeyResponse::Refused,
         };
@@ -379,12 +394,12 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return Ok(()) };
         let old = old_id.and_then(|id| established.children.iter().find(|child| child.id == id));
         let nr = ctx.nonce();
-        let request = ChildRequest { ni, nr: &nr, rekeys: old.map(|old| old.id), with_ke: true };
+        let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(ctx, payloads, &request, old)?;
-        let child = &answered.ready.child;
+        let child = &answered.child;
         let reply = Reply {
             auth: None,
-            proposal: child.selected.to_wire(Spi::Esp(child.spi_in)),
+            proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
             ke: answered.ke,
             nonce: Some(nr.to_vec()),
             ts_i: child.remote_ts.clone(),
@@ -392,13 +407,31 @@ impl IkeSa {
             transport: child.mode == Mode::Transport,
         };
         let (old, new) = (request.rekeys, child.id);
-        self.note_crossed(old, new, ni, &nr);
-        self.install_then_respond(ctx, answered.ready, reply);
+        let shared: Vec<_> = answered.shared.into_iter().collect();
+        if child.selected.additional().next().is_some() {
+            let what = TheirOffer::Child(Box::new(answered.child));
+            let link = self.start_chain(ctx, what, shared, (ni, &nr));
+            let mut payloads = reply.payloads();
+            payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
+            self.respond(ctx, &payloads);
+            self.note_crossed(old, None, ni, &nr);
+            return Ok(());
+        }
+        let shared: Vec<_> = shared.iter().collect();
+        let ready = self.keyed(ctx, answered.child, &shared, (ni, &nr))?;
+        self.note_crossed(old, Some(new), ni, &nr);
+        self.install_then_respond(ctx, ready, reply);
         Ok(())
     }
 
     /// If this end is rekeying the same child, its response will have to choose.
-    fn note_crossed(&mut self, old: Option<ChildSaId>, new: ChildSaId, ni: &[u8], nr: &[u8]) {
+    fn note_crossed(
+        &mut self,
+        old: Option<ChildSaId>,
+        new: Option<ChildSaId>,
+        ni: &[u8],
+        nr: &[u8],
+    ) {
         let State::Established(established) = &mut self.state else { return };
         if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut established.ours)
             && offer.rekeys == Some(old)
@@ -458,7 +491,7 @@ impl IkeSa {
     pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
         let State::Established(established) = &mut self.state else { return String::new() };
         if let Some(Initiated::Child(offer)) = &mut established.ours
-            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == id)
+            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
         {
             offer.crossed = None;
         }
@@ -499,15 +532,19 @@ impl Reply {
         if self.transport {
             payloads.push(notify(NotifyType::USE_TRANSPORT_MODE, &[]));
         }
-        payloads.push(Payload::Sa(Sa { proposals: vec![self.proposal.clone()] }));
+        if let Some(proposal) = &self.proposal {
+            payloads.push(Payload::Sa(Sa { proposals: vec![proposal.clone()] }));
+        }
         if let Some(nonce) = &self.nonce {
             payloads.push(Payload::Nonce(nonce));
         }
         if let Some((method, data)) = &self.ke {
             payloads.push(Payload::Ke(Ke { method: *method, data }));
         }
-        payloads.push(Payload::TsI(self.ts_i.clone()));
-        payloads.push(Payload::TsR(self.ts_r.clone()));
+        if self.proposal.is_some() {
+            payloads.push(Payload::TsI(self.ts_i.clone()));
+            payloads.push(Payload::TsR(self.ts_r.clone()));
+        }
         payloads
     }
 }

@@ -3,7 +3,9 @@
 pub(crate) mod auth;
 pub(crate) mod child_sa;
 pub(crate) mod create_child;
+pub(crate) mod followup;
 pub(crate) mod informational;
+pub(crate) mod intermediate;
 pub(crate) mod rekey_ike;
 pub(crate) mod sa_init;
 

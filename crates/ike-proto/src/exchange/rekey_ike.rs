@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::child_sa::{respond_ke, usable_methods};
+use super::followup::TheirOffer;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -22,7 +23,7 @@ use crate::ike_sa::state::{
     CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, State, Task,
 };
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::ike_sa::{IkeSa, NewIkeSa, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
@@ -93,12 +94,13 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
         payloads: &[Payload<'_>],
+        additional: &[Secret],
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
             return self.on_rekey_ike_error(ctx, offer, error.kind, error.data);
         }
-        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed) {
+        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional) {
             Ok(made) => made,
             Err(refusal) => {
                 // The peer has a new SA that this end cannot use: the two no longer agree.
@@ -120,15 +122,15 @@ impl IkeSa {
             AfterRekey::DeleteNew => {
                 new.mark_redundant();
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                if let Some(crossed) = &offer.crossed {
-                    self.replaced_by(ctx, crossed.ike);
+                if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
+                    self.replaced_by(ctx, theirs);
                 }
             }
             _ => {
                 ctx.effects.push_back(Effect::Rekeyed(new));
                 self.replaced_by(ctx, new_id);
-                if let Some(crossed) = &offer.crossed {
-                    ctx.effects.push_back(Effect::Redundant(crossed.ike));
+                if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
+                    ctx.effects.push_back(Effect::Redundant(theirs));
                 }
                 if let State::Established(established) = &mut self.state {
                     let reason = Failure::Replaced;
@@ -160,7 +162,9 @@ impl IkeSa {
     pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
         let State::Established(established) = &self.state else { return None };
         match &established.ours {
-            Some(Initiated::RekeyIke(offer)) => offer.crossed.as_ref().map(|crossed| crossed.ike),
+            Some(Initiated::RekeyIke(offer)) => {
+                offer.crossed.as_ref().and_then(|crossed| crossed.ike)
+            }
             _ => None,
         }
     }
@@ -199,6 +203,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         offer: &RekeyOffer,
         payloads: &Payloads<'_, '_>,
+        additional: &[Secret],
     ) -> Result<(IkeSa, Vec<u8>), Refusal> {
         let sa = required(payloads.sa()?)?;
         let ke = required(payloads.ke()?)?;
@@ -219,14 +224,14 @@ impl IkeSa {
             initiator: true,
             spis: (offer.spi, spi_r),
             selected,
-            shared: &shared,
+            shared: &std::iter::once(&shared).chain(additional).collect::<Vec<_>>(),
             nonces: (&offer.nonce, &nr),
             started: offer.started,
         };
         Ok((self.successor(ctx, successor)?, nr))
     }
 
-    fn on_rekey_ike_error(
+    pub(crate) fn on_rekey_ike_error(
         &mut self,
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
@@ -250,13 +255,15 @@ impl IkeSa {
             return;
         }
         let response = match kind {
-            NotifyType::TEMPORARY_FAILURE => RekeyResponse::TemporaryFailure,
+            NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {
+                RekeyResponse::TemporaryFailure
+            }
             _ => RekeyResponse::Refused,
         };
         match collision::after_rekey(response, offer.meanwhile()) {
             AfterRekey::Done => {
-                if let Some(crossed) = &offer.crossed {
-                    self.replaced_by(ctx, crossed.ike);
+                if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
+                    self.replaced_by(ctx, theirs);
                 }
                 ctx.done(offer.request, Ok(()));
             }
@@ -288,7 +295,11 @@ impl IkeSa {
         }
         let sa = required(payloads.sa()?)?;
         let ni = required(payloads.nonce()?)?.to_vec();
-        let selected = proposal::select(&self.connection.proposals, sa, SelectOptions::default())
+        let options = SelectOptions {
+            intermediate: self.extensions.intermediate,
+            ..SelectOptions::default()
+        };
+        let selected = proposal::select(&self.connection.proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -305,29 +316,44 @@ impl IkeSa {
         let method = selected.ke;
         let proposal = selected.to_wire(Spi::Ike(spi_r));
         let started = ctx.now.mono;
-        let mut new = self.successor(
-            ctx,
-            Successor {
-                initiator: false,
-                spis: (spi_i, spi_r),
-                selected,
-                shared: &shared,
-                nonces: (&ni, &nr),
-                started,
-            },
-        )?;
-        self.respond(
-            ctx,
-            &[
-                Payload::Sa(Sa { proposals: vec![proposal] }),
-                Payload::Nonce(&nr),
-                Payload::Ke(Ke { method, data: &public }),
-            ],
-        );
+        let spis = (spi_i, spi_r);
+        let mut reply = vec![
+            Payload::Sa(Sa { proposals: vec![proposal] }),
+            Payload::Nonce(&nr),
+            Payload::Ke(Ke { method, data: &public }),
+        ];
+        if selected.additional().next().is_some() {
+            let what = TheirOffer::Ike { spis, selected, started };
+            let link = self.start_chain(ctx, what, vec![shared], (&ni, &nr));
+            reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
+            self.respond(ctx, &reply);
+            self.note_crossed_ike(None, ni, nr.to_vec());
+            return Ok(());
+        }
+        let new = Successor {
+            initiator: false,
+            spis,
+            selected,
+            shared: &[&shared],
+            nonces: (&ni, &nr),
+            started,
+        };
+        let new = self.successor(ctx, new)?;
+        self.respond(ctx, &reply);
+        self.hand_over(ctx, new, ni, nr.to_vec());
+        Ok(())
+    }
+
+    /// The peer has its new SA: it takes over, unless ours is in flight as well.
+    pub(crate) fn hand_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        mut new: IkeSa,
+        ni: Vec<u8>,
+        nr: Vec<u8>,
+    ) {
         let (from, to) = (self.id, new.id);
-        let State::Established(established) = &mut self.state else { return Ok(()) };
-        if let Some(Initiated::RekeyIke(offer)) = &mut established.ours {
-            offer.crossed = Some(CrossedIke { ike: to, nonces: (ni, nr.to_vec()) });
+        if self.note_crossed_ike(Some(to), ni, nr) {
             if let State::Established(established) = &mut new.state {
                 established.phase = IkePhase::Crossed(from);
             }
@@ -336,13 +362,24 @@ impl IkeSa {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
             self.replaced_by(ctx, to);
         }
-        Ok(())
+    }
+
+    /// If this end is rekeying the SA too, its response will have to choose. True if so.
+    fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, ni: Vec<u8>, nr: Vec<u8>) -> bool {
+        let State::Established(established) = &mut self.state else { return false };
+        let Some(Initiated::RekeyIke(offer)) = &mut established.ours else { return false };
+        offer.crossed = Some(CrossedIke { ike, nonces: (ni, nr) });
+        true
     }
 
     // ---- both ----
 
     /// The SA that takes this one's place: the same peers, new keys, no children yet.
-    fn successor(&self, ctx: &mut Context<'_>, new: Successor<'_>) -> Result<IkeSa, Refusal> {
+    pub(crate) fn successor(
+        &self,
+        ctx: &mut Context<'_>,
+        new: Successor<'_>,
+    ) -> Result<IkeSa, Refusal> {
         let State::Established(established) = &self.state else {
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         };
@@ -352,17 +389,8 @@ impl IkeSa {
         let (ni, nr) = new.nonces;
         let (spi_i, spi_r) = new.spis;
         let old = &self.session;
-        let keys = IkeKeys::rekeyed(
-            old.prf,
-            &old.keys.d,
-            &[new.shared],
-            ni,
-            nr,
-            spi_i,
-            spi_r,
-            prf,
-            &lengths,
-        );
+        let keys =
+            IkeKeys::rekeyed(old.prf, &old.keys.d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
         let state = State::Established(Box::new(Established {
@@ -378,6 +406,7 @@ impl IkeSa {
             installing: Vec::new(),
             phase: IkePhase::Alive,
             queries: Vec::new(),
+            theirs: Vec::new(),
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -390,7 +419,7 @@ impl IkeSa {
                 nat: self.nat,
                 extensions: self.extensions,
                 connection: self.connection.clone(),
-                session: Session { epoch, prf, keys, selected: new.selected },
+                session: Session { epoch, previous: None, prf, keys, selected: new.selected },
                 state,
                 started: new.started,
             },
@@ -404,17 +433,17 @@ impl IkeSa {
 }
 
 /// What differs between an SA and its successor.
-struct Successor<'a> {
-    initiator: bool,
-    spis: (u64, u64),
-    selected: Selected,
-    shared: &'a Secret,
-    nonces: (&'a [u8], &'a [u8]),
-    started: Instant,
+pub(crate) struct Successor<'a> {
+    pub(crate) initiator: bool,
+    pub(crate) spis: (u64, u64),
+    pub(crate) selected: Selected,
+    pub(crate) shared: &'a [&'a Secret],
+    pub(crate) nonces: (&'a [u8], &'a [u8]),
+    pub(crate) started: Instant,
 }
 
 impl RekeyOffer {
-    fn meanwhile(&self) -> Meanwhile<'_> {
+    pub(crate) fn meanwhile(&self) -> Meanwhile<'_> {
         match &self.crossed {
             Some(CrossedIke { nonces: (i, r), .. }) => Meanwhile::RekeyedByPeer(Nonces { i, r }),
             None => Meanwhile::Nothing,

@@ -15,12 +15,13 @@ use std::sync::Arc;
 
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{Childless, ConnectionConfig, Fragmentation};
+use crate::config::{Childless, ConnectionConfig, Fragmentation, ProposalConfig};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::epoch::Epoch;
+use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
@@ -56,6 +57,9 @@ impl Request<'_> {
         nat.push(&mut payloads);
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        }
+        if self.connection.proposals.iter().any(ProposalConfig::has_additional_ke) {
+            payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
@@ -139,6 +143,10 @@ pub(crate) fn accept_response(
     if ke.data.len() != method.lengths().responder {
         return Err("key exchange data of wrong length");
     }
+    let extensions = Extensions::negotiate(request.connection, &payloads);
+    if !extensions.intermediate && selected.additional().next().is_some() {
+        return Err("additional key exchanges without IKE_INTERMEDIATE");
+    }
     let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
     let header = &message.header;
     let spis = (header.spi_i, header.spi_r);
@@ -153,8 +161,9 @@ pub(crate) fn accept_response(
             response: octets.into(),
             ni: request.nonce.into(),
             nr: (*nr).into(),
+            int_auth: IntAuth::default(),
         },
-        extensions: Extensions::negotiate(request.connection, &payloads),
+        extensions,
         nat,
         spi_r: header.spi_r,
     })
@@ -183,11 +192,13 @@ pub(crate) fn respond(
     let sa = required(payloads.sa()?)?;
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
+    //= RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
+    let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
         .iter()
         .enumerate()
         .find_map(|(index, connection)| {
-            let options = SelectOptions::default();
+            let options = SelectOptions { intermediate, ..SelectOptions::default() };
             Some((index, proposal::select(&connection.proposals, sa, options)?))
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
@@ -225,6 +236,9 @@ pub(crate) fn respond(
         if extensions.fragmentation {
             reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
+        if extensions.intermediate {
+            reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
+        }
         if connection.childless != Childless::Never {
             reply.push(status(NotifyType::CHILDLESS_IKEV2_SUPPORTED));
         }
@@ -237,6 +251,7 @@ pub(crate) fn respond(
         response: response.into(),
         ni: (*ni).into(),
         nr: nr.as_slice().into(),
+        int_auth: IntAuth::default(),
     };
     Ok(Answer { session, transcript, extensions, nat, spi_r, connections })
 }
@@ -262,6 +277,7 @@ impl Extensions {
             fragmentation: connection.fragmentation != Fragmentation::No
                 && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
+            intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
         }
     }
 }
@@ -358,7 +374,7 @@ fn session(
     let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
     let keys = IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, &lengths);
     let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
-    Ok(Session { epoch, prf, keys, selected })
+    Ok(Session { epoch, previous: None, prf, keys, selected })
 }
 
 /// A status notify without data.

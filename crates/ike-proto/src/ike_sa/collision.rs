@@ -19,7 +19,6 @@ pub(crate) enum ChildActivity {
     /// key exchange method.
     Rekeying,
     /// Our rekey of it has come to its IKE_FOLLOWUP_KE exchanges.
-    #[cfg_attr(not(test), expect(dead_code, reason = "IKE_FOLLOWUP_KE is not wired up yet"))]
     FollowUp,
     /// The peer's rekey has replaced it; the peer's Delete is still to come.
     Rekeyed,
@@ -37,7 +36,6 @@ pub(crate) enum IkeActivity {
     /// Our CREATE_CHILD_SA to rekey it is not answered yet.
     Rekeying,
     /// Our rekey of it has come to its IKE_FOLLOWUP_KE exchanges.
-    #[cfg_attr(not(test), expect(dead_code, reason = "IKE_FOLLOWUP_KE is not wired up yet"))]
     FollowUp,
     /// A rekey, whoever began it, has replaced it; a Delete is still to come.
     Rekeyed,

@@ -13,6 +13,8 @@ use crate::config::Action;
 use crate::dataplane::{Command, UdpEncap};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::child_sa::OfferSpec;
+use crate::exchange::followup::{Chain, OurOffer, drop_chain};
+use crate::keys::epoch::Opened;
 use crate::wire::payload::Payload;
 
 /// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
@@ -33,6 +35,7 @@ impl Established {
         match (&self.ours, self.phase) {
             (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
             (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
+            (Some(Initiated::Followup(followup)), _) if followup.is_ike() => IkeActivity::FollowUp,
             _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
             (Some(Initiated::RekeyIke(_)), _) => IkeActivity::Rekeying,
             _ => IkeActivity::Idle,
@@ -44,7 +47,9 @@ impl Established {
         matches!(
             self.ours,
             Some(Initiated::Child(_) | Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
-        ) || !self.installing.is_empty()
+        ) || matches!(&self.ours, Some(Initiated::Followup(followup)) if !followup.is_ike())
+            || self.theirs.iter().any(Chain::is_child)
+            || !self.installing.is_empty()
     }
 
     /// Why this end deletes `child`, if it does.
@@ -81,6 +86,9 @@ impl Established {
             _ if queued => ChildActivity::Deleting,
             (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
                 ChildActivity::Rekeying
+            }
+            (Some(Initiated::Followup(followup)), _) if followup.rekeys() == Some(child.id) => {
+                ChildActivity::FollowUp
             }
             (_, Phase::Rekeyed) => ChildActivity::Rekeyed,
             // The peer's rekey stands ready; its Delete is still to come.
@@ -211,11 +219,19 @@ impl IkeSa {
         &mut self,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
+        opened: &Opened,
     ) {
         let State::Established(established) = &mut self.state else { return };
         match established.ours.take() {
-            Some(Initiated::Child(offer)) => self.on_child_response(ctx, offer, payloads),
-            Some(Initiated::RekeyIke(offer)) => self.on_rekey_ike_response(ctx, *offer, payloads),
+            Some(Initiated::Child(offer)) => {
+                self.on_offer_response(ctx, OurOffer::Child(offer), payloads, opened);
+            }
+            Some(Initiated::RekeyIke(offer)) => {
+                self.on_offer_response(ctx, OurOffer::Ike(offer), payloads, opened);
+            }
+            Some(Initiated::Followup(followup)) => {
+                self.on_followup_response(ctx, *followup, payloads);
+            }
             Some(Initiated::DeleteChild { child, reason, request }) => {
                 self.on_child_deleted(ctx, child, &reason, request);
             }
@@ -476,6 +492,7 @@ impl IkeSa {
                 established.delayed = later;
                 self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
             }
+            Timer::Followup => self.expire_chains(ctx),
             Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
             Timer::Retransmit | Timer::HalfOpen | Timer::Reassembly | Timer::KeepAlive => {}
         }
@@ -550,11 +567,23 @@ impl IkeSa {
         reason: &Failure,
     ) {
         let ike = self.id;
-        let Established { children, ours, queue, delayed, lingering, installing, phase, .. } =
-            established;
+        let Established {
+            children,
+            ours,
+            queue,
+            delayed,
+            lingering,
+            installing,
+            phase,
+            theirs,
+            ..
+        } = established;
         let mut batch = Vec::new();
-        if let Some(Initiated::Child(offer)) = &ours {
-            ctx.ids.esp.remove(&offer.spi_in);
+        if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
+            ctx.ids.esp.remove(&spi_in);
+        }
+        for chain in theirs {
+            drop_chain(ctx, chain);
         }
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);

@@ -23,7 +23,7 @@ use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::Refusal;
-use crate::keys::epoch::{Opened, Outgoing};
+use crate::keys::epoch::{Epoch, Opened, Outgoing};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_payloads};
@@ -123,7 +123,7 @@ impl IkeSa {
     }
 
     pub(crate) fn is_half_open(&self) -> bool {
-        matches!(self.state, State::ExpectAuthRequest(_))
+        self.state.half_open().is_some()
     }
 
     /// A datagram with this SA's SPIs. Changes nothing unless it is authentic.
@@ -169,12 +169,16 @@ impl IkeSa {
         }
     }
 
+    /// True if the peer sealed this, with the keys in force or with those before.
     fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
-        match message.payloads.last() {
-            Some(Payload::Sk(sk)) => self.session.epoch.open(octets, sk).is_ok(),
-            Some(Payload::Skf(skf)) => self.session.epoch.open_fragment(octets, skf).is_ok(),
-            _ => false,
-        }
+        let Session { epoch, previous, .. } = &self.session;
+        [Some(epoch), previous.as_ref()].into_iter().flatten().any(|epoch| {
+            match message.payloads.last() {
+                Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
+                Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
+                _ => false,
+            }
+        })
     }
 
     /// Opens the message, or adds a fragment of it; `Ok(None)` while fragments are missing.
@@ -206,6 +210,7 @@ impl IkeSa {
             total: skf.total,
             first: skf.first,
             content,
+            front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
         match set.insert(fragment, ctx.budget) {
@@ -226,7 +231,7 @@ impl IkeSa {
                 return;
             }
             match decoded {
-                Ok(payloads) => self.on_response(ctx, &payloads),
+                Ok(payloads) => self.on_response(ctx, &payloads, inner),
                 // RFC 7296 §2.21: no answer to a bad response, but the state is cleaned up.
                 Err(_) => self.close(ctx, Failure::Refused(NotifyType::INVALID_SYNTAX)),
             }
@@ -240,9 +245,11 @@ impl IkeSa {
             if !self.window.on_request_authenticated(header.message_id, header.exchange) {
                 return;
             }
+            // The peer has our last response: nothing under the old keys is to be sent again.
+            self.session.previous = None;
             self.follow(ctx, path);
             match decoded {
-                Ok(payloads) => self.on_request(ctx, header.exchange, &payloads),
+                Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
             }
         }
@@ -268,13 +275,20 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
+        opened: &Opened,
     ) {
         match (&self.state, exchange) {
+            (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
+                self.on_intermediate_request(ctx, payloads, opened);
+            }
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
                 self.on_auth_request(ctx, payloads);
             }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
                 self.on_create_child_request(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::IKE_FOLLOWUP_KE) => {
+                self.on_followup_request(ctx, payloads);
             }
             (State::Established(_), ExchangeType::INFORMATIONAL) => {
                 self.on_informational_request(ctx, payloads);
@@ -283,11 +297,16 @@ impl IkeSa {
         }
     }
 
-    fn on_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+    fn on_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>], opened: &Opened) {
         match &self.state {
+            State::ExpectIntermediateResponse(_) => {
+                self.on_intermediate_response(ctx, payloads, opened);
+            }
             State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads),
-            State::Established(_) => self.on_established_response(ctx, payloads),
-            State::ExpectAuthRequest(_) | State::Closed(_) => {}
+            State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            State::ExpectIntermediateRequest(_)
+            | State::ExpectAuthRequest(_)
+            | State::Closed(_) => {}
         }
     }
 
@@ -454,14 +473,17 @@ impl IkeSa {
             State::Established(established) => {
                 self.on_established_closed(ctx, *established, &reason);
             }
-            State::ExpectAuthRequest(_) => ctx.event(Event::IkeDown {
-                ike: self.id,
-                connection: String::new(),
-                established: false,
-                reason: reason.clone(),
-            }),
+            State::ExpectIntermediateRequest(_) | State::ExpectAuthRequest(_) => {
+                ctx.event(Event::IkeDown {
+                    ike: self.id,
+                    connection: String::new(),
+                    established: false,
+                    reason: reason.clone(),
+                });
+            }
             // The attempt that made this candidate reports for all of them.
-            State::ExpectAuthResponse(waiting) => {
+            mut state @ (State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)) => {
+                let Some(waiting) = state.unproven() else { return };
                 if let Some(offer) = &waiting.child {
                     ctx.ids.esp.remove(&offer.spi_in);
                 }

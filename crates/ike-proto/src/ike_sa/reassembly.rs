@@ -59,6 +59,8 @@ pub(crate) struct Fragment {
     pub(crate) first: PayloadType,
     /// Decrypted content.
     pub(crate) content: Vec<u8>,
+    /// [`Opened::front`] of the message, of fragment 1.
+    pub(crate) front: Vec<u8>,
 }
 
 /// What a fragment did.
@@ -90,6 +92,7 @@ struct Set {
     exchange: ExchangeType,
     total: u16,
     first: PayloadType,
+    front: Vec<u8>,
     /// Contents by fragment number.
     contents: BTreeMap<u16, Vec<u8>>,
     /// Octets of content.
@@ -133,7 +136,7 @@ impl Reassembly {
     /// Takes an authenticated fragment. A message is given out whole once, and all it held is
     /// released then.
     pub(crate) fn insert(&mut self, fragment: Fragment, budget: &mut MemoryBudget) -> Progress {
-        let Fragment { message_id, exchange, number, total, first, content } = fragment;
+        let Fragment { message_id, exchange, number, total, first, content, front } = fragment;
         //= RFC 7383 §2.6
         //# check that the value in the Fragment Number field is less than
         //# or equal to the value in the Total Fragments field
@@ -162,6 +165,7 @@ impl Reassembly {
         set.octets += content.len();
         if number == 1 {
             set.first = first;
+            set.front = front;
         }
         set.contents.insert(number, content);
         if set.contents.len() < usize::from(total) {
@@ -195,6 +199,7 @@ impl Set {
             exchange,
             total,
             first: PayloadType::NONE,
+            front: Vec::new(),
             contents: BTreeMap::new(),
             octets: 0,
             charged: 0,
@@ -206,7 +211,7 @@ impl Set {
         for content in std::mem::take(&mut self.contents).into_values() {
             octets.extend_from_slice(&content);
         }
-        Opened { first: self.first, octets }
+        Opened { first: self.first, octets, front: std::mem::take(&mut self.front) }
     }
 }
 

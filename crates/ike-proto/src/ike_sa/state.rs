@@ -12,7 +12,9 @@ use crate::config::{ChildConfig, ConnectionConfig};
 use crate::crypto::{PendingKe, Prf};
 use crate::dataplane::{Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
+use crate::exchange::followup::{Chain, Followup};
 use crate::keys::epoch::Epoch;
+use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{IdData, Proposal};
 use crate::wire::registry::KeMethodId;
@@ -20,7 +22,11 @@ use crate::wire::registry::KeMethodId;
 /// The stage of an IKE SA. An initiator's IKE_SA_INIT is an
 /// [`Attempt`](crate::endpoint::attempt::Attempt): there is no SA before a response.
 pub(crate) enum State {
-    /// Responder: IKE_SA_INIT was answered.
+    /// Responder: the next additional key exchange is due.
+    ExpectIntermediateRequest(Box<ExpectIntermediateRequest>),
+    /// Initiator: an additional key exchange was sent.
+    ExpectIntermediateResponse(Box<ExpectIntermediateResponse>),
+    /// Responder: IKE_SA_INIT was answered, and all additional key exchanges.
     ExpectAuthRequest(Box<ExpectAuthRequest>),
     /// Initiator: IKE_AUTH was sent.
     ExpectAuthResponse(Box<ExpectAuthResponse>),
@@ -33,17 +39,20 @@ pub(crate) enum State {
 /// Keys and algorithms in force.
 pub(crate) struct Session {
     pub(crate) epoch: Epoch,
+    /// The generation before, for what the peer sent before it knew of this one.
+    pub(crate) previous: Option<Epoch>,
     pub(crate) prf: &'static dyn Prf,
     pub(crate) keys: IkeKeys,
     pub(crate) selected: Selected,
 }
 
-/// The IKE_SA_INIT messages, which AUTH covers (RFC 7296 §2.15).
+/// What AUTH covers: the IKE_SA_INIT messages (RFC 7296 §2.15), and every IKE_INTERMEDIATE.
 pub(crate) struct InitTranscript {
     pub(crate) request: Arc<[u8]>,
     pub(crate) response: Arc<[u8]>,
     pub(crate) ni: Box<[u8]>,
     pub(crate) nr: Box<[u8]>,
+    pub(crate) int_auth: IntAuth,
 }
 
 /// Extensions both ends announced.
@@ -53,6 +62,8 @@ pub(crate) struct Extensions {
     pub(crate) fragmentation: bool,
     /// RFC 6023, announced by a responder.
     pub(crate) childless: bool,
+    /// RFC 9242.
+    pub(crate) intermediate: bool,
 }
 
 /// What NAT detection found (RFC 7296 §2.23).
@@ -69,6 +80,22 @@ pub(crate) struct NatStatus {
 pub(crate) struct ExpectAuthRequest {
     pub(crate) transcript: InitTranscript,
     pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+}
+
+pub(crate) struct ExpectIntermediateRequest {
+    pub(crate) method: KeMethodId,
+    /// Methods after it.
+    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) auth: ExpectAuthRequest,
+}
+
+pub(crate) struct ExpectIntermediateResponse {
+    pub(crate) method: KeMethodId,
+    pub(crate) ke: Box<dyn PendingKe>,
+    /// Methods after it.
+    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) auth: ExpectAuthResponse,
+    pub(crate) initial_contact: bool,
 }
 
 pub(crate) struct ExpectAuthResponse {
@@ -99,6 +126,8 @@ pub(crate) struct Established {
     pub(crate) lingering: Vec<Lingering>,
     /// Counters asked for.
     pub(crate) queries: Vec<(Ticket, Query)>,
+    /// The peer's CREATE_CHILD_SA exchanges with additional key exchanges to come.
+    pub(crate) theirs: Vec<Chain>,
 }
 
 /// Where an established IKE SA is in its life.
@@ -156,9 +185,18 @@ pub(crate) struct Retry {
 pub(crate) enum Initiated {
     Child(Box<ChildOffer>),
     RekeyIke(Box<RekeyOffer>),
-    DeleteChild { child: ChildSaId, reason: Failure, request: Option<RequestId> },
+    /// The additional key exchanges of either.
+    Followup(Box<Followup>),
+    DeleteChild {
+        child: ChildSaId,
+        reason: Failure,
+        request: Option<RequestId>,
+    },
     DeleteSpi,
-    DeleteIke { reason: Failure, request: Option<RequestId> },
+    DeleteIke {
+        reason: Failure,
+        request: Option<RequestId>,
+    },
     Liveness,
 }
 
@@ -187,7 +225,8 @@ pub(crate) struct ChildOffer {
 
 /// A rekey of the same child that the peer started while ours was in flight.
 pub(crate) struct CrossedChild {
-    pub(crate) child: ChildSaId,
+    /// `None` while the peer's additional key exchanges are still to come.
+    pub(crate) child: Option<ChildSaId>,
     pub(crate) nonces: (Vec<u8>, Vec<u8>),
 }
 
@@ -206,7 +245,8 @@ pub(crate) struct RekeyOffer {
 
 /// A rekey of the IKE SA that the peer started while ours was in flight.
 pub(crate) struct CrossedIke {
-    pub(crate) ike: IkeSaId,
+    /// `None` while the peer's additional key exchanges are still to come.
+    pub(crate) ike: Option<IkeSaId>,
     pub(crate) nonces: (Vec<u8>, Vec<u8>),
 }
 
@@ -221,7 +261,8 @@ pub(crate) struct Responding {
 pub(crate) struct Reply {
     /// IDr and AUTH of an IKE_AUTH response: sent also if the child fails.
     pub(crate) auth: Option<(IdData, Vec<u8>)>,
-    pub(crate) proposal: Proposal,
+    /// SA, and with it the selectors; absent in the last IKE_FOLLOWUP_KE.
+    pub(crate) proposal: Option<Proposal>,
     pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
     pub(crate) nonce: Option<Vec<u8>>,
     pub(crate) ts_i: Vec<TrafficSelector>,
@@ -243,13 +284,43 @@ impl Task {
 }
 
 impl Initiated {
+    /// The inbound SPI set aside for a child that is being asked for.
+    pub(crate) fn spi_in(&self) -> Option<u32> {
+        match self {
+            Self::Child(offer) => Some(offer.spi_in),
+            Self::Followup(followup) => followup.spi_in(),
+            _ => None,
+        }
+    }
+
     /// As [`Task::request`].
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
             Self::Child(offer) => (offer.request, false),
             Self::RekeyIke(offer) => (offer.request, false),
+            Self::Followup(followup) => (followup.what.request(), false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
             Self::DeleteSpi | Self::Liveness => (None, false),
+        }
+    }
+}
+
+impl State {
+    /// What a responder waits with for IKE_AUTH, before or after IKE_INTERMEDIATE.
+    pub(crate) fn half_open(&self) -> Option<&ExpectAuthRequest> {
+        match self {
+            Self::ExpectAuthRequest(waiting) => Some(waiting),
+            Self::ExpectIntermediateRequest(waiting) => Some(&waiting.auth),
+            _ => None,
+        }
+    }
+
+    /// What an initiator waits with for IKE_AUTH, before or after IKE_INTERMEDIATE.
+    pub(crate) fn unproven(&mut self) -> Option<&mut ExpectAuthResponse> {
+        match self {
+            Self::ExpectAuthResponse(waiting) => Some(waiting),
+            Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
+            _ => None,
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Timer {
     RetryTemporaryFailure,
     /// A rekeyed IKE SA whose Delete the peer never sent.
     DeleteOldIke,
+    /// The peer's additional key exchanges did not come in time (RFC 9370 §2.2.4).
+    Followup,
 }
 
 /// Timers each child has one of.
@@ -129,7 +131,7 @@ impl TimerTable {
 
 impl Timer {
     /// Every fixed timer, in the order of declaration, which is its place in the table.
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Retransmit,
         Self::HalfOpen,
         Self::Reassembly,
@@ -140,6 +142,7 @@ impl Timer {
         Self::KeepAlive,
         Self::RetryTemporaryFailure,
         Self::DeleteOldIke,
+        Self::Followup,
     ];
 }
 

@@ -40,6 +40,9 @@ pub struct Opened {
     pub first: PayloadType,
     /// The chain of inner payloads.
     pub octets: Vec<u8>,
+    /// The message from the IKE header through the generic header of the Encrypted payload, as
+    /// [`IntAuth`](super::int_auth::IntAuth) covers it.
+    pub front: Vec<u8>,
 }
 
 /// A datagram that the peer did not seal with these keys. One value for every cause, so that no
@@ -120,13 +123,26 @@ impl Epoch {
     /// marker.
     pub fn open(&self, datagram: &[u8], sk: &Sk<'_>) -> Result<Opened, OpenError> {
         let octets = self.open_body(datagram, sk.offset, sk.body)?;
-        Ok(Opened { first: sk.first, octets })
+        let front = datagram.get(..sk.offset).unwrap_or_default().to_vec();
+        Ok(Opened { first: sk.first, octets, front })
     }
 
     /// Opens the Encrypted Fragment payload `skf` of `datagram`: a piece of the content of an
     /// Encrypted payload.
     pub fn open_fragment(&self, datagram: &[u8], skf: &Skf<'_>) -> Result<Vec<u8>, OpenError> {
         self.open_body(datagram, skf.offset, skf.body)
+    }
+
+    /// [`Opened::front`] of the message whose fragment 1 is `datagram`: its Encrypted Fragment payload
+    /// as an Encrypted payload.
+    pub fn fragment_front(datagram: &[u8], skf: &Skf<'_>) -> Vec<u8> {
+        let end = skf.offset.saturating_sub(Shape::Fragment.front() - Shape::Whole.front());
+        let mut front = datagram.get(..end).unwrap_or_default().to_vec();
+        // Only directly behind the header is there one Next Payload to name it.
+        if let (true, Some(next)) = (end == Shape::Whole.front(), front.get_mut(NEXT_PAYLOAD)) {
+            *next = PayloadType::SK.0;
+        }
+        front
     }
 
     fn seal_fragments(
@@ -241,6 +257,9 @@ impl fmt::Debug for Epoch {
         f.debug_struct("Epoch").field("suite", &self.suite).finish_non_exhaustive()
     }
 }
+
+/// Offset of Next Payload in the IKE header.
+const NEXT_PAYLOAD: usize = 16;
 
 /// The two payloads that carry sealed content.
 #[derive(Clone, Copy)]

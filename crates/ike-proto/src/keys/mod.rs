@@ -2,6 +2,7 @@
 //! protect messages.
 
 pub mod epoch;
+pub mod int_auth;
 pub mod schedule;
 pub mod signed_octets;
 

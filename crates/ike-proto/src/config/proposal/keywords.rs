@@ -1,4 +1,4 @@
-//! strongSwan's keywords for algorithms.
+//! strongSwan's keywords for algorithms, and a few of our own.
 
 use crate::wire::payload::Transform;
 use crate::wire::registry::{
@@ -11,7 +11,8 @@ pub(super) fn lookup(keyword: &str) -> Option<Transform> {
         let transform = lookup(method)?;
         return (transform.kind == TransformType::KE).then_some(Transform { kind, ..transform });
     }
-    KEYWORDS.iter().find(|(name, _)| *name == keyword).map(|(_, transform)| *transform)
+    let known = KEYWORDS.iter().find(|(name, _)| *name == keyword);
+    known.map(|(_, transform)| *transform).or_else(|| Some(Transform::ke(numbered(keyword)?)))
 }
 
 /// The keyword of a transform, without the `ke1_` of an additional key exchange.
@@ -19,6 +20,13 @@ pub(super) fn spell(transform: &Transform) -> Option<&'static str> {
     let kind = if transform.kind.is_ke() { TransformType::KE } else { transform.kind };
     let wanted = Transform { kind, ..*transform };
     KEYWORDS.iter().find(|(_, known)| *known == wanted).map(|(name, _)| *name)
+}
+
+/// `kem` with a transform ID, for key exchange methods without a keyword.
+fn numbered(keyword: &str) -> Option<K> {
+    let digits = keyword.strip_prefix("kem")?;
+    let canonical = digits.bytes().all(|d| d.is_ascii_digit()) && !digits.starts_with('0');
+    digits.parse().ok().filter(|_| canonical).map(K)
 }
 
 /// The known keyword closest to `token` in single-character edits, if one is close.
@@ -171,6 +179,19 @@ const KEYWORDS: &[(&str, Transform)] = &[
     ("mlkem512", Transform::ke(K::ML_KEM_512)),
     ("mlkem768", Transform::ke(K::ML_KEM_768)),
     ("mlkem1024", Transform::ke(K::ML_KEM_1024)),
+    ("frodoa1", Transform::ke(K::FRODOKEM_640_AES)),
+    ("frodoa3", Transform::ke(K::FRODOKEM_976_AES)),
+    ("frodoa5", Transform::ke(K::FRODOKEM_1344_AES)),
+    ("frodos1", Transform::ke(K::FRODOKEM_640_SHAKE)),
+    ("frodos3", Transform::ke(K::FRODOKEM_976_SHAKE)),
+    ("frodos5", Transform::ke(K::FRODOKEM_1344_SHAKE)),
+    // What strongSwan's frodo plugin had under the names above.
+    ("efrodoa1", Transform::ke(K::EFRODOKEM_640_AES)),
+    ("efrodoa3", Transform::ke(K::EFRODOKEM_976_AES)),
+    ("efrodoa5", Transform::ke(K::EFRODOKEM_1344_AES)),
+    ("efrodos1", Transform::ke(K::EFRODOKEM_640_SHAKE)),
+    ("efrodos3", Transform::ke(K::EFRODOKEM_976_SHAKE)),
+    ("efrodos5", Transform::ke(K::EFRODOKEM_1344_SHAKE)),
     ("esn", sn(SequenceNumbers::EXT_SEQ)),
     ("noesn", sn(SequenceNumbers::NO_EXT_SEQ)),
 ];

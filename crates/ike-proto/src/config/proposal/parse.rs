@@ -21,7 +21,7 @@ pub enum ProposalError {
     /// `default` stands for a whole list: [`ProposalConfig::default_ike`] and `default_esp`.
     Default,
     /// AEAD and other encryption algorithms in one proposal (RFC 7296 §2.7); both are named.
-    MixedAead(&'static str, &'static str),
+    MixedAead(String, String),
     /// The proposal needs a transform of this type and has none.
     Missing(ProtocolId, TransformType),
     /// IKE must not be encrypted with `null` (RFC 7296 §5) or `aes…gmac`.
@@ -128,7 +128,7 @@ fn check_encr(protocol: ProtocolId, transforms: &[Transform]) -> Result<(), Prop
     let aead = encr().find(|t| EncrId(t.id).is_aead());
     let other = encr().find(|t| !EncrId(t.id).is_aead());
     if let (Some(aead), Some(other)) = (aead, other) {
-        let name = |t| keywords::spell(t).unwrap_or_default();
+        let name = |t| keywords::spell(t).unwrap_or_default().to_string();
         return Err(ProposalError::MixedAead(name(aead), name(other)));
     }
     let clear = |t: &Transform| t.id == EncrId::NULL.0 || t.id == EncrId::NULL_AES_GMAC.0;

@@ -122,6 +122,11 @@ pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError
 }
 
 impl Selected {
+    /// The additional key exchanges to run, in the order of their transform types (RFC 9370 §2.2.2).
+    pub fn additional(&self) -> impl Iterator<Item = KeMethodId> {
+        self.additional_ke.into_iter().filter(|method| *method != KeMethodId::NONE)
+    }
+
     /// The answer's proposal, with our `spi`.
     pub fn to_wire(&self, spi: Spi) -> Proposal {
         let protocol = if self.prf == PrfId(0) { ProtocolId::ESP } else { ProtocolId::IKE };

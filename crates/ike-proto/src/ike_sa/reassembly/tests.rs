@@ -8,11 +8,19 @@ const MAX: usize = 65_535;
 
 fn fragment(message_id: u32, number: u16, total: u16, content: &[u8]) -> Fragment {
     let first = if number == 1 { FIRST } else { PayloadType::NONE };
-    Fragment { message_id, exchange: AUTH, number, total, first, content: content.to_vec() }
+    Fragment {
+        message_id,
+        exchange: AUTH,
+        number,
+        total,
+        first,
+        content: content.to_vec(),
+        front: Vec::new(),
+    }
 }
 
 fn whole(octets: &[u8]) -> Progress {
-    Progress::Complete(Opened { first: FIRST, octets: octets.to_vec() })
+    Progress::Complete(Opened { first: FIRST, octets: octets.to_vec(), front: Vec::new() })
 }
 
 fn setup() -> (Reassembly, MemoryBudget) {
