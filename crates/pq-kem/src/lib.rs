@@ -3,12 +3,18 @@
 //!
 //! * [`provider`] is everything below in one [`CryptoProvider`]; take fields out of it, or put others
 //!   in, to narrow or widen what an endpoint can negotiate.
-//! * [`ke`]: X25519, ECP, MODP and ML-KEM.
+//! * [`ke`]: X25519, ECP, MODP, ML-KEM and FrodoKEM.
+//! * [`sign`]: RSA, ECDSA, Ed25519, ML-DSA and SLH-DSA.
 //! * [`sym`]: AEADs, and ciphers with a MAC, for IKE's SK payload and for ESP.
 //! * [`prf`] and [`hash`]: HMAC PRFs, and the SHA-1 of NAT detection.
 //! * [`os_random`]: the operating system's random source.
 //!
-//! The library behind all of it is AWS-LC, but for AES-CCM, which is RustCrypto's.
+//! The library behind all of it is AWS-LC, but for AES-CCM and SLH-DSA, which are RustCrypto's, and
+//! FrodoKEM, which is `frodo-kem-rs`.
+//!
+//! Features, none of them a default, add backends and change nothing else: `backend-rustcrypto`
+//! (ML-KEM and ML-DSA in pure Rust), `backend-pqcrypto` (ML-KEM and ML-DSA of PQClean, unmaintained:
+//! RUSTSEC-2026-0161, -0162, -0163 and -0166) and `experimental-falcon`.
 //!
 //! ```
 //! use ike_proto::wire::registry::KeMethodId;
@@ -29,6 +35,7 @@ use ike_proto::crypto::{CryptoProvider, SecureRandom};
 pub mod hash;
 pub mod ke;
 pub mod prf;
+pub mod sign;
 pub mod sym;
 
 mod ffi;
@@ -45,7 +52,7 @@ pub fn provider() -> CryptoProvider {
         ke: ke::ALL.to_vec(),
         prf: prf::ALL.to_vec(),
         ciphers: &sym::Ciphers,
-        verifiers: Vec::new(),
+        verifiers: sign::VERIFIERS.to_vec(),
         sha1: hash::sha1,
     }
 }
