@@ -176,6 +176,44 @@ fn class_21_an_sa_that_failed_is_not_there_any_more() {
 }
 
 #[test]
+fn class_21_a_request_that_overtakes_the_ike_auth_response() {
+    let mut bench = Bench::new();
+    let (request, mut peer, _) = bench.answering();
+    for exchange in [INFORMATIONAL, CREATE_CHILD_SA, ExchangeType::IKE_AUTH] {
+        let early = peer.seal(exchange, 0, false, &child_payloads(9));
+        assert_eq!(bench.give(&early).len(), 0, "{exchange}");
+    }
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let payloads = auth_payloads(&id, &auth, 7, false);
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+    bench.give(&response);
+    assert_eq!(bench.host().done(request), Some(Ok(())), "the attempt is not harmed");
+    // Sent again, it is heard.
+    let again = peer.seal(INFORMATIONAL, 0, false, &[]);
+    assert_eq!(bench.give(&again).len(), 1);
+}
+
+#[test]
+fn class_21_no_request_before_the_ike_auth_response() {
+    let mut side = side(1, 2);
+    side.plane.delay = Duration::from_secs(1);
+    side.add_child("more", 1, 2);
+    let mut bench = Bench::with(side);
+    let mut peer = bench.half_open();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let payloads = auth_payloads(&id, &auth, 7, true);
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(bench.give(&request).len(), 0, "the data plane is at work");
+    bench.world.command(0, ike_tests::bench::initiate());
+    assert_eq!(bench.sent().len(), 0);
+    bench.world.run_for(Duration::from_secs(2));
+    let sent = bench.sent();
+    let first = ike_proto::wire::Header::decode(&sent[0]).expect("a message");
+    assert_eq!((first.exchange, first.flags.response), (ExchangeType::IKE_AUTH, true));
+    assert_eq!(sent.len(), 2, "and then the request");
+}
+
+#[test]
 fn class_21_an_initiators_spi_may_be_chosen_twice() {
     let mut bench = Bench::new();
     let friend = bench.established(7);

@@ -144,6 +144,10 @@ impl IkeSa {
             if established.ours.is_some() || self.window.outstanding().is_some() {
                 return;
             }
+            if established.responding.as_ref().is_some_and(|waiting| waiting.reply.auth.is_some()) {
+                // To the initiator there is no SA before its IKE_AUTH response.
+                return;
+            }
             let busy = established.responding.is_some() || !established.installing.is_empty();
             let waits = match established.queue.front() {
                 Some(Task::RekeyIke { .. }) => busy,

@@ -237,6 +237,10 @@ impl IkeSa {
             }
         } else {
             self.requests.release(ctx.budget);
+            if self.awaits_authentication() {
+                // It has overtaken the response that lets the peer make requests, and comes again.
+                return ctx.dropped(path, "request before the IKE_AUTH response");
+            }
             if let Ok(payloads) = &decoded
                 && self.is_early(ctx, payloads)
             {
@@ -253,6 +257,14 @@ impl IkeSa {
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
             }
         }
+    }
+
+    /// True for an initiator that has not authenticated the peer yet.
+    fn awaits_authentication(&self) -> bool {
+        matches!(
+            self.state,
+            State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)
+        )
     }
 
     /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
