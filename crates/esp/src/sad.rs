@@ -30,6 +30,8 @@ pub struct Path {
 /// half of a change.
 #[derive(Clone)]
 pub struct Sa {
+    /// SPI and destination. The destination is that of the path.
+    pub id: SaId,
     /// Outer addresses and ports.
     pub path: Path,
     state: Arc<SaState>,
@@ -37,8 +39,6 @@ pub struct Sa {
 
 /// The part of an SA that all workers share.
 pub struct SaState {
-    /// SPI and destination it was installed with.
-    pub id: SaId,
     /// Direction.
     pub direction: Direction,
     /// Mode.
@@ -101,7 +101,8 @@ pub struct Sad {
 
 impl Sad {
     /// Adds an SA. The same SA again (same keys) keeps its sequence numbers and its window, because
-    /// starting them over would repeat IVs and admit replays.
+    /// starting them over would repeat IVs and admit replays. Another SA of its name is refused: the
+    /// packets of one peer must never leave under the keys of another.
     pub fn install(
         &mut self,
         spec: SaSpec,
@@ -110,14 +111,12 @@ impl Sad {
         let id = spec.id;
         let path = Path { src: spec.src, dst: id.dst, encap: spec.encap };
         if let Some(old) = self.sas.get(&id) {
-            if old.direction != spec.direction {
-                return Err(DataPlaneError(format!("SPI {:#010x} is in use", id.spi)));
-            }
-            if old.same_keys(&spec) {
+            if old.direction == spec.direction && old.same_keys(&spec) {
                 return Ok(());
             }
+            return Err(in_use(id));
         }
-        let sa = Arc::new(Sa { path, state: Arc::new(SaState::new(spec, ciphers)?) });
+        let sa = Arc::new(Sa { id, path, state: Arc::new(SaState::new(spec, ciphers)?) });
         self.put(sa);
         Ok(())
     }
@@ -133,11 +132,15 @@ impl Sad {
         }
     }
 
-    /// Moves an SA to another path.
+    /// Moves an SA to another path. The new destination is part of its name from then on.
     pub fn update(&mut self, id: SaId, path: Path) -> Result<(), DataPlaneError> {
-        let old = self.get(id).ok_or_else(|| no_such_sa(id))?;
-        let sa = Arc::new(Sa { path, state: Arc::clone(&old.state) });
-        self.put(sa);
+        let state = Arc::clone(&self.get(id).ok_or_else(|| no_such_sa(id))?.state);
+        let new = SaId { dst: path.dst, ..id };
+        if new != id && self.sas.contains_key(&new) {
+            return Err(in_use(new));
+        }
+        self.remove(id);
+        self.put(Arc::new(Sa { id: new, path, state }));
         Ok(())
     }
 
@@ -180,6 +183,10 @@ impl Sad {
     }
 }
 
+fn in_use(id: SaId) -> DataPlaneError {
+    DataPlaneError(format!("SPI {:#010x} to {} is in use", id.spi, id.dst))
+}
+
 pub(crate) fn no_such_sa(id: SaId) -> DataPlaneError {
     DataPlaneError(format!("no SA {:#010x} to {}", id.spi, id.dst))
 }
@@ -205,7 +212,7 @@ impl fmt::Debug for Sa {
 impl SaState {
     fn new(spec: SaSpec, ciphers: &dyn CipherProvider) -> Result<Self, DataPlaneError> {
         let SaSpec {
-            id,
+            id: _,
             src: _,
             direction,
             mode,
@@ -231,7 +238,6 @@ impl SaState {
             .key(suite, encr_key.expose(), integ_key.expose())
             .map_err(|e| DataPlaneError(format!("keying {}: {e}", suite.encr)))?;
         Ok(Self {
-            id,
             direction,
             mode,
             policy,
@@ -406,7 +412,7 @@ mod tests {
     #[test]
     fn packets_cross_the_boundary_of_32_bits() {
         let (sender, receiver) = (state(true, Direction::Out), state(true, Direction::In));
-        let anywhere = SocketAddr::new(sender.id.dst, 0);
+        let anywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         let boundary = 1u64 << 32;
         for start in [1 << 31, boundary - 3, boundary + (1 << 31), 2 * boundary - 3] {
             sender.sent.store(start, Ordering::Relaxed);
@@ -427,7 +433,7 @@ mod tests {
     #[test]
     fn the_second_check_finds_a_race() {
         let sa = state(false, Direction::In);
-        let anywhere = SocketAddr::new(sa.id.dst, 0);
+        let anywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         assert_eq!((sa.check_replay(5), sa.check_replay(5)), (Some(5), Some(5)));
         assert!(sa.accept(5, None, anywhere).is_some());
         assert!(sa.accept(5, None, anywhere).is_none());

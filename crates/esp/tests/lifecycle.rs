@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use esp::{DropReason, Verdict};
+use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, Limits, Reply, SaId, UdpEncap, Usage,
+    Command, DataPlane, Direction, Event, Limits, PolicyAction, Reply, SaId, UdpEncap, Usage,
 };
 
 mod common;
@@ -171,13 +172,33 @@ fn an_updated_sa_sends_to_the_new_address_and_keeps_counting() {
         encap,
     };
     pair.left.apply(update).unwrap();
+    assert_eq!(pair.seal(&tunnel.packet(1)), Err(Verdict::Drop(DropReason::NoSa)), "not yet");
+    let moved = SaId { dst: addr("198.51.100.9"), ..tunnel.id() };
+    let mut policy = tunnel.policy();
+    if let PolicyAction::Protect { outbound, .. } = &mut policy.action {
+        *outbound = Some(moved);
+    }
+    pair.left.apply(Command::InstallPolicy(Box::new(policy))).unwrap();
     let (outgoing, esp) = pair.seal(&tunnel.packet(1)).unwrap();
     assert_eq!((outgoing.src, outgoing.dst), (addr("192.0.2.9"), addr("198.51.100.9")));
     assert_eq!(outgoing.encap, encap);
-    assert_eq!(outgoing.sa, tunnel.id(), "its name does not change");
+    assert_eq!(outgoing.sa, moved, "the destination is part of its name");
     assert_eq!(esp[4..8], [0, 0, 0, 2], "and its sequence numbers go on");
     // The receiver was told nothing and finds the SA by its SPI.
     assert!(pair.open(&outgoing, &esp).is_ok());
+}
+
+/// Two peers behind one NAT may choose one SPI. The packets of the first must not leave under the keys
+/// of the second.
+#[test]
+fn an_sa_is_not_replaced_by_one_of_its_name() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    let mut other = tunnel.sa(Direction::Out);
+    let key = other.encr_key.expose().iter().map(|octet| !octet).collect();
+    other.encr_key = Secret::new(key);
+    assert!(pair.left.apply(Command::InstallSa(Box::new(other))).is_err());
+    assert!(pair.send(&tunnel.packet(1)).is_ok());
 }
 
 /// The engine may repeat a command; it must not cost the SA its state.

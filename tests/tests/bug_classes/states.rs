@@ -498,3 +498,38 @@ fn class_23_the_ike_sa_deleted_while_requests_are_under_way() {
         bench.assert_nothing_leaked();
     }
 }
+
+/// Two peers at one address, as behind a NAT. What leaves for one must never leave under the keys of
+/// the other, nor stop because the other goes.
+#[test]
+fn class_23_an_outbound_spi_that_another_peer_has_is_refused() {
+    let mut bench = Bench::new();
+    let mut first = bench.established(7);
+    let child = bench.host().child();
+
+    let mut second = bench.half_open();
+    let (id, auth) = (identity(2), second.auth(&identity(2), PSK));
+    let request = second.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 7, true));
+    let sent = bench.give(&request);
+    let answer = second.open(&sent[0]).expect("sealed for the second peer");
+    assert_eq!(notifies(&answer), [NotifyType::NO_ADDITIONAL_SAS]);
+    assert_eq!(bench.host().child().id, child.id);
+
+    // A child more, and one in the place of its own.
+    let request = second.next_request(CREATE_CHILD_SA, &child_payloads(7));
+    let sent = bench.give(&request);
+    let answer = second.open(&sent[0]).expect("an answer");
+    assert_eq!(notifies(&answer), [NotifyType::NO_ADDITIONAL_SAS]);
+    let sent = bench.give(&second.next_request(CREATE_CHILD_SA, &child_payloads(8)));
+    assert!(second.open(&sent[0]).is_some());
+    assert_eq!(bench.host().plane.outbound_spis(), [7, 8]);
+
+    let delete = [Payload::Delete(Delete::ike())];
+    bench.give(&second.next_request(INFORMATIONAL, &delete));
+    assert_eq!(bench.host().child().id, child.id);
+    bench.assert_nothing_leaked();
+    // Free again once its owner has gone.
+    bench.give(&first.next_request(INFORMATIONAL, &delete));
+    bench.established(7);
+    bench.assert_nothing_leaked();
+}

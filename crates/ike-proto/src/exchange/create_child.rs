@@ -149,6 +149,13 @@ impl IkeSa {
         let created = RekeyResponse::Created(Nonces { i, r });
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
+                let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
+                if !ctx.ids.esp.claim(outbound, spi_in) {
+                    ctx.ids.esp.remove(&spi_in);
+                    ctx.done(offer.request, Ok(()));
+                    let State::Established(established) = &mut self.state else { return };
+                    return established.queue.push_front(Task::DeleteSpi(spi_in));
+                }
                 // The peer keeps its own. Ours still decrypts until the delete is through.
                 let (mut child, batch) = ready.install_inbound(true);
                 child.pending_out = None;
@@ -221,6 +228,14 @@ impl IkeSa {
         ready: ReadyChild,
         request: Option<crate::event::RequestId>,
     ) {
+        let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
+        if !ctx.ids.esp.claim(outbound, spi_in) {
+            ctx.ids.esp.remove(&spi_in);
+            let State::Established(established) = &mut self.state else { return };
+            established.queue.push_front(Task::DeleteSpi(spi_in));
+            ctx.done(request, Err(taken()));
+            return self.child_failed(ctx, &ready.child.config.name, taken());
+        }
         let (child, batch) = ready.install_all(true);
         let ticket = ctx.data_plane(batch);
         let State::Established(established) = &mut self.state else { return };
@@ -447,6 +462,11 @@ impl IkeSa {
         ready: ReadyChild,
         reply: Reply,
     ) {
+        let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
+        if !ctx.ids.esp.claim(outbound, spi_in) {
+            ctx.ids.esp.remove(&spi_in);
+            return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
+        }
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false)
         } else {
@@ -473,18 +493,29 @@ impl IkeSa {
             }
             Err(error) => {
                 let name = self.remove_failed(ctx, child);
-                let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
-                match &reply.auth {
-                    Some((id, auth)) => {
-                        let mut payloads = super::auth::auth_payloads(id, auth);
-                        payloads.push(refusal);
-                        self.respond(ctx, &payloads);
-                    }
-                    None => self.respond(ctx, &[refusal]),
-                }
-                self.child_failed(ctx, &name, Failure::DataPlane(error.0));
+                self.respond_without_child(ctx, &reply, &name, Failure::DataPlane(error.0));
             }
         }
+    }
+
+    /// Answers that the child of a request cannot be.
+    fn respond_without_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        reply: &Reply,
+        name: &str,
+        reason: Failure,
+    ) {
+        let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
+        match &reply.auth {
+            Some((id, auth)) => {
+                let mut payloads = super::auth::auth_payloads(id, auth);
+                payloads.push(refusal);
+                self.respond(ctx, &payloads);
+            }
+            None => self.respond(ctx, &[refusal]),
+        }
+        self.child_failed(ctx, name, reason);
     }
 
     /// Takes back what a failed installation may have left. Returns the child's name.
@@ -513,6 +544,11 @@ impl IkeSa {
         ctx.data_plane(batch);
         child.config.name.clone()
     }
+}
+
+/// The peer chose an SPI that another child has at its address.
+fn taken() -> Failure {
+    Failure::Refused(NotifyType::NO_ADDITIONAL_SAS)
 }
 
 /// The task that makes `offer` again.

@@ -127,7 +127,55 @@ pub(crate) struct Ids {
     /// Batches that no SA waits for.
     pub(crate) unattended: HashMap<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
-    pub(crate) esp: HashMap<u32, (IkeSaId, ChildSaId)>,
+    pub(crate) esp: EspIndex,
+}
+
+/// The children of an endpoint, by the names of their ESP SAs.
+#[derive(Default)]
+pub(crate) struct EspIndex {
+    /// By inbound SPI.
+    inbound: HashMap<u32, (IkeSaId, ChildSaId)>,
+    /// By outbound SA, with the inbound SPI that goes with it.
+    outbound: HashMap<SaId, u32>,
+    /// The other way round.
+    claims: HashMap<u32, SaId>,
+}
+
+impl EspIndex {
+    pub(crate) fn get(&self, spi_in: &u32) -> Option<&(IkeSaId, ChildSaId)> {
+        self.inbound.get(spi_in)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &(IkeSaId, ChildSaId)> {
+        self.inbound.values()
+    }
+
+    pub(crate) fn insert(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
+        self.inbound.insert(spi_in, owner);
+    }
+
+    /// Releases the SPI, and the outbound SA that goes with it.
+    pub(crate) fn remove(&mut self, spi_in: &u32) {
+        self.inbound.remove(spi_in);
+        if let Some(outbound) = self.claims.remove(spi_in) {
+            self.outbound.remove(&outbound);
+        }
+    }
+
+    /// Takes the outbound SA `id`, instead of the one it had, for the child with `spi_in`. False if
+    /// another child has it: peers choose these SPIs, and two behind one NAT have one address. A peer
+    /// that could name the SA of another would replace or remove it.
+    #[must_use]
+    pub(crate) fn claim(&mut self, id: SaId, spi_in: u32) -> bool {
+        if self.outbound.get(&id).is_some_and(|owner| *owner != spi_in) {
+            return false;
+        }
+        if let Some(former) = self.claims.insert(spi_in, id) {
+            self.outbound.remove(&former);
+        }
+        self.outbound.insert(id, spi_in);
+        true
+    }
 }
 
 impl Ids {
@@ -138,7 +186,7 @@ impl Ids {
             owner: IkeSaId(0),
             tickets: HashMap::new(),
             unattended: HashMap::new(),
-            esp: HashMap::new(),
+            esp: EspIndex::default(),
         }
     }
 
@@ -189,7 +237,7 @@ impl Ids {
             octets[0] =
                 if self.shard.count > 1 { self.shard.index } else { 0xc0 | octets[0] & 0x0f };
             let spi = u32::from_be_bytes(octets);
-            if spi >= FIRST_ESP_SPI && !self.esp.contains_key(&spi) {
+            if spi >= FIRST_ESP_SPI && self.esp.get(&spi).is_none() {
                 self.esp.insert(spi, owner);
                 return spi;
             }

@@ -10,12 +10,13 @@ use super::timer::{ChildTimer, Timer, TimerKey};
 use super::{IkeSa, Path};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
-use crate::dataplane::{Command, UdpEncap};
+use crate::dataplane::{Command, SaId, UdpEncap};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::child_sa::OfferSpec;
 use crate::exchange::followup::{Chain, OurOffer, drop_chain};
 use crate::keys::epoch::Opened;
 use crate::wire::payload::Payload;
+use crate::wire::registry::NotifyType;
 
 /// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
 const RETRY_AFTER: Duration = Duration::from_secs(6);
@@ -24,7 +25,7 @@ const RETRY_SPREAD: Duration = Duration::from_secs(4);
 /// An inbound SA that still decrypts after its child was rekeyed.
 pub(crate) struct Lingering {
     pub(crate) child: ChildSaId,
-    pub(crate) sa: crate::dataplane::SaId,
+    pub(crate) sa: SaId,
     pub(crate) until: Instant,
 }
 
@@ -133,7 +134,7 @@ impl IkeSa {
     }
 
     /// The child whose outbound SA is `sa`.
-    pub(crate) fn child_with_outbound(&self, sa: crate::dataplane::SaId) -> Option<ChildSaId> {
+    pub(crate) fn child_with_outbound(&self, sa: SaId) -> Option<ChildSaId> {
         let State::Established(established) = &self.state else { return None };
         established.children.iter().find(|child| child.outbound() == sa).map(|child| child.id)
     }
@@ -416,9 +417,14 @@ impl IkeSa {
         let path = self.path;
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
-        let (mut moved, mut stale) = (Vec::new(), Vec::new());
+        let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
         for child in &mut established.children {
             let (inbound, outbound) = (child.inbound(), child.outbound());
+            let there = SaId { dst: path.remote.ip(), ..outbound };
+            if !ctx.ids.esp.claim(there, child.spi_in) {
+                stuck.push(child.id);
+                continue;
+            }
             moved.push(child.id);
             stale.extend([inbound, outbound]);
             let installed_out = child.pending_out.is_none();
@@ -445,6 +451,10 @@ impl IkeSa {
         batch.extend(carrying);
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);
+        }
+        for child in stuck {
+            let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);
+            self.give_up_child(child, reason);
         }
     }
 
@@ -641,12 +651,7 @@ pub(super) fn arm_child(timers: &mut super::timer::TimerTable, child: &ChildSa, 
     timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
 }
 
-fn update(
-    id: crate::dataplane::SaId,
-    path: Path,
-    ports: Option<(u16, u16)>,
-    inbound: bool,
-) -> Command {
+fn update(id: SaId, path: Path, ports: Option<(u16, u16)>, inbound: bool) -> Command {
     let (src, dst) = if inbound { (path.remote, path.local) } else { (path.local, path.remote) };
     let encap = ports.map(|_| UdpEncap { src_port: src.port(), dst_port: dst.port() });
     Command::UpdateSa { id, src, dst, encap }
