@@ -64,8 +64,8 @@ pub(crate) struct Attempt {
     restarts: usize,
     /// Responses already looked at.
     seen: Vec<Arc<[u8]>>,
-    /// Keys that a candidate had: SK_ei of a suite.
-    used: Vec<(CipherSuite, Secret)>,
+    /// First keys that a candidate had: SK_ei of a suite, and the response that made them.
+    used: Vec<(CipherSuite, Secret, Arc<[u8]>)>,
     window: Window,
     /// The best known reason why nothing came of it, and when it counts.
     failure: Option<Failure>,
@@ -286,17 +286,17 @@ impl Attempt {
     /// KE, nonce and SPI would have that, so such a pair shares a candidate.
     fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
         let (suite, key) = (accepted.session.selected.suite, &accepted.session.keys.ei);
-        let same =
-            |other: CipherSuite, secret: &Secret| other == suite && secret.ct_eq(key.expose());
-        if !self.used.iter().any(|(suite, secret)| same(*suite, secret)) {
-            self.used.push((suite, key.duplicate()));
+        let known = self.used.iter().find(|used| used.0 == suite && used.1.ct_eq(key.expose()));
+        let Some((_, _, first)) = known else {
+            let response = Arc::clone(&accepted.transcript.response);
+            self.used.push((suite, key.duplicate(), response));
             return Some(accepted);
-        }
-        let twin = self
-            .candidates
-            .iter_mut()
-            .find(|candidate| same(candidate.session.selected.suite, &candidate.session.keys.ei));
-        if let Some(candidate) = twin {
+        };
+        let made_of_it = self.candidates.iter_mut().find_map(|candidate| {
+            let waiting = candidate.state.unproven()?;
+            Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
+        });
+        if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
             candidate.twins.push(Twin { response: transcript.response, extensions, nat });
         }
