@@ -281,3 +281,49 @@ fn class_17_lists_whose_elements_have_no_length_end() {
     assert_unharmed(&mut bench);
     bench.established(7);
 }
+
+/// A request that is refused leaves no half-open SA behind, but may have cost a key pair.
+#[test]
+fn class_05_bad_public_values_from_spoofed_addresses_lead_to_cookies() {
+    let mut bench = Bench::new();
+    let mut refused = 0;
+    for _ in 0..2000 {
+        let started = bench.start();
+        let sa = proposal(ProtocolId::IKE, IKE, Spi::None);
+        let request = request_with(&started, sa, KeMethodId::CURVE_25519, &[0; 31]);
+        refused += usize::from(refusal(&bench.give(&request)) != Some(NotifyType::COOKIE));
+    }
+    assert_eq!(refused, 240, "eight for each of cookie_threshold");
+    bench.world.run_for(std::time::Duration::from_secs(1));
+    let started = bench.start();
+    assert!(started.finish(&bench.give(&started.request)[0]).is_some(), "and it is over");
+}
+
+/// Whatever a flood has used up: without this answer a genuine peer gets no further.
+#[test]
+fn class_05_a_flood_does_not_keep_a_peer_from_the_method_it_needs() {
+    let mut bench = Bench::new();
+    for _ in 0..500 {
+        let mut stray = bench.start();
+        stray.request[8] = 1;
+        bench.give(&stray.request.clone());
+    }
+    let started = bench.start();
+    let sa = proposal(ProtocolId::IKE, IKE, Spi::None);
+    let request = request_with(&started, sa, KeMethodId::MODP_2048, &[1; 256]);
+    assert_eq!(refusal(&bench.give(&request)), Some(NotifyType::INVALID_KE_PAYLOAD));
+}
+
+#[test]
+fn class_15_an_init_request_is_not_kept_at_any_length() {
+    let mut bench = Bench::new();
+    let started = bench.start();
+    let padding = vec![0; 20_000];
+    let mut payloads = started.payloads();
+    payloads.push(Payload::Unknown {
+        kind: ike_proto::wire::registry::PayloadType(200),
+        body: &padding,
+    });
+    assert_eq!(bench.give(&started.encode(&payloads)).len(), 0);
+    assert_unharmed(&mut bench);
+}

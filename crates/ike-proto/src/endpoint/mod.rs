@@ -58,6 +58,8 @@ pub struct Endpoint {
     chores: Vec<Chore>,
     /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
     courtesy: Courtesy,
+    /// IKE_SA_INIT requests refused lately.
+    refused: Refused,
     shutdown: Option<RequestId>,
     /// The time of the newest input.
     now: Option<Now>,
@@ -98,6 +100,13 @@ struct Courtesy {
     since: Option<Instant>,
 }
 
+/// How many were refused in the present second.
+#[derive(Default)]
+struct Refused {
+    count: usize,
+    since: Option<Instant>,
+}
+
 /// Unprotected answers a second.
 const COURTESIES: u32 = 100;
 
@@ -131,6 +140,7 @@ impl Endpoint {
             traps: Vec::new(),
             chores: Vec::new(),
             courtesy: Courtesy { left: COURTESIES, since: None },
+            refused: Refused::default(),
             shutdown: None,
             now: None,
         }
@@ -444,10 +454,27 @@ impl Endpoint {
 /// Marks a shutdown that was reported.
 const DONE: RequestId = RequestId(u64::MAX);
 
+/// True if a second has gone by.
+fn is_over(since: Option<Instant>, now: Instant) -> bool {
+    since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
+}
+
+impl Refused {
+    fn in_second(&self, now: Instant) -> usize {
+        if is_over(self.since, now) { 0 } else { self.count }
+    }
+
+    fn count(&mut self, now: Instant) {
+        if is_over(self.since, now) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        self.count = self.count.saturating_add(1);
+    }
+}
+
 impl Courtesy {
     fn take(&mut self, now: Instant) -> bool {
-        let second = std::time::Duration::from_secs(1);
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= second) {
+        if is_over(self.since, now) {
             self.since = Some(now);
             self.left = COURTESIES;
         }

@@ -16,6 +16,13 @@ use crate::ike_sa::{IkeSa, NewIkeSa};
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
+/// Octets of the longest IKE_SA_INIT request taken: several times what a long list of proposals and the
+/// largest public value need. It is kept as long as the SA is half-open.
+const LONGEST_REQUEST: usize = 16 << 10;
+
+/// Requests refused in a second that count as one half-open SA.
+const REFUSED: usize = 8;
+
 impl Endpoint {
     pub(super) fn on_init_request(
         &mut self,
@@ -31,6 +38,9 @@ impl Endpoint {
         }
         // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
         // key with all its peers would be authenticated by itself.
+        if octets.len() > LONGEST_REQUEST {
+            return self.drop_datagram(path, "IKE_SA_INIT request too long");
+        }
         if self.by_spi.contains_key(&header.spi_i) {
             return self.drop_datagram(path, "own IKE_SA_INIT request");
         }
@@ -116,7 +126,9 @@ impl Endpoint {
 
     /// True if the request may go on: no cookie is wanted, or it brought a good one.
     fn cookie_satisfied(&mut self, now: Now, path: Path, message: &Message<'_>) -> bool {
-        if self.half_open < self.config.cookie_threshold as usize {
+        // A request that is refused leaves no half-open SA, and may have cost as much.
+        let refused = self.refused.in_second(now.mono) / REFUSED;
+        if self.half_open.saturating_add(refused) < self.config.cookie_threshold as usize {
             return true;
         }
         let payloads = Payloads(&message.payloads);
@@ -143,7 +155,11 @@ impl Endpoint {
         refusal: crate::exchange::Refusal,
     ) {
         self.drop_datagram(path, "IKE_SA_INIT refused");
-        if self.courtesy.take(now.mono) {
+        self.refused.count(now.mono);
+        // Without INVALID_KE_PAYLOAD a genuine peer gets no further. It is smaller than any request, and
+        // must not depend on what a flood has left of the other answers.
+        let needed = refusal.kind == NotifyType::INVALID_KE_PAYLOAD;
+        if needed || self.courtesy.take(now.mono) {
             self.send_unprotected(path, sa_init::refuse(&message.header, &refusal));
         }
     }
