@@ -1,11 +1,11 @@
 //! One endpoint on a bench, and a hand-made peer that it takes for host B.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ike_proto::crypto::CryptoProvider;
-use ike_proto::wire::payload::{IdData, Payload, Spi, TrafficSelector};
-use ike_proto::wire::registry::{ExchangeType, ProtocolId};
+use ike_proto::wire::payload::{IdData, Notify, Payload, Spi, TrafficSelector};
+use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use ike_proto::{Command, RequestId};
 
 use crate::handmade::{ESP, Handmade, Started, proposal};
@@ -79,6 +79,29 @@ impl Bench {
     pub fn start(&mut self) -> Started {
         let seed = self.seed();
         Started::new(Arc::clone(&self.crypto), seed)
+    }
+
+    /// The same, with NAT detection that finds none.
+    pub fn start_with_nat_detection(&mut self) -> Started {
+        let mut started = self.start();
+        let hash = |n| {
+            let octets = match address(n) {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            };
+            let spi = started.spi_i.to_be_bytes();
+            (self.crypto.sha1)(&[&spi, &[0; 8], &octets, &500_u16.to_be_bytes()])
+        };
+        let (source, destination) = (hash(2), hash(1));
+        let mut payloads = started.payloads();
+        for (kind, hash) in [
+            (NotifyType::NAT_DETECTION_SOURCE_IP, &source),
+            (NotifyType::NAT_DETECTION_DESTINATION_IP, &destination),
+        ] {
+            payloads.push(Payload::Notify(Notify::new(kind, hash)));
+        }
+        started.request = started.encode(&payloads);
+        started
     }
 
     /// A peer whose IKE_SA_INIT request was answered: a half-open SA.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ike_proto::config::{IdMatch, PreSharedKey};
 use ike_proto::crypto::Secret;
-use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi};
+use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 use ike_proto::{ChildState, Command, Failure};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, Handmade, IKE, deleted, notifies, proposal};
-use ike_tests::setup::{identity, side};
+use ike_tests::setup::{address, identity, side};
 
 const INFORMATIONAL: ExchangeType = ExchangeType::INFORMATIONAL;
 const CREATE_CHILD_SA: ExchangeType = ExchangeType::CREATE_CHILD_SA;
@@ -532,4 +532,58 @@ fn class_23_an_outbound_spi_that_another_peer_has_is_refused() {
     bench.give(&first.next_request(INFORMATIONAL, &delete));
     bench.established(7);
     bench.assert_nothing_leaked();
+}
+
+#[test]
+fn class_23_children_without_end() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(7);
+    let mut refused = 0;
+    for spi in 1000..1700 {
+        let sent = bench.give(&peer.next_request(CREATE_CHILD_SA, &child_payloads(spi)));
+        let answer = peer.open(&sent[0]).expect("an answer");
+        refused += usize::from(notifies(&answer) == [NotifyType::NO_ADDITIONAL_SAS]);
+    }
+    assert_eq!(bench.host().children().len(), 500);
+    assert_eq!(refused, 201);
+    // One goes, one may come.
+    let delete = [Payload::Delete(Delete::esp(vec![7]))];
+    bench.give(&peer.next_request(INFORMATIONAL, &delete));
+    bench.give(&peer.next_request(CREATE_CHILD_SA, &child_payloads(7)));
+    assert_eq!(bench.host().children().len(), 500);
+    bench.assert_nothing_leaked();
+}
+
+#[test]
+fn class_23_a_child_of_many_pieces() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(7);
+    let mut payloads = child_payloads(8);
+    let pieces = |n: u8| {
+        let pair = |i| TrafficSelector::from_cidr([10, n, i, 2].into(), 31);
+        (0..200).filter_map(pair).collect::<Vec<_>>()
+    };
+    payloads[2] = Payload::TsI(pieces(2));
+    payloads[3] = Payload::TsR(pieces(1));
+    bench.give(&peer.next_request(CREATE_CHILD_SA, &payloads));
+    let child = &bench.host().children()[1];
+    assert_eq!((child.local_ts.len(), child.remote_ts.len()), (32, 32));
+}
+
+/// The request of a peer without a NAT, caught and sent on from elsewhere, takes nothing along.
+#[test]
+fn class_21_a_request_redirected_on_its_way_moves_nothing() {
+    let mut bench = Bench::new();
+    let (home, away) = (address(2), SocketAddr::new(address(9), 500));
+    let started = bench.start_with_nat_detection();
+    let sent = bench.give(&started.request);
+    let mut peer = started.finish(&sent[0]).expect("an SA");
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 7, true));
+    bench.give_from(away, &request);
+    assert_eq!(bench.host().ike().path.remote.ip(), home);
+    assert_eq!(bench.host().child().outbound.dst, home);
+    let request = peer.next_request(INFORMATIONAL, &[]);
+    bench.give_from(away, &request);
+    assert_eq!(bench.host().ike().path.remote.ip(), home);
 }

@@ -22,6 +22,9 @@ use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
 
+/// Selectors of one end that a peer may ask for beyond the number configured.
+const MAX_PIECES: usize = 32;
+
 /// What distinguishes one offer from another.
 pub(crate) struct OfferSpec<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
@@ -272,8 +275,8 @@ impl IkeSa {
         remote: &[TrafficSelector],
     ) -> Result<Chosen, Refusal> {
         if let Some(old) = old {
-            let local_ts = narrow(&old.local_ts, local);
-            let remote_ts = narrow(&old.remote_ts, remote);
+            let local_ts = few(narrow(&old.local_ts, local), &old.local_ts);
+            let remote_ts = few(narrow(&old.remote_ts, remote), &old.remote_ts);
             if !local_ts.is_empty() && !remote_ts.is_empty() {
                 return Ok((Arc::clone(&old.config), local_ts, remote_ts));
             }
@@ -283,8 +286,10 @@ impl IkeSa {
             .iter()
             .filter(|config| old.is_none_or(|old| old.config.name == config.name))
             .map(|config| {
-                let local_ts = narrow(&resolve(config, self.path, true), local);
-                let remote_ts = narrow(&resolve(config, self.path, false), remote);
+                let ours = resolve(config, self.path, true);
+                let local_ts = few(narrow(&ours, local), &ours);
+                let ours = resolve(config, self.path, false);
+                let remote_ts = few(narrow(&ours, remote), &ours);
                 (Arc::clone(config), local_ts, remote_ts)
             })
             .find(|(_, local_ts, remote_ts)| !local_ts.is_empty() && !remote_ts.is_empty())
@@ -416,6 +421,13 @@ pub(crate) fn resolve(config: &ChildConfig, path: Path, local: bool) -> Vec<Traf
         (&config.remote_ts, path.remote.ip())
     };
     specs.iter().map(|spec| spec.resolve(host.to_canonical())).collect()
+}
+
+/// Cuts off what a peer adds by splitting `configured` into pieces: every pair of selectors is an entry
+/// of the SPD and every remote one a route. A responder may narrow (RFC 7296 §2.9).
+fn few(mut narrowed: Vec<TrafficSelector>, configured: &[TrafficSelector]) -> Vec<TrafficSelector> {
+    narrowed.truncate(configured.len().max(MAX_PIECES));
+    narrowed
 }
 
 /// True if every selector of `inner` lies within one of `outer`.

@@ -27,6 +27,8 @@ use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 
 /// TEMPORARY_FAILURE is believed this often before it counts as a refusal.
 const MAX_TEMPORARY_FAILURES: u8 = 10;
+/// Children that a peer may make on one IKE SA, those that still decrypt after a rekey among them.
+const MAX_CHILDREN: usize = 500;
 
 impl IkeSa {
     // ---- initiator ----
@@ -402,6 +404,11 @@ impl IkeSa {
             }
         }
         let old_id = old.map(|old| old.id);
+        // Rekeying goes on where there is no room for more.
+        let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
+        if established.children.len() + established.lingering.len() >= limit {
+            return Err(NotifyType::NO_ADDITIONAL_SAS.into());
+        }
         if let Some(id) = old_id {
             // Who rekeys a child has it.
             self.activate(ctx, id);

@@ -261,10 +261,7 @@ impl IkeSa {
 
     /// True for an initiator that has not authenticated the peer yet.
     fn awaits_authentication(&self) -> bool {
-        matches!(
-            self.state,
-            State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)
-        )
+        matches!(self.state, State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_))
     }
 
     /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
@@ -411,6 +408,15 @@ impl IkeSa {
         }
         let established = matches!(self.state, State::Established(_));
         if established && !self.nat.remote && path.remote != self.path.remote {
+            return;
+        }
+        // A peer that was seen without a NAT changes its port for IKE_AUTH and nothing else. And nobody
+        // goes back from port 4500: there a request was redirected on its way.
+        let unlikely = self.nat.supported
+            && !self.nat.remote
+            && path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
+        let back = self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
+        if unlikely || back {
             return;
         }
         self.path = path;
