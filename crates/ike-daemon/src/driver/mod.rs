@@ -107,7 +107,13 @@ impl Driver {
                     None => break,
                 },
                 () = bell.notified() => self.plane_events(),
-                Some(datagram) = self.arrived.recv() => self.datagram(&datagram),
+                Some(datagram) = self.arrived.recv() => {
+                    self.datagram(&datagram);
+                    // Nor are the peers on the other port to wait for a flood on this one to end.
+                    if let Some(datagram) = self.plane.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
+                        self.datagram(&datagram.into());
+                    }
+                }
                 Some(datagram) = next(&mut self.plane.ike) => self.datagram(&datagram.into()),
                 () = sleep_until(deadline) => self.endpoint.handle(now(), Input::Timeout),
             }
@@ -191,8 +197,11 @@ impl Driver {
                 let _ = answer.send(());
             }
         }
-        // Nobody need be listening.
-        let _ = self.events.send(event);
+        // A flood of these would push what listeners wait for out of their queues.
+        if !matches!(event, Event::Dropped { .. }) {
+            // Nobody need be listening.
+            let _ = self.events.send(event);
+        }
     }
 
     fn next_request(&mut self) -> RequestId {
