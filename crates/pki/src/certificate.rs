@@ -1,0 +1,353 @@
+//! One X.509 certificate, parsed.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::SystemTime;
+
+use der::asn1::ObjectIdentifier;
+use der::{Decode, oid::AssociatedOid};
+use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE, context};
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::IdType;
+use rustls_pki_types::CertificateDer;
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::crl::dp::DistributionPoint;
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName, GeneralNames};
+use x509_cert::ext::pkix::{
+    AuthorityInfoAccessSyntax, BasicConstraints, CrlDistributionPoints, ExtendedKeyUsage, KeyUsage,
+    SubjectAltName, SubjectKeyIdentifier,
+};
+use x509_cert::time::Validity;
+
+use crate::text;
+
+/// A certificate and what IKE needs of it. Parsing says nothing about trust.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    der: CertificateDer<'static>,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    serial: Vec<u8>,
+    spki: Vec<u8>,
+    not_before: SystemTime,
+    not_after: SystemTime,
+    extensions: Extensions,
+}
+
+/// The extensions that are looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Extensions {
+    basic_constraints: Option<BasicConstraints>,
+    key_usage: Option<KeyUsage>,
+    extended_key_usage: Option<ExtendedKeyUsage>,
+    names: GeneralNames,
+    crl_points: Vec<DistributionPoint>,
+    ocsp: Vec<String>,
+    key_identifier: Option<Vec<u8>>,
+}
+
+impl Certificate {
+    /// Parses `octets`, which must be one DER certificate of at most [`MAX_CERTIFICATE`] octets and
+    /// nothing more.
+    ///
+    /// # Errors
+    /// Says which part is malformed.
+    pub fn from_der(octets: &[u8]) -> Result<Self, &'static str> {
+        if octets.len() > MAX_CERTIFICATE {
+            return Err("too long");
+        }
+        let mut outer = Der::new(octets);
+        let mut certificate = outer.nested(SEQUENCE).ok_or("not a DER SEQUENCE")?;
+        outer.end().ok_or("octets after its end")?;
+        let mut tbs = certificate.nested(SEQUENCE).ok_or("tbsCertificate")?;
+        certificate.element(SEQUENCE).ok_or("signatureAlgorithm")?;
+        certificate.bits().ok_or("signature")?;
+        certificate.end().ok_or("octets after the signature")?;
+
+        if tbs.peek() == Some(context(0)) {
+            tbs.content(context(0)).ok_or("version")?;
+        }
+        let serial = tbs.content(INTEGER).ok_or("serialNumber")?.to_vec();
+        tbs.element(SEQUENCE).ok_or("signature algorithm")?;
+        let issuer = tbs.element(SEQUENCE).ok_or("issuer")?.to_vec();
+        let validity = tbs.element(SEQUENCE).ok_or("validity")?;
+        let validity: Validity = Validity::from_der(validity).map_err(|_| "validity")?;
+        let subject = tbs.element(SEQUENCE).ok_or("subject")?.to_vec();
+        let spki = tbs.element(SEQUENCE).ok_or("subjectPublicKeyInfo")?.to_vec();
+        SubjectPublicKeyInfo::parse(&spki).ok_or("subjectPublicKeyInfo")?;
+        for unique_id in [ISSUER_UNIQUE_ID, SUBJECT_UNIQUE_ID] {
+            if tbs.peek() == Some(unique_id) {
+                tbs.content(unique_id).ok_or("unique identifier")?;
+            }
+        }
+        let mut extensions = Extensions::default();
+        if tbs.peek() == Some(context(3)) {
+            let list = tbs.content(context(3)).ok_or("extensions")?;
+            let list = Vec::<Extension>::from_der(list).map_err(|_| "extensions")?;
+            extensions = Extensions::parse(&list)?;
+        }
+        tbs.end().ok_or("octets after the extensions")?;
+        Ok(Self {
+            der: CertificateDer::from(octets.to_vec()),
+            subject,
+            issuer,
+            serial,
+            spki,
+            not_before: validity.not_before.to_system_time(),
+            not_after: validity.not_after.to_system_time(),
+            extensions,
+        })
+    }
+
+    /// The DER encoding.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    pub(crate) fn as_pki_type(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// The subject: a DER Name, bit by bit as in the certificate.
+    pub fn subject(&self) -> &[u8] {
+        &self.subject
+    }
+
+    /// The issuer: a DER Name, bit by bit as in the certificate.
+    pub fn issuer(&self) -> &[u8] {
+        &self.issuer
+    }
+
+    /// The content octets of the serial number, an INTEGER.
+    pub fn serial(&self) -> &[u8] {
+        &self.serial
+    }
+
+    /// The public key: a DER SubjectPublicKeyInfo.
+    pub fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    /// Valid from then on.
+    pub fn not_before(&self) -> SystemTime {
+        self.not_before
+    }
+
+    /// Valid until then, that second included.
+    pub fn not_after(&self) -> SystemTime {
+        self.not_after
+    }
+
+    /// The subject as text; the serial number if the subject is empty. Safe in a log line.
+    pub fn subject_text(&self) -> String {
+        if self.has_subject() {
+            return text::name(&self.subject);
+        }
+        let serial: String = self.serial.iter().map(|octet| format!("{octet:02x}")).collect();
+        format!("certificate {serial} of {}", text::name(&self.issuer))
+    }
+
+    /// The issuer as text. Safe in a log line.
+    pub fn issuer_text(&self) -> String {
+        text::name(&self.issuer)
+    }
+
+    /// False if the subject is the empty name (RFC 4945 §5.1.2.1).
+    pub fn has_subject(&self) -> bool {
+        self.subject != EMPTY_NAME
+    }
+
+    /// True if basicConstraints say that it is a CA.
+    pub fn is_ca(&self) -> bool {
+        self.extensions.basic_constraints.as_ref().is_some_and(|constraints| constraints.ca)
+    }
+
+    /// Most CA certificates between this CA and an end entity, if it limits them.
+    pub fn path_len(&self) -> Option<u8> {
+        self.extensions
+            .basic_constraints
+            .as_ref()
+            .and_then(|constraints| constraints.path_len_constraint)
+    }
+
+    /// True if issuer and subject are the same name.
+    pub fn is_self_issued(&self) -> bool {
+        self.subject == self.issuer
+    }
+
+    /// The subjectKeyIdentifier.
+    pub fn key_identifier(&self) -> Option<&[u8]> {
+        self.extensions.key_identifier.as_deref()
+    }
+
+    /// Names of the key usages, empty if there is no such extension.
+    pub fn key_usages(&self) -> Vec<&'static str> {
+        let Some(usage) = &self.extensions.key_usage else { return Vec::new() };
+        [
+            (usage.digital_signature(), "digitalSignature"),
+            (usage.non_repudiation(), "nonRepudiation"),
+            (usage.key_encipherment(), "keyEncipherment"),
+            (usage.data_encipherment(), "dataEncipherment"),
+            (usage.key_agreement(), "keyAgreement"),
+            (usage.key_cert_sign(), "keyCertSign"),
+            (usage.crl_sign(), "cRLSign"),
+        ]
+        .into_iter()
+        .filter_map(|(set, name)| set.then_some(name))
+        .collect()
+    }
+
+    /// Object identifiers of the extendedKeyUsage in dotted form, empty if there is no such extension.
+    pub fn extended_key_usages(&self) -> Vec<String> {
+        let usages = self.extensions.extended_key_usage.iter().flat_map(|usage| &usage.0);
+        usages.map(ToString::to_string).collect()
+    }
+
+    /// True if the key may make signatures: keyUsage is absent, or has digitalSignature or
+    /// nonRepudiation.
+    //= RFC 4945 §5.1.3.2
+    //# if the KeyUsage extension is present, then at least one of
+    //# the digitalSignature or the nonRepudiation bits in the KeyUsage
+    //# extension MUST be set (both can be set as well).
+    pub fn may_sign(&self) -> bool {
+        let usage = self.extensions.key_usage;
+        usage.is_none_or(|usage| usage.digital_signature() || usage.non_repudiation())
+    }
+
+    /// True if the key may sign certificates: keyUsage is absent, or has keyCertSign.
+    pub fn may_sign_certificates(&self) -> bool {
+        self.extensions.key_usage.is_none_or(|usage| usage.key_cert_sign())
+    }
+
+    /// True if the key may sign revocation lists: keyUsage is absent, or has cRLSign.
+    pub fn may_sign_crls(&self) -> bool {
+        self.extensions.key_usage.is_none_or(|usage| usage.crl_sign())
+    }
+
+    /// The identities IKE can use: the subject, if it is not empty, and the dNSName, rfc822Name and
+    /// iPAddress entries of subjectAltName (RFC 4945 §3.1).
+    pub fn identities(&self) -> Vec<IdData> {
+        let subject = IdData { kind: IdType::DER_ASN1_DN, data: self.subject.clone() };
+        let subject = self.has_subject().then_some(subject);
+        subject.into_iter().chain(self.extensions.names.iter().filter_map(identity)).collect()
+    }
+
+    pub(crate) fn crl_points(&self) -> &[DistributionPoint] {
+        &self.extensions.crl_points
+    }
+
+    /// `http` URLs of revocation lists (RFC 5280 §4.2.1.13).
+    pub fn crl_urls(&self) -> Vec<String> {
+        let points = self.extensions.crl_points.iter();
+        points
+            .filter(|point| point.crl_issuer.is_none() && point.reasons.is_none())
+            .filter_map(|point| match &point.distribution_point {
+                Some(DistributionPointName::FullName(names)) => Some(names),
+                _ => None,
+            })
+            .flatten()
+            .filter_map(http_url)
+            .take(MAX_URLS)
+            .collect()
+    }
+
+    /// `http` URLs of OCSP responders (RFC 5280 §4.2.2.1).
+    pub fn ocsp_urls(&self) -> &[String] {
+        &self.extensions.ocsp
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Certificate").field(&self.subject_text()).finish()
+    }
+}
+
+impl Extensions {
+    fn parse(list: &[Extension]) -> Result<Self, &'static str> {
+        let mut parsed = Self::default();
+        for (index, extension) in list.iter().enumerate() {
+            if list.iter().take(index).any(|earlier| earlier.extn_id == extension.extn_id) {
+                return Err("an extension twice");
+            }
+            parsed.add(extension)?;
+        }
+        Ok(parsed)
+    }
+
+    fn add(&mut self, extension: &Extension) -> Result<(), &'static str> {
+        let value = extension.extn_value.as_bytes();
+        match extension.extn_id {
+            BasicConstraints::OID => {
+                self.basic_constraints = Some(read(value, "basicConstraints")?);
+            }
+            KeyUsage::OID => self.key_usage = Some(read(value, "keyUsage")?),
+            ExtendedKeyUsage::OID => {
+                self.extended_key_usage = Some(read(value, "extendedKeyUsage")?);
+            }
+            SubjectAltName::OID => self.names = read::<SubjectAltName>(value, "subjectAltName")?.0,
+            CrlDistributionPoints::OID => {
+                self.crl_points = read::<CrlDistributionPoints>(value, "cRLDistributionPoints")?.0;
+            }
+            AuthorityInfoAccessSyntax::OID => {
+                let access: AuthorityInfoAccessSyntax = read(value, "authorityInfoAccess")?;
+                let ocsp = access.0.iter().filter(|access| access.access_method == ID_AD_OCSP);
+                let urls = ocsp.filter_map(|access| http_url(&access.access_location));
+                self.ocsp = urls.take(MAX_URLS).collect();
+            }
+            SubjectKeyIdentifier::OID => {
+                let identifier: SubjectKeyIdentifier = read(value, "subjectKeyIdentifier")?;
+                self.key_identifier = Some(identifier.0.into_bytes().into());
+            }
+            // Whether a critical one is understood is for path validation to say.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn read<'a, T: Decode<'a>>(value: &'a [u8], what: &'static str) -> Result<T, &'static str> {
+    T::from_der(value).map_err(|_| what)
+}
+
+/// A subjectAltName entry as IKE identity. A name with a wildcard is none (RFC 4945 §5.1.3.6.1), nor
+/// is one that an ID payload could not carry.
+pub(crate) fn identity(name: &GeneralName) -> Option<IdData> {
+    let id = match name {
+        GeneralName::DnsName(name) if !name.as_str().contains('*') => IdData::fqdn(name.as_str()),
+        GeneralName::Rfc822Name(name) => IdData::email(name.as_str()),
+        GeneralName::IpAddress(octets) => IdData::ip(address(octets.as_bytes())?),
+        _ => return None,
+    };
+    let body = [&[id.kind.0, 0, 0, 0], &*id.data].concat();
+    ike_proto::wire::payload::Id::decode(&body).is_ok().then_some(id)
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(|a| Ipv4Addr::from(a).into());
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(|a| Ipv6Addr::from(a).into())).ok()
+}
+
+/// A URL worth handing to a fetcher: `http`, printable ASCII, of sensible length. What is fetched is
+/// signed; `https` would need certificates to check certificates.
+fn http_url(name: &GeneralName) -> Option<String> {
+    let GeneralName::UniformResourceIdentifier(url) = name else { return None };
+    let url = url.as_str();
+    let scheme = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
+    let plain = url.bytes().all(|c| c.is_ascii_graphic());
+    (scheme && plain && url.len() <= MAX_URL).then(|| url.to_owned())
+}
+
+/// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.
+pub const MAX_CERTIFICATE: usize = 65_535;
+/// Most URLs of one kind taken from a certificate.
+const MAX_URLS: usize = 4;
+/// Longest URL taken.
+const MAX_URL: usize = 512;
+/// The Name without any attribute.
+const EMPTY_NAME: [u8; 2] = [SEQUENCE, 0];
+const ISSUER_UNIQUE_ID: u8 = 0x81;
+const SUBJECT_UNIQUE_ID: u8 = 0x82;
+/// id-ad-ocsp (RFC 5280 §4.2.2.1).
+const ID_AD_OCSP: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1");

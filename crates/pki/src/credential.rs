@@ -1,0 +1,169 @@
+//! This end's own certificates, and which to use.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use ike_proto::crypto::SigningKey;
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::payload::{Cert, CertReq, IdData};
+use ike_proto::wire::registry::CertEncoding;
+
+use crate::certificate::Certificate;
+use crate::error::LoadError;
+use crate::identity;
+use crate::trust::TrustStore;
+
+/// A private key with its certificate and the chain to send along, or a raw public key.
+#[derive(Debug, Clone)]
+pub struct Credential {
+    key: Arc<dyn SigningKey>,
+    /// Own certificate first, then its issuers; empty for a raw public key.
+    chain: Vec<Arc<Certificate>>,
+}
+
+impl Credential {
+    /// A key with `certificate`. Of `others` those are taken that link it to a root, in order; the root
+    /// itself is not sent (RFC 4945 §3.3.11.2), so it may be among them or not.
+    ///
+    /// # Errors
+    /// [`LoadError::KeyMismatch`].
+    pub fn new(
+        key: Arc<dyn SigningKey>,
+        certificate: Arc<Certificate>,
+        others: &[Arc<Certificate>],
+    ) -> Result<Self, LoadError> {
+        if !same_key(key.public_key(), certificate.spki()) {
+            return Err(LoadError::KeyMismatch);
+        }
+        let mut chain = vec![certificate];
+        while let Some(last) = chain.last().filter(|last| !last.is_self_issued()) {
+            let next = others.iter().find(|other| {
+                other.is_ca()
+                    && !other.is_self_issued()
+                    && other.subject() == last.issuer()
+                    && !chain.contains(other)
+            });
+            match next.map(Arc::clone) {
+                Some(issuer) if chain.len() <= MAX_CHAIN => chain.push(issuer),
+                _ => break,
+            }
+        }
+        Ok(Self { key, chain })
+    }
+
+    /// A key that is shown as raw public key (RFC 7670).
+    pub fn raw(key: Arc<dyn SigningKey>) -> Self {
+        Self { key, chain: Vec::new() }
+    }
+
+    /// The private key.
+    pub fn key(&self) -> &Arc<dyn SigningKey> {
+        &self.key
+    }
+
+    /// The own certificate; `None` for a raw public key.
+    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+        self.chain.first()
+    }
+
+    /// The certificates to send, the own one first.
+    pub fn chain(&self) -> &[Arc<Certificate>] {
+        &self.chain
+    }
+
+    /// The CERT payloads to send, in order.
+    pub fn payloads(&self) -> Vec<Cert<'_>> {
+        if self.chain.is_empty() {
+            let data = self.key.public_key();
+            return vec![Cert { encoding: CertEncoding::RAW_PUBLIC_KEY, data }];
+        }
+        let encoding = CertEncoding::X509_SIGNATURE;
+        self.chain.iter().map(|certificate| Cert { encoding, data: certificate.der() }).collect()
+    }
+
+    /// The identity to send: `configured` if the certificate has it, a DN bit by bit as in the
+    /// certificate; by default the subject, or the first alternative name if there is no subject. With a
+    /// raw public key, `configured`.
+    ///
+    /// # Errors
+    /// [`LoadError::Identity`] if the certificate does not have it, or there is none to choose.
+    pub fn identity(&self, configured: Option<&IdData>) -> Result<IdData, LoadError> {
+        let id = match (self.certificate(), configured) {
+            (Some(certificate), Some(id)) => identity::as_certified(id, certificate),
+            (Some(certificate), None) => certificate.identities().into_iter().next(),
+            (None, configured) => configured.cloned(),
+        };
+        id.ok_or(LoadError::Identity)
+    }
+
+    /// True if a CA with this [`ca_hash`] is on the way to the root, as far as the chain and `trust`
+    /// tell.
+    fn is_issued_under(&self, hash: &[u8; 20], trust: &TrustStore) -> bool {
+        let issuers = self.chain.iter().skip(1);
+        let root = self.chain.last().map(|last| last.issuer());
+        let roots = trust.cas().iter().chain(trust.intermediates());
+        let root = roots.filter(|ca| Some(ca.subject()) == root);
+        issuers.chain(root).any(|ca| ca_hash(ca.spki()) == *hash)
+    }
+}
+
+/// Of `credentials`, in order of preference, the first that a CA in the peer's CERTREQ payloads
+/// vouches for, or whose form they ask for; without such, the first one. A peer that asks for nothing
+/// gets the first.
+//= RFC 4945 §3.2.7.2
+pub fn choose<'a>(
+    credentials: &'a [Credential],
+    requests: &[CertReq<'_>],
+    trust: &TrustStore,
+) -> Option<&'a Credential> {
+    let hashes: Vec<&[u8; 20]> = requests
+        .iter()
+        .filter(|request| request.encoding == CertEncoding::X509_SIGNATURE)
+        .flat_map(|request| requested_cas(request.authorities))
+        .take(MAX_REQUESTED)
+        .collect();
+    let raw = requests.iter().any(|request| request.encoding == CertEncoding::RAW_PUBLIC_KEY);
+    let fits = |credential: &&Credential| match credential.certificate() {
+        Some(_) => hashes.iter().any(|hash| credential.is_issued_under(hash, trust)),
+        None => raw,
+    };
+    credentials.iter().find(fits).or_else(|| credentials.first())
+}
+
+/// Certification Authority data of the CERTREQ to send for `cas`: their [`ca_hash`]es, concatenated.
+pub fn certificate_request<'a>(cas: impl IntoIterator<Item = &'a Arc<Certificate>>) -> Vec<u8> {
+    let mut hashes: Vec<[u8; 20]> = Vec::new();
+    for ca in cas {
+        let hash = ca_hash(ca.spki());
+        if !hashes.contains(&hash) && hashes.len() < MAX_REQUESTED {
+            hashes.push(hash);
+        }
+    }
+    hashes.concat()
+}
+
+/// The hashes in Certification Authority data; octets that make no whole hash are passed over
+/// (RFC 4945 §3.2.8.2).
+pub fn requested_cas(authorities: &[u8]) -> impl Iterator<Item = &[u8; 20]> {
+    authorities.as_chunks().0.iter()
+}
+
+/// What CERTREQ names a CA by: the SHA-1 of its DER SubjectPublicKeyInfo (RFC 7296 §3.7).
+pub fn ca_hash(spki: &[u8]) -> [u8; 20] {
+    let mut hash = [0; 20];
+    hash.copy_from_slice(digest(&SHA1_FOR_LEGACY_USE_ONLY, spki).as_ref());
+    hash
+}
+
+/// The same key, whatever parameters its algorithm identifier has.
+fn same_key(a: &[u8], b: &[u8]) -> bool {
+    match (SubjectPublicKeyInfo::parse(a), SubjectPublicKeyInfo::parse(b)) {
+        (Some(a), Some(b)) => a.key == b.key,
+        _ => false,
+    }
+}
+
+/// Most certificates sent besides the own one.
+const MAX_CHAIN: usize = 6;
+/// Most CAs named in a CERTREQ, sent or looked at.
+const MAX_REQUESTED: usize = 256;

@@ -1,0 +1,220 @@
+//! What can be wrong with a peer's certificate, and with a file.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::CertEncoding;
+
+use crate::text::Date;
+
+/// Why a peer's certificate is not good enough. Names from certificates are printed so that they are
+/// safe in a log line.
+///
+/// On the wire all of them are AUTHENTICATION_FAILED (RFC 7296 §2.21.2); the details are for the
+/// local administrator only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PkiError {
+    /// The peer sent no certificate, and none that is configured has its identity.
+    NoCertificate,
+    /// A CERT payload with an encoding that cannot be used; see [`EncodingProblem`].
+    Encoding(CertEncoding, EncodingProblem),
+    /// More CERT payloads, or more octets of them, than are taken.
+    TooMuch(&'static str),
+    /// Not a well-formed X.509 certificate; says what is wrong.
+    Malformed(&'static str),
+    /// A certificate of the path has expired.
+    Expired {
+        /// Its subject.
+        subject: String,
+        /// When.
+        not_after: SystemTime,
+    },
+    /// A certificate of the path is not valid yet.
+    NotYetValid {
+        /// Its subject.
+        subject: String,
+        /// From when on it is.
+        not_before: SystemTime,
+    },
+    /// No path to a trusted CA: the issuer is neither one nor among the certificates sent.
+    UnknownCa {
+        /// Issuer that is missing.
+        issuer: String,
+    },
+    /// The path ends at a trusted CA, but `cacerts` wants another one.
+    CaNotAllowed {
+        /// The CA the path ends at.
+        anchor: String,
+    },
+    /// The end-entity certificate is not one of `certs`.
+    NotPinned {
+        /// Its subject.
+        subject: String,
+    },
+    /// The public key is not one of `pubkeys`, or not for this identity.
+    UnknownRawKey,
+    /// A signature of the path is wrong.
+    BadSignature {
+        /// Subject of the end-entity certificate.
+        subject: String,
+    },
+    /// A signature of the path has an algorithm that is not accepted (SHA-1, short RSA keys, …).
+    UnsupportedAlgorithm,
+    /// The keyUsage of the end-entity certificate does not allow signatures (RFC 4945 §5.1.3.2), or
+    /// that of a CA does not allow certificates.
+    KeyUsage {
+        /// Subject of the certificate.
+        subject: String,
+    },
+    /// The extendedKeyUsage has neither ipsecIKE nor anyExtendedKeyUsage (RFC 4945 §5.1.3.12).
+    ExtendedKeyUsage,
+    /// A name of the certificate is outside the name constraints of a CA (RFC 5280 §4.2.1.10).
+    NameConstraints,
+    /// A certificate is used as CA that is none, or for a longer path than it allows.
+    BasicConstraints,
+    /// A critical extension that is not understood (RFC 5280 §4.2).
+    CriticalExtension,
+    /// The identity the peer asserts is not in its certificate.
+    IdentityNotInCertificate {
+        /// The identity.
+        id: IdData,
+        /// Identities that are.
+        names: Vec<IdData>,
+    },
+    /// Identities of this type cannot be bound to a certificate (RFC 4945 §3.1).
+    IdentityType(IdData),
+    /// A certificate of the path has been revoked.
+    Revoked {
+        /// Its subject.
+        subject: String,
+    },
+    /// It is not known whether a certificate of the path has been revoked, and `revocation` wants that
+    /// to be known.
+    RevocationUnknown {
+        /// Its subject.
+        subject: String,
+    },
+    /// Checking the path takes too much work.
+    Limits,
+}
+
+/// What is wrong with a certificate encoding (RFC 7296 §3.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncodingProblem {
+    /// Hash and URL, which this end never announces support for: following a URL before the peer is
+    /// authenticated would let anyone point the daemon at anything.
+    HashAndUrl,
+    /// Not implemented.
+    Unsupported,
+}
+
+impl fmt::Display for PkiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("the peer sent no certificate"),
+            Self::Encoding(encoding, problem) => write!(f, "{encoding}: {problem}"),
+            Self::TooMuch(what) => write!(f, "too many {what}"),
+            Self::Malformed(what) => write!(f, "malformed certificate: {what}"),
+            Self::Expired { subject, not_after } => {
+                write!(f, "certificate {subject:?} expired on {}", Date(*not_after))
+            }
+            Self::NotYetValid { subject, not_before } => {
+                write!(f, "certificate {subject:?} is valid from {} on", Date(*not_before))
+            }
+            Self::UnknownCa { issuer } => write!(f, "no trusted CA {issuer:?}"),
+            Self::CaNotAllowed { anchor } => {
+                write!(f, "issued under {anchor:?}, which is not one of `cacerts`")
+            }
+            Self::NotPinned { subject } => {
+                write!(f, "certificate {subject:?} is not one of `certs`")
+            }
+            Self::UnknownRawKey => f.write_str("the public key is not one of `pubkeys`"),
+            Self::BadSignature { subject } => {
+                write!(f, "wrong signature on the way from {subject:?} to its CA")
+            }
+            Self::UnsupportedAlgorithm => f.write_str("signature algorithm not accepted"),
+            Self::KeyUsage { subject } => {
+                write!(f, "the keyUsage of {subject:?} does not allow this use")
+            }
+            Self::ExtendedKeyUsage => f.write_str("the extendedKeyUsage does not allow IKE"),
+            Self::NameConstraints => f.write_str("a name is outside the CA's name constraints"),
+            Self::BasicConstraints => f.write_str("the basicConstraints do not allow this path"),
+            Self::CriticalExtension => f.write_str("a critical extension is not understood"),
+            Self::IdentityNotInCertificate { id, names } => {
+                write!(f, "the certificate does not have the identity {:?}", id.to_string())?;
+                for (index, name) in names.iter().enumerate() {
+                    let before = if index == 0 { "; it has" } else { "," };
+                    write!(f, "{before} {:?}", name.to_string())?;
+                }
+                Ok(())
+            }
+            Self::IdentityType(id) => {
+                write!(f, "identity {:?} cannot be bound to a certificate", id.to_string())
+            }
+            Self::Revoked { subject } => write!(f, "certificate {subject:?} has been revoked"),
+            Self::RevocationUnknown { subject } => {
+                write!(f, "not known whether certificate {subject:?} has been revoked")
+            }
+            Self::Limits => f.write_str("certificate path too complex"),
+        }
+    }
+}
+
+impl fmt::Display for EncodingProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HashAndUrl => "refused, HTTP_CERT_LOOKUP_SUPPORTED was not announced",
+            Self::Unsupported => "not supported",
+        })
+    }
+}
+
+impl std::error::Error for PkiError {}
+
+/// Why a file, or what was fetched, cannot be used. Never carries octets of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadError {
+    /// Neither PEM nor DER of what is wanted.
+    Nothing(&'static str),
+    /// Malformed; says what.
+    Malformed(&'static str),
+    /// Encrypted, and no passphrase was given.
+    PassphraseNeeded,
+    /// The passphrase is wrong, or the file damaged.
+    Passphrase,
+    /// An encryption, key type or form that is not supported; says which.
+    Unsupported(&'static str),
+    /// Not a CA certificate.
+    NotCa,
+    /// The key is not that of the certificate.
+    KeyMismatch,
+    /// The identity is not in the certificate.
+    Identity,
+    /// The signature is not by the issuer it should be from.
+    Signature,
+    /// About something else than what was asked for.
+    Irrelevant,
+    /// Outdated, or from the future.
+    Stale,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing(what) => write!(f, "no {what} in it"),
+            Self::Malformed(what) => write!(f, "malformed {what}"),
+            Self::PassphraseNeeded => f.write_str("encrypted; a passphrase is needed"),
+            Self::Passphrase => f.write_str("wrong passphrase, or damaged"),
+            Self::Unsupported(what) => write!(f, "{what} not supported"),
+            Self::NotCa => f.write_str("not a CA certificate"),
+            Self::KeyMismatch => f.write_str("the private key is not that of the certificate"),
+            Self::Identity => f.write_str("the identity is not in the certificate"),
+            Self::Signature => f.write_str("not signed by the CA it should be from"),
+            Self::Irrelevant => f.write_str("not about this certificate"),
+            Self::Stale => f.write_str("outdated"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}

@@ -1,0 +1,173 @@
+//! What files hold: PEM or DER, certificates, keys, PKCS#12.
+
+use std::sync::Arc;
+
+use der::Decode;
+use ike_proto::crypto::SigningKey;
+use ike_proto::crypto::der::{self as asn1, Der};
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use p12_keystore::Pkcs12Archive;
+use pkcs8::EncryptedPrivateKeyInfoRef;
+use pq_kem::sign::{KeyError, load_private_key as load_plain};
+use zeroize::Zeroizing;
+
+use crate::certificate::Certificate;
+use crate::error::LoadError;
+
+/// The certificates in `octets`: one as DER, or any number as PEM, among which other sections are
+/// passed over.
+///
+/// # Errors
+/// If there is none, or one is malformed.
+pub fn load_certificates(octets: &[u8]) -> Result<Vec<Certificate>, LoadError> {
+    let parse =
+        |der: &[u8]| Certificate::from_der(der).map_err(|_| LoadError::Malformed("certificate"));
+    if is_der(octets) {
+        return Ok(vec![parse(octets)?]);
+    }
+    let labels = ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"];
+    let sections = pem::parse_many(octets).map_err(|_| LoadError::Malformed("PEM"))?;
+    let wanted = sections.iter().filter(|section| labels.contains(&section.tag()));
+    let certificates: Vec<Certificate> =
+        wanted.map(|section| parse(section.contents())).collect::<Result<_, _>>()?;
+    if certificates.is_empty() {
+        return Err(LoadError::Nothing("certificate"));
+    }
+    Ok(certificates)
+}
+
+/// The private key in `octets`: PKCS#8, encrypted PKCS#8 (PBES2), PKCS#1 or SEC1, as DER or PEM, of
+/// every algorithm of [`pq_kem::sign`].
+///
+/// # Errors
+/// [`LoadError::PassphraseNeeded`] and [`LoadError::Passphrase`] tell a missing passphrase from a wrong
+/// one. The encryption of old PEM files (`Proc-Type: 4,ENCRYPTED`) is not supported.
+pub fn load_private_key(
+    octets: &[u8],
+    passphrase: Option<&[u8]>,
+) -> Result<Arc<dyn SigningKey>, LoadError> {
+    let key = match encrypted_pkcs8(octets)? {
+        Some(encrypted) => load_plain(&decrypt(&encrypted, passphrase)?),
+        None => load_plain(octets),
+    };
+    Ok(Arc::from(key.map_err(key_error)?))
+}
+
+/// The public key in `octets`, as DER SubjectPublicKeyInfo: that itself, DER or PEM, or that of a
+/// certificate.
+///
+/// # Errors
+/// If there is none.
+pub fn load_public_key(octets: &[u8]) -> Result<Vec<u8>, LoadError> {
+    if let Ok(spki) = one(octets, "PUBLIC KEY")
+        && SubjectPublicKeyInfo::parse(&spki).is_some()
+    {
+        return Ok(spki);
+    }
+    match load_certificates(octets)?.first() {
+        Some(certificate) => Ok(certificate.spki().to_vec()),
+        None => Err(LoadError::Nothing("public key")),
+    }
+}
+
+/// What a PKCS#12 file holds.
+#[derive(Debug)]
+pub struct Pkcs12 {
+    /// Private keys.
+    pub keys: Vec<Arc<dyn SigningKey>>,
+    /// Certificates.
+    pub certificates: Vec<Certificate>,
+}
+
+/// Opens a PKCS#12 file (RFC 7292), DER. Key derivation is bounded, so that a file cannot stall its
+/// reader.
+///
+/// The decrypted key passes through memory of the PKCS#12 library that is not wiped.
+///
+/// # Errors
+/// [`LoadError::Passphrase`] if the MAC does not fit; without a MAC the file is refused.
+pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError> {
+    let passphrase = std::str::from_utf8(passphrase).map_err(|_| LoadError::Passphrase)?;
+    if !has_mac(octets).ok_or(LoadError::Malformed("PKCS#12 file"))? {
+        return Err(LoadError::Unsupported("PKCS#12 without a MAC"));
+    }
+    let archive = Pkcs12Archive::from_pkcs12(octets, passphrase).map_err(pkcs12_error)?;
+    let key = |bag: &p12_keystore::PrivateKeyBag| {
+        load_plain(bag.key.as_der()).map(Arc::from).map_err(key_error)
+    };
+    let certificate = |bag: &p12_keystore::CertificateBag| {
+        let parsed = Certificate::from_der(bag.cert.as_der());
+        parsed.map_err(|_| LoadError::Malformed("certificate"))
+    };
+    Ok(Pkcs12 {
+        keys: archive.keys.iter().map(key).collect::<Result<_, _>>()?,
+        certificates: archive.certs.iter().map(certificate).collect::<Result<_, _>>()?,
+    })
+}
+
+/// The one section `label` of a PEM file, or `octets` if they are DER.
+pub(crate) fn one(octets: &[u8], label: &'static str) -> Result<Vec<u8>, LoadError> {
+    if is_der(octets) {
+        return Ok(octets.to_vec());
+    }
+    let sections = pem::parse_many(octets).map_err(|_| LoadError::Malformed("PEM"))?;
+    let found = sections.into_iter().find(|section| section.tag() == label);
+    found.map(pem::Pem::into_contents).ok_or(LoadError::Nothing(label))
+}
+
+fn is_der(octets: &[u8]) -> bool {
+    octets.first() == Some(&asn1::SEQUENCE)
+}
+
+/// The EncryptedPrivateKeyInfo, if `octets` are one. As DER it differs from a plain key in its first
+/// field, which is no version.
+fn encrypted_pkcs8(octets: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, LoadError> {
+    if is_der(octets) {
+        let first = Der::new(octets).nested(asn1::SEQUENCE).and_then(|fields| fields.peek());
+        let encrypted = first == Some(asn1::SEQUENCE);
+        return Ok(encrypted.then(|| Zeroizing::new(octets.to_vec())));
+    }
+    let label = "ENCRYPTED PRIVATE KEY";
+    let marker = format!("-----BEGIN {label}-----");
+    if !octets.windows(marker.len()).any(|window| window == marker.as_bytes()) {
+        return Ok(None);
+    }
+    one(octets, label).map(|der| Some(Zeroizing::new(der)))
+}
+
+fn decrypt(encrypted: &[u8], passphrase: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, LoadError> {
+    let info = EncryptedPrivateKeyInfoRef::from_der(encrypted)
+        .map_err(|_| LoadError::Unsupported("this key encryption"))?;
+    let passphrase = passphrase.ok_or(LoadError::PassphraseNeeded)?;
+    let plain = info.decrypt(passphrase).map_err(|_| LoadError::Passphrase)?;
+    Ok(Zeroizing::new(plain.as_bytes().to_vec()))
+}
+
+fn key_error(why: KeyError) -> LoadError {
+    match why {
+        KeyError::NoKey => LoadError::Nothing("private key"),
+        KeyError::Encrypted => LoadError::Unsupported("PEM encryption other than PKCS#8"),
+        KeyError::Unsupported => LoadError::Unsupported("type of key"),
+        KeyError::RsaSize => LoadError::Unsupported("size of RSA key"),
+        KeyError::Malformed => LoadError::Malformed("private key"),
+    }
+}
+
+fn pkcs12_error(why: p12_keystore::error::Error) -> LoadError {
+    use p12_keystore::error::Error;
+    match why {
+        Error::MacError(_) | Error::Pkcs5Error(_) => LoadError::Passphrase,
+        Error::UnsupportedEncryptionScheme | Error::InvalidParameters => {
+            LoadError::Unsupported("this PKCS#12 encryption")
+        }
+        _ => LoadError::Malformed("PKCS#12 file"),
+    }
+}
+
+/// True if the PFX has a MacData: without, nothing says that the file is whole (RFC 7292 §4).
+fn has_mac(octets: &[u8]) -> Option<bool> {
+    let mut pfx = Der::new(octets).nested(asn1::SEQUENCE)?;
+    pfx.content(asn1::INTEGER)?;
+    pfx.content(asn1::SEQUENCE)?;
+    Some(!pfx.is_empty())
+}

@@ -1,0 +1,41 @@
+//! Certificates for IKEv2.
+//!
+//! Everything here is a function of its arguments: nothing is fetched, no file is read, the time is an
+//! argument. Parsing and path validation are done by kept libraries (rustls-webpki, x509-cert); this
+//! crate adds what IKE asks for besides (RFC 4945).
+//!
+//! * [`files`]: certificates, private keys and PKCS#12 from the content of files.
+//! * [`TrustStore`]: trusted CAs, further CA certificates, revocation information.
+//! * [`verify_peer`]: may the key in these CERT payloads authenticate this identity? A
+//!   [`TrustedPeer`] is the evidence that it may.
+//! * [`RevocationStore`] and [`FetchRequest`]: what is to be fetched is handed to the caller, and only
+//!   for a peer whose path ends at a trusted CA.
+//! * [`Credential`], [`choose`] and [`certificate_request`]: this end's certificates and CERTREQ.
+//! * [`issue`]: makes certificates, requests and revocation lists.
+
+#![forbid(unsafe_code)]
+
+pub mod files;
+pub mod issue;
+
+mod certificate;
+mod credential;
+mod error;
+mod identity;
+mod path;
+mod revocation;
+mod signed;
+mod text;
+mod trust;
+mod verify;
+
+pub use certificate::{Certificate, MAX_CERTIFICATE};
+pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};
+pub use error::{EncodingProblem, LoadError, PkiError};
+pub use path::ExtendedKeyUsagePolicy;
+pub use revocation::{Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore};
+pub use trust::TrustStore;
+pub use verify::{
+    MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,
+    verify_peer,
+};

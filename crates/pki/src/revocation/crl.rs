@@ -1,0 +1,161 @@
+//! Certificate revocation lists (RFC 5280 §5). The entries are read by rustls-webpki, which refuses
+//! delta lists, indirect lists and critical extensions it does not know.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use der::Decode;
+use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE};
+use webpki::{CertRevocationList, OwnedCertRevocationList};
+use x509_cert::ext::pkix::crl::IssuingDistributionPoint;
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralNames};
+use x509_cert::time::Time;
+
+use super::SKEW;
+use crate::certificate::Certificate;
+use crate::error::LoadError;
+use crate::files;
+use crate::signed::Signed;
+use crate::text;
+
+/// A revocation list. Parsing says nothing about who signed it.
+pub struct Crl {
+    der: Vec<u8>,
+    issuer: Vec<u8>,
+    this_update: SystemTime,
+    next_update: SystemTime,
+    scope: Option<IssuingDistributionPoint>,
+    entries: CertRevocationList<'static>,
+}
+
+impl Crl {
+    /// Reads a list, PEM or DER.
+    ///
+    /// # Errors
+    /// If it is none, or none that can be understood: delta and indirect lists, version 1.
+    pub fn load(octets: &[u8]) -> Result<Self, LoadError> {
+        Self::from_der(files::one(octets, "X509 CRL")?)
+    }
+
+    fn from_der(der: Vec<u8>) -> Result<Self, LoadError> {
+        let malformed = LoadError::Malformed("revocation list");
+        let entries = OwnedCertRevocationList::from_der(&der).map_err(|why| match why {
+            webpki::Error::UnsupportedDeltaCrl
+            | webpki::Error::UnsupportedIndirectCrl
+            | webpki::Error::UnsupportedCrlVersion
+            | webpki::Error::UnsupportedRevocationReasonsPartitioning
+            | webpki::Error::UnsupportedCrlIssuingDistributionPoint
+            | webpki::Error::UnsupportedCriticalExtension => {
+                LoadError::Unsupported("this kind of revocation list")
+            }
+            _ => malformed,
+        })?;
+        let entries = CertRevocationList::Owned(entries);
+        let (issuer, this_update, next_update) = header(&der).ok_or(malformed)?;
+        let scope = entries
+            .issuing_distribution_point()
+            .map(IssuingDistributionPoint::from_der)
+            .transpose()
+            .map_err(|_| malformed)?;
+        Ok(Self { der, issuer, this_update, next_update, scope, entries })
+    }
+
+    /// The issuer as text. Safe in a log line.
+    pub fn issuer_text(&self) -> String {
+        text::name(&self.issuer)
+    }
+
+    /// When it was made.
+    pub fn this_update(&self) -> SystemTime {
+        self.this_update
+    }
+
+    /// When the next one is due.
+    pub fn next_update(&self) -> SystemTime {
+        self.next_update
+    }
+
+    /// The DER encoding.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// True if `ca` signed it and may sign revocation lists.
+    pub fn is_signed_by(&self, ca: &Certificate) -> bool {
+        self.issuer == ca.subject()
+            && ca.may_sign_crls()
+            && Signed::parse(&self.der).is_some_and(|signed| signed.is_by(ca.spki()))
+    }
+
+    /// True if `certificate` is on it.
+    pub fn revokes(&self, certificate: &Certificate) -> bool {
+        // An owned list was read whole when it was made; it cannot fail here.
+        self.entries.find_serial(certificate.serial()).is_ok_and(|entry| entry.is_some())
+    }
+
+    /// True if the list answers for `certificate`: same issuer, and within the scope of the
+    /// issuingDistributionPoint, so that one partition of a CA's lists cannot stand for another.
+    //= RFC 4945 §5.1.3.13
+    //# IKE implementations MUST support
+    //# validating that the contents of CRLDistributionPoints match those of
+    //# the IssuingDistributionPoint to prevent CRL substitution when the
+    //# issuing CA is using them.
+    pub(super) fn is_about(&self, certificate: &Certificate) -> bool {
+        if self.issuer != certificate.issuer() {
+            return false;
+        }
+        let Some(scope) = &self.scope else { return true };
+        let in_scope = !scope.only_contains_attribute_certs
+            && !scope.indirect_crl
+            && scope.only_some_reasons.is_none()
+            && !(scope.only_contains_user_certs && certificate.is_ca())
+            && !(scope.only_contains_ca_certs && !certificate.is_ca());
+        let place = match &scope.distribution_point {
+            None => true,
+            Some(DistributionPointName::FullName(names)) => shares_name(certificate, names),
+            Some(DistributionPointName::NameRelativeToCRLIssuer(_)) => false,
+        };
+        in_scope && place
+    }
+
+    pub(super) fn is_from_future(&self, now: SystemTime) -> bool {
+        self.this_update > now + SKEW
+    }
+
+    pub(super) fn is_current(&self, now: SystemTime) -> bool {
+        !self.is_from_future(now) && now < self.next_update
+    }
+
+    /// True if `newer` makes this list superfluous: same issuer and scope, not older.
+    pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
+        self.issuer == newer.issuer
+            && self.scope == newer.scope
+            && self.this_update <= newer.this_update
+    }
+}
+
+impl fmt::Debug for Crl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Crl").field(&self.issuer_text()).finish()
+    }
+}
+
+fn shares_name(certificate: &Certificate, names: &GeneralNames) -> bool {
+    certificate.crl_points().iter().any(|point| match &point.distribution_point {
+        Some(DistributionPointName::FullName(own)) => own.iter().any(|name| names.contains(name)),
+        _ => false,
+    })
+}
+
+/// Issuer, thisUpdate and nextUpdate of a TBSCertList (RFC 5280 §5.1).
+fn header(der: &[u8]) -> Option<(Vec<u8>, SystemTime, SystemTime)> {
+    let mut tbs = Der::new(Signed::parse(der)?.message).nested(SEQUENCE)?;
+    tbs.content(INTEGER)?;
+    tbs.element(SEQUENCE)?;
+    let issuer = tbs.element(SEQUENCE)?.to_vec();
+    let mut time = || {
+        let tag = tbs.peek()?;
+        Some(Time::from_der(tbs.element(tag)?).ok()?.to_system_time())
+    };
+    Some((issuer, time()?, time()?))
+}

@@ -1,0 +1,244 @@
+//! Has a certificate been revoked? Revocation lists (RFC 5280 §5) and OCSP responses (RFC 6960) that
+//! were loaded or fetched, strongSwan's `revocation` policies, and what to fetch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::certificate::Certificate;
+use crate::error::{LoadError, PkiError};
+use crate::path::Path;
+
+mod crl;
+mod fetch;
+mod ocsp;
+
+pub use crl::Crl;
+pub use fetch::{FetchKind, FetchRequest};
+use ocsp::OcspAnswer;
+
+/// `revocation`: what follows if nothing current is known about a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RevocationPolicy {
+    /// `relaxed`: nothing; only a certificate that is known to be revoked is refused.
+    #[default]
+    Relaxed,
+    /// `ifuri`: refused if it names a place where revocation information should have been.
+    IfUri,
+    /// `strict`: refused.
+    Strict,
+}
+
+impl RevocationPolicy {
+    /// Parses the word of swanctl.conf.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "relaxed" => Self::Relaxed,
+            "ifuri" => Self::IfUri,
+            "strict" => Self::Strict,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known about one certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Not revoked, by information that is current.
+    Good,
+    /// Revoked.
+    Revoked,
+    /// Nothing current.
+    Unknown,
+}
+
+/// Revocation lists and OCSP responses. Bounded: the oldest that were fetched make room for new ones.
+#[derive(Debug, Default, Clone)]
+pub struct RevocationStore {
+    /// From files: not verified yet, because the CA may come later. Used only if the signature fits.
+    loaded: Vec<Arc<Crl>>,
+    /// Fetched; the signature was verified on arrival.
+    crls: VecDeque<Arc<Crl>>,
+    /// Fetched; the signature was verified on arrival.
+    answers: VecDeque<OcspAnswer>,
+    /// URLs that gave nothing of use, and when.
+    failed: VecDeque<(String, SystemTime)>,
+}
+
+impl RevocationStore {
+    /// Adds a revocation list from a file, PEM or DER.
+    ///
+    /// # Errors
+    /// If it is none that can be understood. Whether a CA signed it is checked when it is used.
+    pub fn add_crl(&mut self, octets: &[u8]) -> Result<(), LoadError> {
+        let crl = Crl::load(octets)?;
+        self.loaded.push(Arc::new(crl));
+        Ok(())
+    }
+
+    /// Forgets everything that was fetched.
+    pub fn purge(&mut self) {
+        self.crls.clear();
+        self.answers.clear();
+        self.failed.clear();
+    }
+
+    /// Takes the outcome of a fetch: the body of the response, or `None` if there was none. A body that
+    /// is not signed by the CA it is about, is outdated, or says nothing about the certificate counts
+    /// as none, and nothing of it is kept.
+    ///
+    /// # Errors
+    /// Says why the body is of no use.
+    pub fn deliver(
+        &mut self,
+        request: &FetchRequest,
+        body: Option<&[u8]>,
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        let taken = match body {
+            None => Err(LoadError::Nothing("response")),
+            Some(body) if body.len() > MAX_BODY => {
+                Err(LoadError::Unsupported("so long a response"))
+            }
+            Some(body) => self.take(request, body, now),
+        };
+        if taken.is_err() {
+            self.failed.retain(|(url, _)| *url != request.url);
+            push_bounded(&mut self.failed, (request.url.clone(), now), MAX_FAILED);
+        }
+        taken
+    }
+
+    fn take(
+        &mut self,
+        request: &FetchRequest,
+        body: &[u8],
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        match &request.kind {
+            FetchKind::Crl => {
+                let crl = Crl::load(body)?;
+                if !crl.is_signed_by(&request.issuer) {
+                    return Err(LoadError::Signature);
+                }
+                if !crl.is_about(&request.certificate) {
+                    return Err(LoadError::Irrelevant);
+                }
+                if !crl.is_current(now) {
+                    return Err(LoadError::Stale);
+                }
+                self.crls.retain(|old| !old.is_replaced_by(&crl));
+                push_bounded(&mut self.crls, Arc::new(crl), MAX_CRLS);
+            }
+            FetchKind::Ocsp { .. } => {
+                let answer = ocsp::read(body, &request.certificate, &request.issuer, now)?;
+                self.answers.retain(|old| !old.is_about_same(&answer));
+                push_bounded(&mut self.answers, answer, MAX_ANSWERS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks every certificate of a validated `path`; what is still to be fetched is returned.
+    ///
+    /// # Errors
+    /// [`PkiError::Revoked`], or [`PkiError::RevocationUnknown`] if `policy` says so and there is no
+    /// address left to ask.
+    pub(crate) fn check(
+        &self,
+        path: &Path,
+        policy: RevocationPolicy,
+        now: SystemTime,
+    ) -> Result<Vec<FetchRequest>, PkiError> {
+        let mut pending = Vec::new();
+        let mut unknown = None;
+        for (certificate, issuer) in path.links() {
+            match self.status(certificate, issuer, now) {
+                Status::Good => {}
+                Status::Revoked => {
+                    return Err(PkiError::Revoked { subject: certificate.subject_text() });
+                }
+                Status::Unknown => match self.next_fetch(certificate, issuer, now) {
+                    Some(request) => pending.push(request),
+                    None if refuses(policy, certificate) => {
+                        unknown = unknown.or_else(|| Some(certificate.subject_text()));
+                    }
+                    None => {}
+                },
+            }
+        }
+        match unknown {
+            Some(subject) => Err(PkiError::RevocationUnknown { subject }),
+            None => Ok(pending),
+        }
+    }
+
+    /// OCSP first: it is the younger information. A list that says revoked counts however old it is,
+    /// because nobody comes back from revocation but through a newer list.
+    fn status(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
+        let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
+        for answer in answers {
+            match answer.status(now) {
+                Status::Unknown => {}
+                known => return known,
+            }
+        }
+        let mut lists: Vec<&Arc<Crl>> = self.loaded.iter().chain(&self.crls).collect();
+        lists.retain(|crl| !crl.is_from_future(now) && crl.is_about(certificate));
+        lists.sort_by_key(|crl| std::cmp::Reverse(crl.this_update()));
+        let newest = lists.into_iter().find(|crl| crl.is_signed_by(issuer));
+        match newest {
+            Some(crl) if crl.revokes(certificate) => Status::Revoked,
+            Some(crl) if crl.is_current(now) => Status::Good,
+            _ => Status::Unknown,
+        }
+    }
+
+    /// The next address to ask about `certificate`: OCSP responders first, none that failed lately.
+    fn next_fetch(
+        &self,
+        certificate: &Arc<Certificate>,
+        issuer: &Arc<Certificate>,
+        now: SystemTime,
+    ) -> Option<FetchRequest> {
+        let untried = |url: &String| !self.failed_lately(url, now);
+        if let Some(url) = certificate.ocsp_urls().iter().find(|url| untried(url)) {
+            return Some(FetchRequest::ocsp(url, certificate, issuer));
+        }
+        let url = certificate.crl_urls().into_iter().find(untried)?;
+        Some(FetchRequest::crl(url, certificate, issuer))
+    }
+
+    fn failed_lately(&self, url: &str, now: SystemTime) -> bool {
+        self.failed.iter().any(|(failed, at)| {
+            failed == url && now.duration_since(*at).is_ok_and(|since| since < RETRY_AFTER)
+        })
+    }
+}
+
+fn refuses(policy: RevocationPolicy, certificate: &Certificate) -> bool {
+    match policy {
+        RevocationPolicy::Strict => true,
+        RevocationPolicy::IfUri => {
+            !certificate.ocsp_urls().is_empty() || !certificate.crl_points().is_empty()
+        }
+        RevocationPolicy::Relaxed => false,
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
+    while queue.len() >= most {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+/// Clocks may differ by this much.
+const SKEW: Duration = Duration::from_secs(5 * 60);
+/// A URL that failed is not asked again before this.
+const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Longest response looked at, in octets.
+pub const MAX_BODY: usize = 16 * 1024 * 1024;
+const MAX_CRLS: usize = 32;
+const MAX_ANSWERS: usize = 1024;
+const MAX_FAILED: usize = 256;

@@ -1,0 +1,298 @@
+//! OCSP requests and responses (RFC 6960 §4). Requests have no nonce, so that responders may answer
+//! from a cache; what keeps answers fresh is nextUpdate.
+
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use der::Decode;
+use der::asn1::GeneralizedTime;
+use ike_proto::crypto::der::{
+    self as asn1, Der, INTEGER, NULL, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
+};
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use rustls_pki_types::{CertificateDer, TrustAnchor};
+use webpki::{EndEntityCert, KeyUsage};
+
+use super::{SKEW, Status};
+use crate::certificate::Certificate;
+use crate::error::LoadError;
+use crate::path::unix;
+use crate::signed::{ALGORITHMS, Signed};
+
+/// What a responder said about one certificate, verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OcspAnswer {
+    issuer: Vec<u8>,
+    issuer_spki: Vec<u8>,
+    serial: Vec<u8>,
+    revoked: bool,
+    valid_until: SystemTime,
+}
+
+impl OcspAnswer {
+    pub fn is_about(&self, certificate: &Certificate, issuer: &Certificate) -> bool {
+        self.serial == certificate.serial()
+            && self.issuer == issuer.subject()
+            && self.issuer_spki == issuer.spki()
+    }
+
+    pub fn is_about_same(&self, other: &Self) -> bool {
+        self.serial == other.serial
+            && self.issuer == other.issuer
+            && self.issuer_spki == other.issuer_spki
+    }
+
+    pub fn status(&self, now: SystemTime) -> Status {
+        match self.revoked {
+            true => Status::Revoked,
+            false if now < self.valid_until => Status::Good,
+            false => Status::Unknown,
+        }
+    }
+}
+
+/// The OCSPRequest for `certificate` (RFC 6960 §4.1.1), unsigned.
+pub(super) fn request(certificate: &Certificate, issuer: &Certificate) -> Vec<u8> {
+    let hash = &SHA1_FOR_LEGACY_USE_ONLY;
+    let key = SubjectPublicKeyInfo::parse(issuer.spki()).map(|spki| spki.key).unwrap_or_default();
+    let mut id = wrap(SEQUENCE, &[&wrap(OBJECT_IDENTIFIER, &[ID_SHA1]), &[NULL, 0]]);
+    asn1::push(&mut id, OCTET_STRING, &[digest(hash, issuer.subject()).as_ref()]);
+    asn1::push(&mut id, OCTET_STRING, &[digest(hash, key).as_ref()]);
+    asn1::push(&mut id, INTEGER, &[certificate.serial()]);
+    // OCSPRequest { TBSRequest { requestList { Request { CertID } } } }
+    (0..5).fold(id, |inner, _| wrap(SEQUENCE, &[&inner]))
+}
+
+/// Reads an OCSPResponse: verifies its signature by `issuer` or a responder that `issuer` certified,
+/// and takes what it says about `certificate`.
+pub(super) fn read(
+    body: &[u8],
+    certificate: &Certificate,
+    issuer: &Certificate,
+    now: SystemTime,
+) -> Result<OcspAnswer, LoadError> {
+    let malformed = LoadError::Malformed("OCSP response");
+    let basic = basic_response(body).ok_or(malformed)?.ok_or(LoadError::Nothing("answer"))?;
+    let signed = Signed::parse(basic).ok_or(malformed)?;
+    if !is_signed(&signed, issuer, now) {
+        return Err(LoadError::Signature);
+    }
+    let mut singles = responses(signed.message).ok_or(malformed)?;
+    while !singles.is_empty() {
+        let single = singles.nested(SEQUENCE).and_then(Single::parse).ok_or(malformed)?;
+        if single.is_about(certificate, issuer) {
+            return single.answer(certificate, issuer, now);
+        }
+    }
+    Err(LoadError::Irrelevant)
+}
+
+/// The BasicOCSPResponse inside; `Some(None)` if the responder had no answer.
+fn basic_response(body: &[u8]) -> Option<Option<&[u8]>> {
+    let mut outer = Der::new(body);
+    let mut response = outer.nested(SEQUENCE)?;
+    outer.end()?;
+    if response.content(ENUMERATED)? != [SUCCESSFUL] {
+        return Some(None);
+    }
+    let mut explicit = response.nested(context(0))?;
+    response.end()?;
+    let mut bytes = explicit.nested(SEQUENCE)?;
+    explicit.end()?;
+    if bytes.content(OBJECT_IDENTIFIER)? != ID_PKIX_OCSP_BASIC {
+        return None;
+    }
+    let basic = bytes.content(OCTET_STRING)?;
+    bytes.end()?;
+    Some(Some(basic))
+}
+
+/// The SingleResponses of ResponseData. The responder's name is not looked at: whose signature it is
+/// decides.
+fn responses(response_data: &[u8]) -> Option<Der<'_>> {
+    let mut data = Der::new(response_data).nested(SEQUENCE)?;
+    if data.peek()? == context(0) {
+        data.content(context(0))?; // version
+    }
+    match data.peek()? {
+        name if name == context(1) || name == context(2) => data.content(name)?,
+        _ => return None,
+    };
+    data.content(GENERALIZED_TIME)?; // producedAt
+    let responses = data.nested(SEQUENCE)?;
+    if !data.is_empty() && has_critical(data.nested(context(1))?)? {
+        return None;
+    }
+    data.end()?;
+    Some(responses)
+}
+
+/// One SingleResponse (RFC 6960 §4.2.1).
+struct Single<'a> {
+    hash: &'a [u8],
+    issuer_name_hash: &'a [u8],
+    issuer_key_hash: &'a [u8],
+    serial: &'a [u8],
+    /// Tag of CertStatus: good, revoked or unknown.
+    status: u8,
+    this_update: SystemTime,
+    next_update: Option<SystemTime>,
+}
+
+impl<'a> Single<'a> {
+    fn parse(mut single: Der<'a>) -> Option<Self> {
+        let mut id = single.nested(SEQUENCE)?;
+        let hash = id.nested(SEQUENCE)?.content(OBJECT_IDENTIFIER)?;
+        let issuer_name_hash = id.content(OCTET_STRING)?;
+        let issuer_key_hash = id.content(OCTET_STRING)?;
+        let serial = id.content(INTEGER)?;
+        id.end()?;
+        let status = single.peek()?;
+        single.content(status)?;
+        let this_update = time(&mut single)?;
+        let mut next_update = None;
+        if single.peek() == Some(context(0)) {
+            let mut explicit = single.nested(context(0))?;
+            next_update = Some(time(&mut explicit)?);
+            explicit.end()?;
+        }
+        if !single.is_empty() && has_critical(single.nested(context(1))?)? {
+            return None;
+        }
+        single.end()?;
+        Some(Self {
+            hash,
+            issuer_name_hash,
+            issuer_key_hash,
+            serial,
+            status,
+            this_update,
+            next_update,
+        })
+    }
+
+    fn is_about(&self, certificate: &Certificate, issuer: &Certificate) -> bool {
+        let hash: &'static Algorithm = match self.hash {
+            ID_SHA1 => &SHA1_FOR_LEGACY_USE_ONLY,
+            ID_SHA256 => &SHA256,
+            _ => return false,
+        };
+        let Some(spki) = SubjectPublicKeyInfo::parse(issuer.spki()) else { return false };
+        self.serial == certificate.serial()
+            && self.issuer_name_hash == digest(hash, issuer.subject()).as_ref()
+            && self.issuer_key_hash == digest(hash, spki.key).as_ref()
+    }
+
+    fn answer(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        now: SystemTime,
+    ) -> Result<OcspAnswer, LoadError> {
+        let revoked = match self.status {
+            GOOD => false,
+            REVOKED => true,
+            _ => return Err(LoadError::Nothing("answer about this certificate")),
+        };
+        let valid_until = self.next_update.unwrap_or(now + DEFAULT_LIFETIME);
+        if self.this_update > now + SKEW || valid_until <= now && !revoked {
+            return Err(LoadError::Stale);
+        }
+        let fresh = self.next_update.is_some() || self.this_update + SKEW >= now;
+        if !fresh && !revoked {
+            return Err(LoadError::Stale);
+        }
+        Ok(OcspAnswer {
+            issuer: issuer.subject().to_vec(),
+            issuer_spki: issuer.spki().to_vec(),
+            serial: certificate.serial().to_vec(),
+            revoked,
+            valid_until,
+        })
+    }
+}
+
+/// True if `issuer` signed, or a certificate in the response did that `issuer` issued for OCSP signing
+/// (RFC 6960 §4.2.2.2).
+fn is_signed(signed: &Signed<'_>, issuer: &Certificate, now: SystemTime) -> bool {
+    signed.is_by(issuer.spki())
+        || delegates(signed.rest).is_some_and(|delegates| {
+            let mut delegates = delegates.into_iter();
+            delegates.any(|delegate| signed.is_by_delegate(delegate, issuer, now))
+        })
+}
+
+/// The certificates in a BasicOCSPResponse.
+fn delegates(mut rest: Der<'_>) -> Option<Vec<&[u8]>> {
+    let mut explicit = rest.nested(context(0))?;
+    rest.end()?;
+    let mut list = explicit.nested(SEQUENCE)?;
+    explicit.end()?;
+    let mut certificates = Vec::new();
+    while !list.is_empty() && certificates.len() < MAX_DELEGATES {
+        certificates.push(list.element(SEQUENCE)?);
+    }
+    Some(certificates)
+}
+
+impl Signed<'_> {
+    fn is_by_delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> bool {
+        let Ok(parsed) = Certificate::from_der(delegate) else { return false };
+        let der = CertificateDer::from(delegate);
+        let issuer_der = CertificateDer::from(issuer.der());
+        let Ok(end_entity) = EndEntityCert::try_from(&der) else { return false };
+        let Ok(anchor) = webpki::anchor_from_trusted_cert(&issuer_der) else { return false };
+        let anchors: [TrustAnchor<'_>; 1] = [anchor];
+        let usage = KeyUsage::required(ID_KP_OCSP_SIGNING);
+        let certified = end_entity
+            .verify_for_usage(ALGORITHMS, &anchors, &[], unix(now), usage, None, None)
+            .is_ok();
+        certified && parsed.may_sign() && self.is_by(parsed.spki())
+    }
+}
+
+fn time(r: &mut Der<'_>) -> Option<SystemTime> {
+    let time = r.element(GENERALIZED_TIME)?;
+    Some(GeneralizedTime::from_der(time).ok()?.to_system_time())
+}
+
+/// True if one of the extensions in `explicit` is critical: none is known here.
+fn has_critical(mut explicit: Der<'_>) -> Option<bool> {
+    let mut list = explicit.nested(SEQUENCE)?;
+    explicit.end()?;
+    let mut critical = false;
+    while !list.is_empty() {
+        let mut extension = list.nested(SEQUENCE)?;
+        extension.content(OBJECT_IDENTIFIER)?;
+        if extension.peek()? == BOOLEAN {
+            critical |= extension.content(BOOLEAN)? != [0];
+        }
+        extension.content(OCTET_STRING)?;
+        extension.end()?;
+    }
+    Some(critical)
+}
+
+fn wrap(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    asn1::push(&mut out, tag, parts);
+    out
+}
+
+/// How long an answer without nextUpdate is good for.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
+/// Most responder certificates looked at.
+const MAX_DELEGATES: usize = 4;
+
+const BOOLEAN: u8 = 0x01;
+const ENUMERATED: u8 = 0x0a;
+const GENERALIZED_TIME: u8 = 0x18;
+const SUCCESSFUL: u8 = 0;
+/// CertStatus (RFC 6960 §4.2.1): good [0] NULL, revoked [1] RevokedInfo.
+const GOOD: u8 = 0x80;
+const REVOKED: u8 = 0xa1;
+
+const ID_SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
+const ID_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
+const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
+const ID_KP_OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];

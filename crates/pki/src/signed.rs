@@ -1,0 +1,80 @@
+//! Signatures on certificates, revocation lists and OCSP responses.
+
+use ike_proto::crypto::der::{self, Der};
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use rustls_pki_types::SignatureVerificationAlgorithm;
+use webpki::aws_lc_rs as algorithms;
+
+/// Signature algorithms a certificate may have. No SHA-1, no RSA under 2048 bits; curves in any
+/// combination with SHA-2.
+pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
+    algorithms::ML_DSA_87,
+    algorithms::ML_DSA_65,
+    algorithms::ML_DSA_44,
+    algorithms::ED25519,
+    algorithms::ECDSA_P256_SHA256,
+    algorithms::ECDSA_P256_SHA384,
+    algorithms::ECDSA_P256_SHA512,
+    algorithms::ECDSA_P384_SHA256,
+    algorithms::ECDSA_P384_SHA384,
+    algorithms::ECDSA_P384_SHA512,
+    algorithms::ECDSA_P521_SHA256,
+    algorithms::ECDSA_P521_SHA384,
+    algorithms::ECDSA_P521_SHA512,
+    algorithms::RSA_PSS_2048_8192_SHA256_LEGACY_KEY,
+    algorithms::RSA_PSS_2048_8192_SHA384_LEGACY_KEY,
+    algorithms::RSA_PSS_2048_8192_SHA512_LEGACY_KEY,
+    algorithms::RSA_PKCS1_2048_8192_SHA256,
+    algorithms::RSA_PKCS1_2048_8192_SHA384,
+    algorithms::RSA_PKCS1_2048_8192_SHA512,
+    algorithms::RSA_PKCS1_2048_8192_SHA256_ABSENT_PARAMS,
+    algorithms::RSA_PKCS1_2048_8192_SHA384_ABSENT_PARAMS,
+    algorithms::RSA_PKCS1_2048_8192_SHA512_ABSENT_PARAMS,
+];
+
+/// A SIGNED structure of X.509: what is signed, how, and the signature (RFC 5280 §4.1.1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signed<'a> {
+    /// The signed octets, header included.
+    pub message: &'a [u8],
+    /// The AlgorithmIdentifier, header included.
+    pub algorithm: &'a [u8],
+    /// The signature.
+    pub signature: &'a [u8],
+    /// What followed the signature inside the structure.
+    pub rest: Der<'a>,
+}
+
+impl<'a> Signed<'a> {
+    /// Takes `octets` apart; `None` if they are not exactly one such structure.
+    pub fn parse(octets: &'a [u8]) -> Option<Self> {
+        let mut outer = Der::new(octets);
+        let mut inner = outer.nested(der::SEQUENCE)?;
+        outer.end()?;
+        Some(Self {
+            message: inner.element(der::SEQUENCE)?,
+            algorithm: inner.element(der::SEQUENCE)?,
+            signature: inner.bits()?,
+            rest: inner,
+        })
+    }
+
+    /// True if `spki` made the signature, with one of [`ALGORITHMS`].
+    pub fn is_by(&self, spki: &[u8]) -> bool {
+        let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return false };
+        let (Some(signature), Some(public)) = (inside(self.algorithm), inside(key.algorithm))
+        else {
+            return false;
+        };
+        ALGORITHMS.iter().any(|algorithm| {
+            algorithm.signature_alg_id().as_ref() == signature
+                && algorithm.public_key_alg_id().as_ref() == public
+                && algorithm.verify_signature(key.key, self.message, self.signature).is_ok()
+        })
+    }
+}
+
+/// The content of an AlgorithmIdentifier.
+fn inside(algorithm: &[u8]) -> Option<&[u8]> {
+    Der::new(algorithm).content(der::SEQUENCE)
+}

@@ -1,0 +1,34 @@
+//! What is printed: names and dates.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::IdType;
+
+/// A distinguished name (DER) as text that is safe in a log line.
+pub(crate) fn name(der: &[u8]) -> String {
+    IdData { kind: IdType::DER_ASN1_DN, data: der.to_vec() }.to_string()
+}
+
+/// A point in time as `2026-11-20 13:45:00 UTC`.
+pub(crate) struct Date(pub SystemTime);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.0.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        match der::DateTime::from_unix_duration(since) {
+            Ok(t) => write!(
+                f,
+                "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
+                t.year(),
+                t.month(),
+                t.day(),
+                t.hour(),
+                t.minutes(),
+                t.seconds()
+            ),
+            Err(_) => f.write_str("a day far away"),
+        }
+    }
+}
