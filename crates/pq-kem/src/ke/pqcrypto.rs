@@ -98,3 +98,32 @@ fn coefficients_are_reduced(key: &[u8]) -> bool {
 
 /// The modulus of ML-KEM.
 const Q: u16 = 3329;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    /// NIST's cases.
+    #[test]
+    fn acvp_decapsulation() {
+        let mut key = Zeroizing::new(Vec::new());
+        let mut checked = 0;
+        for case in data::json(include_str!("../../tests/data/acvp/ml_kem.json")) {
+            if let Some(dk) = case.optional("dk") {
+                key = Zeroizing::new(dk);
+            }
+            let (key, public) = (key.clone(), Vec::new());
+            let pending: Box<dyn PendingKe> = match case.text("set") {
+                "ML-KEM-512" => Box::new(Pending512 { key, public }),
+                "ML-KEM-768" => Box::new(Pending768 { key, public }),
+                "ML-KEM-1024" => Box::new(Pending1024 { key, public }),
+                other => panic!("{other}"),
+            };
+            let shared = pending.complete(&case.octets("c")).unwrap();
+            assert_eq!(shared.expose(), case.octets("k"), "{}", case.name);
+            checked += 1;
+        }
+        assert_eq!(checked, 45);
+    }
+}

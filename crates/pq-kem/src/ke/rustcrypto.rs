@@ -90,3 +90,39 @@ ml_kem!(
     /// ML-KEM-1024, transform ID 37.
     MlKem1024, ML_KEM_1024, ml_kem_1024, 1568, 1568
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    /// NIST's cases; keys are given in expanded form.
+    #[test]
+    #[expect(deprecated, reason = "the vectors have no seeds")]
+    fn acvp_decapsulation() {
+        let mut dk = Vec::new();
+        let mut checked = 0;
+        for case in data::json(include_str!("../../tests/data/acvp/ml_kem.json")) {
+            if let Some(key) = case.optional("dk") {
+                dk = key;
+            }
+            macro_rules! pending {
+                ($module:ident) => {{
+                    let key = dk.as_slice().try_into().unwrap();
+                    let key = ml_kem::$module::DecapsulationKey::from_expanded(key).unwrap();
+                    Box::new(Pending { key, public: Vec::new() }) as Box<dyn PendingKe>
+                }};
+            }
+            let pending = match case.text("set") {
+                "ML-KEM-512" => pending!(ml_kem_512),
+                "ML-KEM-768" => pending!(ml_kem_768),
+                "ML-KEM-1024" => pending!(ml_kem_1024),
+                other => panic!("{other}"),
+            };
+            let shared = pending.complete(&case.octets("c")).unwrap();
+            assert_eq!(shared.expose(), case.octets("k"), "{}", case.name);
+            checked += 1;
+        }
+        assert_eq!(checked, 45);
+    }
+}

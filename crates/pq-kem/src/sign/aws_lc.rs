@@ -98,3 +98,6 @@ const SCHEMES: &[SignatureScheme] = &[
     SignatureScheme::RsaPkcs1Sha384,
     SignatureScheme::RsaPkcs1Sha512,
 ];
+
+#[cfg(test)]
+mod forged;

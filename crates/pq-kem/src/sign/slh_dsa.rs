@@ -73,10 +73,16 @@ pub(super) fn generate(scheme: SignatureScheme) -> Result<Zeroizing<Vec<u8>>, Cr
 fn generate_of<P: ParameterSet>(n: usize) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
     let mut seeds = Zeroizing::new(vec![0; 3 * n]);
     aws_lc_rs::rand::fill(&mut seeds).map_err(|_| CryptoError::Backend)?;
+    Ok(from_seeds::<P>(&seeds))
+}
+
+/// The private key of `SK.seed | SK.prf | PK.seed`, each a third of `seeds`.
+fn from_seeds<P: ParameterSet>(seeds: &[u8]) -> Zeroizing<Vec<u8>> {
+    let n = seeds.len() / 3;
     let (sk_seed, rest) = seeds.split_at(n);
     let (sk_prf, pk_seed) = rest.split_at(n);
     let key = ::slh_dsa::SigningKey::<P>::slh_keygen_internal(sk_seed, sk_prf, pk_seed);
-    Ok(Zeroizing::new(key.to_vec()))
+    Zeroizing::new(key.to_vec())
 }
 
 /// The private key of `scheme` in `octets`, which PKCS#8 holds without another header (RFC 9909 §6).
@@ -164,3 +170,43 @@ const SCHEMES: &[SignatureScheme] = &[
     SignatureScheme::SlhDsaShake256s,
     SignatureScheme::SlhDsaShake256f,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    /// NIST's keys; and a signature with the fast ones among them.
+    #[test]
+    fn acvp_keys() {
+        let cases = data::json(include_str!("../../tests/data/slhdsa/keygen.json"));
+        assert_eq!(cases.len(), 7);
+        for case in cases {
+            let scheme = SCHEMES.iter().copied().find(|s| s.name() == case.text("set")).unwrap();
+            let seeds = ["skSeed", "skPrf", "pkSeed"].map(|field| case.octets(field)).concat();
+            assert_eq!(seeds.len(), 3 * n(scheme), "{scheme}");
+            let private = with_set!(scheme, from_seeds(&seeds), panic!("{scheme}"));
+            let public = case.octets("pk");
+            assert_eq!(private[2 * n(scheme)..], public, "{scheme}");
+            let key = load(scheme, &private).unwrap();
+            let spki = SubjectPublicKeyInfo::parse(key.public_key()).unwrap();
+            assert_eq!(spki.key, public, "{scheme}");
+        }
+    }
+
+    /// FIPS 205 table 2.
+    #[test]
+    fn signature_sizes() {
+        for (scheme, len) in [
+            (SignatureScheme::SlhDsaSha2_128f, 17_088),
+            (SignatureScheme::SlhDsaShake128f, 17_088),
+            (SignatureScheme::SlhDsaSha2_192f, 35_664),
+            (SignatureScheme::SlhDsaSha2_256f, 49_856),
+        ] {
+            let key = load(scheme, &generate(scheme).unwrap()).unwrap();
+            let signature = key.sign(scheme, b"message").unwrap();
+            assert_eq!(signature.len(), len, "{scheme}");
+            assert_eq!(SlhDsa.verify(scheme, key.public_key(), b"message", &signature), Ok(()));
+        }
+    }
+}
