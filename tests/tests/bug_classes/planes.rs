@@ -275,6 +275,23 @@ fn class_45_a_peer_hears_that_its_child_could_not_be_installed() {
 }
 
 #[test]
+fn class_45_a_childless_sa_asks_whether_its_peer_is_alive() {
+    // There are no counters to ask for then.
+    let mut pair = setup().build();
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().done(request), Some(Ok(())));
+    let child = pair.child_id(A);
+    pair.command(A, Command::TerminateChild(child));
+    pair.settle();
+    pair.set_address(B, address(99));
+    pair.run_for(Duration::from_secs(600));
+    for host in &pair.hosts {
+        assert!(host.ikes().is_empty(), "{:?}", host.ikes());
+    }
+}
+
+#[test]
 fn class_45_events_about_what_is_not_there() {
     use ike_proto::dataplane::{PolicyId, SaId};
     let mut pair = established();

@@ -44,7 +44,7 @@ impl Context<'_> {
     pub(crate) fn data_plane(&mut self, batch: Vec<dataplane::Command>) -> Ticket {
         let ticket = self.ids.ticket();
         let removals: Option<Vec<_>> = batch.iter().map(Removal::of).collect();
-        if let Some(removals) = removals {
+        if let Some(removals) = removals.filter(|removals| !removals.is_empty()) {
             self.ids.unattended.insert(ticket, Unattended::Removals(removals, 0));
         }
         self.out.push_back(Output::DataPlane(ticket, batch));
