@@ -65,9 +65,6 @@ pub(crate) fn proposals(
 
 /// What of `proposal` the engine or its cryptography cannot do.
 fn unsupported(proposal: &ProposalConfig) -> Vec<String> {
-    if proposal.has_additional_ke() {
-        return vec!["an additional key exchange (RFC 9370)".to_owned()];
-    }
     let supported = proposal.supported_by(&pq_kem::provider());
     let kept = supported.map(|proposal| proposal.transforms).unwrap_or_default();
     let lost = proposal.transforms.iter().filter(|transform| !kept.contains(transform));
