@@ -277,7 +277,10 @@ impl IkeSa {
             ctx.done(offer.request, Err(Failure::Peer(error.kind)));
             return self.close(ctx, Failure::Peer(error.kind));
         }
-        if let Some(method) = self.other_method(ctx, &offer, error) {
+        // A rekey of the peer that crossed this one has done the work.
+        if offer.crossed.is_none()
+            && let Some(method) = self.other_method(ctx, &offer, error)
+        {
             let retry = Retry { method: Some(method), ..offer.retry };
             if let State::Established(established) = &mut self.state {
                 established.queue.push_front(task_of(offer, retry));

@@ -247,6 +247,8 @@ impl IkeSa {
         if kind == NotifyType::INVALID_KE_PAYLOAD
             && let Some(method) = wanted
             && offer.retry.method.is_none()
+            // A rekey of the peer that crossed this one has done the work.
+            && offer.crossed.is_none()
             && usable_methods(ctx, &self.connection.proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
