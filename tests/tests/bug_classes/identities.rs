@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ike_proto::config::{IdMatch, PreSharedKey};
+use ike_proto::IkeState;
+use ike_proto::config::{IdMatch, PreSharedKey, Unique};
 use ike_proto::crypto::{CryptoProvider, Prf, Secret};
 use ike_proto::wire::payload::{Auth, IdData, Payload};
 use ike_proto::wire::registry::{AuthMethod, ExchangeType, IdType, NotifyType, PrfId};
@@ -233,4 +234,28 @@ fn class_43_a_guess_costs_an_exchange() {
         }
     }
     assert_eq!(bench.host().ikes().len(), 0);
+}
+
+/// Whoever shares a key with this end is not this end.
+#[test]
+fn class_25_the_endpoints_own_identity_is_nobody_elses() {
+    let mut side = side(1, 2);
+    side.connection.remote_id = IdMatch::Any;
+    let mut bench = Bench::with(side);
+    assert_eq!(told_to(&mut bench, &identity(1)), [NotifyType::AUTHENTICATION_FAILED]);
+    assert_eq!(told_to(&mut bench, &identity(2)), []);
+}
+
+/// `unique` is not to be had around by another spelling.
+#[test]
+fn class_25_an_identity_in_capitals_is_the_same() {
+    let mut side = side(1, 2);
+    side.connection.unique = Unique::Keep;
+    let mut bench = Bench::with(side);
+    told_to(&mut bench, &identity(2));
+    let (id, mut peer) = (IdData::fqdn("B.EXAMPLE"), bench.half_open());
+    let auth = peer.auth(&id, PSK);
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 8, true));
+    assert_eq!(bench.give(&request).len(), 2, "a response, and a Delete");
+    assert_eq!(bench.host().ikes_in(IkeState::Established).len(), 1);
 }

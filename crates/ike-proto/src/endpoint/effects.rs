@@ -7,6 +7,8 @@ use crate::event::{Event, Failure, IkeSaId, Now, Output};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
+use crate::wire::payload::IdData;
+use crate::wire::registry::IdType;
 
 impl Endpoint {
     /// Runs what the input's SAs asked for, and what that asks for in turn.
@@ -110,7 +112,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let Entry::Sa(sa) = &slot.entry else { return };
         let State::Established(established) = &sa.state else { return };
-        let identity = (established.local_id.clone(), established.remote_id.clone());
+        let identity = (folded(&established.local_id), folded(&established.remote_id));
         self.by_identity.entry(identity.clone()).or_default().push(id);
         slot.identity = Some(identity);
     }
@@ -143,4 +145,13 @@ impl Endpoint {
         let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
         self.initiate(now, connection, path, Wanted { child: Some(config), request: None });
     }
+}
+
+/// One form of an identity for all that [`IdData::matches`] takes for the same.
+fn folded(id: &IdData) -> IdData {
+    let mut id = id.clone();
+    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
+        id.data.make_ascii_lowercase();
+    }
+    id
 }

@@ -385,7 +385,9 @@ fn own_psk(config: &EndpointConfig, local: &IdData, remote: &IdMatch) -> Option<
 fn peer_psk(config: &EndpointConfig, local: &IdData, remote: &IdData) -> Option<Arc<PreSharedKey>> {
     best(config, |psk| {
         let mine = psk.ids.iter().any(|id| id.matches(local.as_id()));
-        if psk.ids.iter().any(|id| id.matches(remote.as_id())) {
+        // This end's own identity, asserted by the peer, is none of those.
+        let is_remote = |id: &IdData| id.matches(remote.as_id()) && !id.matches(local.as_id());
+        if psk.ids.iter().any(is_remote) {
             return Some(2 + u8::from(mine));
         }
         psk.ids.iter().all(|id| id.matches(local.as_id())).then_some(u8::from(mine))
