@@ -296,7 +296,7 @@ fn class_25_identity_compare_and_print() {
                 assert!(shown.bytes().all(|b| (0x20..0x7f).contains(&b)), "{shown}");
                 assert!(!shown.contains(['"', '$', '`', '\'']), "{shown}");
             }
-            let other = Id { kind: IdType(kind.0.wrapping_add(1)), data: decoded.data };
+            let other = Id { kind: IdType(kind.0.wrapping_add(1)), ..decoded };
             assert!(owned.matches(decoded) && !owned.matches(other));
         }
     }

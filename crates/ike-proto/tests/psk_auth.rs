@@ -20,6 +20,7 @@ struct Parts {
     message: Vec<u8>,
     peer_nonce: Vec<u8>,
     id_type: IdType,
+    id_reserved: [u8; 3],
     id_data: Vec<u8>,
     int_auth: Option<Vec<u8>>,
 }
@@ -34,6 +35,7 @@ impl Parts {
             message: octets(&v["message"]),
             peer_nonce: octets(&v["nr"]),
             id_type: IdType(u8::try_from(v["id_type"].as_u64().unwrap()).unwrap()),
+            id_reserved: [0; 3],
             id_data: octets(&v["id_data"]),
             int_auth: None,
         }
@@ -45,7 +47,7 @@ impl Parts {
             &self.sk_p,
             Transcript::RealMessage(&self.message),
             &self.peer_nonce,
-            Id { kind: self.id_type, data: &self.id_data },
+            Id { kind: self.id_type, reserved: self.id_reserved, data: &self.id_data },
             self.int_auth.as_deref(),
         )
     }
@@ -75,12 +77,14 @@ fn auth_is_what_the_formula_says() {
 fn every_part_counts() {
     let v: Value = serde_json::from_str(FORMULAS).unwrap();
     let auth = octets(&v["auth"]);
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 8] = [
         ("psk", |p| p.psk = Secret::new(b"another".to_vec())),
         ("SK_p", |p| p.sk_p = Secret::new(vec![0; 48])),
         ("message", |p| p.message.push(0)),
         ("nonce", |p| p.peer_nonce[0] ^= 1),
         ("ID type", |p| p.id_type = IdType::KEY_ID),
+        // RFC 7296 §2.15: RestOfInitIDPayload = IDType | RESERVED | InitIDData
+        ("RESERVED of ID", |p| p.id_reserved[1] = 1),
         ("ID data", |p| p.id_data[0] ^= 1),
         ("IntAuth", |p| p.int_auth = Some(vec![0])),
     ];

@@ -244,7 +244,8 @@ impl Epoch {
             .open(Frame { iv, aad, trailer: &[] }, &mut data, icv)
             .map_err(|_| OpenError)?;
         //= RFC 7296 §3.14
-        //# The recipient MUST accept any length that results in proper alignment.
+        //# the recipient MUST accept any length that results
+        //# in proper alignment.
         let padding = usize::from(data.pop().ok_or(OpenError)?);
         let content = data.len().checked_sub(padding).ok_or(OpenError)?;
         data.truncate(content);

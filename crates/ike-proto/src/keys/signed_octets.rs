@@ -38,7 +38,7 @@ impl SignedOctets {
         int_auth: Option<&[u8]>,
     ) -> Self {
         let Transcript::RealMessage(message) = transcript;
-        let maced_id = prf.prf(sk_p.expose(), &[&[id.kind.0, 0, 0, 0], id.data]);
+        let maced_id = prf.prf(sk_p.expose(), &[&[id.kind.0], &id.reserved, id.data]);
         let octets = [message, peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
         Self(octets.concat())
     }

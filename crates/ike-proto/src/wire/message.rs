@@ -86,6 +86,20 @@ pub fn decode_payloads(
     Ok(payloads)
 }
 
+/// Decodes the plaintext of SK, or of reassembled SKF payloads. Neither may be in it again.
+pub fn decode_inner_payloads(
+    first: PayloadType,
+    octets: &[u8],
+) -> Result<Vec<Payload<'_>>, DecodeError> {
+    let payloads = decode_payloads(first, octets, 0)?;
+    match payloads.last() {
+        Some(Payload::Sk(_) | Payload::Skf(_)) => {
+            Err(DecodeError::Invalid("SK payload in another"))
+        }
+        _ => Ok(payloads),
+    }
+}
+
 /// Appends a chain of payloads and returns the type of the first, NONE if there is none.
 ///
 /// SK and SKF, with a body sealed already, must be last.
@@ -176,6 +190,17 @@ mod tests {
         let critical = decode_with_flags(PayloadType(200), 0x80);
         assert_eq!(critical, Err(DecodeError::UnsupportedCritical(200)));
         assert_eq!(decode_with_flags(PayloadType::NOTIFY, 0xff), Ok(1));
+    }
+
+    #[test]
+    fn sealed_payload_is_not_inside_another() {
+        let nested = Err(DecodeError::Invalid("SK payload in another"));
+        let octets = [0, 0, 0, 12, 0, 1, 0, 1, 9, 9, 9, 9];
+        for kind in [PayloadType::SK, PayloadType::SKF] {
+            assert_eq!(decode_inner_payloads(kind, &octets), nested);
+        }
+        assert_eq!(decode_inner_payloads(PayloadType::NONE, &[]), Ok(Vec::new()));
+        assert_eq!(decode_inner_payloads(PayloadType::VENDOR, &octets).map(|p| p.len()), Ok(1));
     }
 
     #[test]

@@ -10,5 +10,7 @@ pub mod registry;
 
 pub use codec::{DecodeError, Reader};
 pub use header::{Flags, HEADER_LEN, Header};
-pub use message::{Message, decode_payloads, encode_message, encode_payloads};
+pub use message::{
+    Message, decode_inner_payloads, decode_payloads, encode_message, encode_payloads,
+};
 pub use payload::Payload;

@@ -19,6 +19,9 @@ pub const MAX_ID_LEN: usize = 2048;
 pub struct Id<'a> {
     /// ID type.
     pub kind: IdType,
+    /// RESERVED, zero in what is sent here. It means nothing, but AUTH covers it as it arrived
+    /// (RFC 7296 §2.15).
+    pub reserved: [u8; 3],
     /// Identification data.
     pub data: &'a [u8],
 }
@@ -38,18 +41,19 @@ impl<'a> Id<'a> {
     pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(body);
         let kind = IdType(r.u8("ID payload")?);
-        r.take(3, "ID payload")?; // RESERVED
+        let reserved = r.array::<3>("ID payload")?;
         let data = r.take_rest();
         if data.len() > MAX_ID_LEN {
             return Err(DecodeError::Invalid("identity length"));
         }
         check(kind, data).map_err(DecodeError::Invalid)?;
-        Ok(Self { kind, data })
+        Ok(Self { kind, reserved, data })
     }
 
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[self.kind.0, 0, 0, 0]);
+        out.push(self.kind.0);
+        out.extend_from_slice(&self.reserved);
         out.extend_from_slice(self.data);
     }
 
@@ -85,7 +89,7 @@ impl IdData {
 
     /// The same identity as a payload body.
     pub fn as_id(&self) -> Id<'_> {
-        Id { kind: self.kind, data: &self.data }
+        Id { kind: self.kind, reserved: [0; 3], data: &self.data }
     }
 
     /// The address, if the identity is one.
@@ -178,19 +182,20 @@ mod tests {
 
     #[test]
     fn round_trip() {
-        let id = Id { kind: IdType::FQDN, data: b"a.example" };
+        let id = Id { kind: IdType::FQDN, reserved: [0; 3], data: b"a.example" };
         let body = [&[2, 0, 0, 0], &b"a.example"[..]].concat();
         assert_round_trip(&Payload::IdI(id), &body);
         assert_round_trip(&Payload::IdR(id), &body);
-        let null = Id { kind: IdType::NULL, data: &[] };
+        let null = Id { kind: IdType::NULL, reserved: [0; 3], data: &[] };
         assert_round_trip(&Payload::IdI(null), &[13, 0, 0, 0]);
         assert_eq!(id.to_owned().as_id(), id);
     }
 
     #[test]
-    fn reserved_is_ignored_and_a_short_body_refused() {
-        let address = Id { kind: IdType::IPV4_ADDR, data: &[10, 0, 0, 1] };
+    fn reserved_is_kept_without_meaning_and_a_short_body_refused() {
+        let address = Id { kind: IdType::IPV4_ADDR, reserved: [9; 3], data: &[10, 0, 0, 1] };
         assert_eq!(Id::decode(&[1, 9, 9, 9, 10, 0, 0, 1]), Ok(address));
+        assert!(IdData::ip([10, 0, 0, 1].into()).matches(address));
         assert_eq!(Id::decode(&[1, 9, 9]), Err(DecodeError::Truncated("ID payload")));
     }
 
