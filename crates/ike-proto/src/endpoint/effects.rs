@@ -87,8 +87,10 @@ impl Endpoint {
                 self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
             }
             //= RFC 7296 §2.4
-            //# INITIAL_CONTACT: the peer asserts that this is the only IKE SA; the others are
-            //# closed without a Delete, since their peer has forgotten them.
+            //# It MAY be sent when an IKE SA is established after a crash, and the
+            //# recipient MAY use this information to delete any other IKE SAs it has
+            //# to the same authenticated identity without waiting for a timeout.
+            // Without a Delete, since their peer has forgotten them.
             _ if initial_contact => {
                 let (local, remote) = identity;
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));

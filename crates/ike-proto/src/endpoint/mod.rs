@@ -233,8 +233,11 @@ impl Endpoint {
         let Some(header) = Header::peek(octets) else { return };
         let refusal = match error {
             //= RFC 7296 §2.5
-            //# If a message is received with a higher major version … it MUST be rejected with
-            //# INVALID_MAJOR_VERSION (only a request can be answered).
+            //# If an endpoint receives a message with a higher major version number,
+            //# it MUST drop the message and SHOULD send an unauthenticated Notify
+            //# message of type INVALID_MAJOR_VERSION containing the highest
+            //# (closest) version number it supports.
+            // Which is that of the answer's header. Only a request is answered (RFC 7296 §1.5).
             DecodeError::Version(version) if version >> 4 > 2 => {
                 NotifyType::INVALID_MAJOR_VERSION.into()
             }

@@ -123,6 +123,14 @@ impl IkeSa {
     /// installed.
     fn answer_auth(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>], peer: Peer) {
         let parsed = Payloads(payloads);
+        if peer.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+            //= RFC 6023 §3
+            //# It MUST NOT advertise the capability with a
+            //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
+            //# payload if the client sends an IKE_AUTH request that is modified as
+            //# described in Section 5.
+            return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+        }
         self.connection = Arc::clone(&peer.connection);
         let State::ExpectAuthRequest(waiting) =
             std::mem::replace(&mut self.state, closed_placeholder())
@@ -134,9 +142,6 @@ impl IkeSa {
         let transcript = &waiting.transcript;
         self.establish(ctx, peer.local_id.clone(), peer.remote_id, VecDeque::new());
         let child = match parsed.sa() {
-            Ok(None) if self.connection.childless == Childless::Never => {
-                return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
-            }
             Ok(None) => None,
             Ok(Some(_)) if self.connection.childless == Childless::Force => {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
@@ -187,9 +192,16 @@ impl IkeSa {
             match self.authenticate_responder(ctx.config, waiting, &parsed) {
                 Ok(remote_id) => break remote_id,
                 Err(Failure::Authentication) if self.take_twin(ctx) => {}
-                Err(failure) => return self.close(ctx, failure),
+                Err(failure @ Failure::Peer(_)) => return self.close(ctx, failure),
+                Err(failure) => {
+                    let refusal = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+                    return self.reject_response(ctx, &refusal, failure);
+                }
             }
         };
+        if let Some(kind) = parsed.fatal_in_auth() {
+            return self.close(ctx, Failure::Peer(kind));
+        }
         self.twins = Vec::new();
         let State::ExpectAuthResponse(waiting) =
             std::mem::replace(&mut self.state, closed_placeholder())

@@ -267,7 +267,8 @@ impl IkeSa {
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
 
-    /// The first child configuration whose selectors meet the request's, and what is left of them.
+    /// The child configuration that takes the request's first selectors in full, else the first one
+    /// whose selectors meet the request's at all; and what is left of them.
     fn choose_child(
         &self,
         old: Option<&ChildSa>,
@@ -281,19 +282,31 @@ impl IkeSa {
                 return Ok((Arc::clone(&old.config), local_ts, remote_ts));
             }
         }
-        self.connection
-            .children
-            .iter()
-            .filter(|config| old.is_none_or(|old| old.config.name == config.name))
-            .map(|config| {
-                let ours = resolve(config, self.path, true);
-                let local_ts = few(narrow(&ours, local), &ours);
-                let ours = resolve(config, self.path, false);
-                let remote_ts = few(narrow(&ours, remote), &ours);
-                (Arc::clone(config), local_ts, remote_ts)
-            })
-            .find(|(_, local_ts, remote_ts)| !local_ts.is_empty() && !remote_ts.is_empty())
-            .ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
+        let mut second_best = None;
+        for config in &self.connection.children {
+            if old.is_some_and(|old| old.config.name != config.name) {
+                continue;
+            }
+            let ours = resolve(config, self.path, true);
+            let local_ts = few(narrow(&ours, local), &ours);
+            let ours = resolve(config, self.path, false);
+            let remote_ts = few(narrow(&ours, remote), &ours);
+            if local_ts.is_empty() || remote_ts.is_empty() {
+                continue;
+            }
+            //= RFC 7296 §2.9
+            //# If the responder's policy allows it to accept the first selector
+            //# of TSi and TSr, then the responder MUST narrow the Traffic
+            //# Selectors to a subset that includes the initiator's first
+            //# choices.
+            let best = takes_first(&local_ts, local) && takes_first(&remote_ts, remote);
+            let chosen = (Arc::clone(config), local_ts, remote_ts);
+            if best {
+                return Ok(chosen);
+            }
+            second_best.get_or_insert(chosen);
+        }
+        second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
     /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order
@@ -428,6 +441,11 @@ pub(crate) fn resolve(config: &ChildConfig, path: Path, local: bool) -> Vec<Traf
 fn few(mut narrowed: Vec<TrafficSelector>, configured: &[TrafficSelector]) -> Vec<TrafficSelector> {
     narrowed.truncate(configured.len().max(MAX_PIECES));
     narrowed
+}
+
+/// True if the first selector of `offered` is left in full.
+fn takes_first(narrowed: &[TrafficSelector], offered: &[TrafficSelector]) -> bool {
+    offered.first().is_some_and(|first| narrowed.iter().any(|ts| ts.contains(first)))
 }
 
 /// True if every selector of `inner` lies within one of `outer`.

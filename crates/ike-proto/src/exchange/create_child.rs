@@ -80,9 +80,7 @@ impl IkeSa {
         });
         let mut payloads = Vec::with_capacity(8);
         if let Some(spi) = old_spi {
-            //= RFC 7296 §3.10
-            //# the SPI field in the Notify payload MUST contain the SPI of the SA being rekeyed:
-            // the one the sender expects in inbound packets.
+            // RFC 7296 §1.3.3: the SPI this end expects in the headers of inbound packets.
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(offer.payloads(true));
@@ -272,11 +270,6 @@ impl IkeSa {
         error: &Notify<'_>,
     ) {
         ctx.ids.esp.remove(&offer.spi_in);
-        if error.kind == NotifyType::INVALID_SYNTAX {
-            // RFC 7296 §2.21.3: fatal in both peers.
-            ctx.done(offer.request, Err(Failure::Peer(error.kind)));
-            return self.close(ctx, Failure::Peer(error.kind));
-        }
         // A rekey of the peer that crossed this one has done the work.
         if offer.crossed.is_none()
             && let Some(method) = self.other_method(ctx, &offer, error)
@@ -397,7 +390,10 @@ impl IkeSa {
             Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
             Answer::ChildSaNotFound => {
                 //= RFC 7296 §2.25
-                //# CHILD_SA_NOT_FOUND … the SPI is that of the request's REKEY_SA
+                //# The SA that the
+                //# initiator attempted to rekey is indicated by the SPI field in the
+                //# Notify payload, which is copied from the SPI field in the REKEY_SA
+                //# notification.
                 if let Some(notify) = rekeys {
                     let reply =
                         Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };

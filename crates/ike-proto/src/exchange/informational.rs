@@ -13,7 +13,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
-use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
+use crate::wire::registry::{ExchangeType, ProtocolId};
 
 /// SPIs remembered of deletes that may be about a child not known yet.
 const MAX_DELETED: usize = 8;
@@ -83,12 +83,10 @@ impl IkeSa {
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
             return self.on_ike_delete(ctx);
         }
-        //= RFC 7296 §2.21.2
-        //# … or in the INFORMATIONAL exchange immediately following it
         let follows_auth = !self.initiator && self.window.in_progress().is_some_and(|r| r.0 == 2);
-        if follows_auth && parsed.notify(NotifyType::AUTHENTICATION_FAILED).is_some() {
+        if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             self.respond(ctx, &[]);
-            return self.close(ctx, Failure::Peer(NotifyType::AUTHENTICATION_FAILED));
+            return self.close(ctx, Failure::Peer(kind));
         }
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {

@@ -114,6 +114,24 @@ impl<'a, 'b> Payloads<'a, 'b> {
         self.notifies().find(|notify| notify.kind == kind)
     }
 
+    /// The notify, if any, that ends an IKE SA in IKE_AUTH or in the INFORMATIONAL exchange after it.
+    pub(crate) fn fatal_in_auth(&self) -> Option<NotifyType> {
+        //= RFC 7296 §2.21.2
+        //# In an IKE_AUTH exchange, or in the INFORMATIONAL exchange immediately
+        //# following it (in case an error happened when processing a response to
+        //# IKE_AUTH), the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and
+        //# AUTHENTICATION_FAILED notifications are the only ones to cause the
+        //# IKE SA to be deleted or not created, without a Delete payload.
+        self.notifies().map(|notify| notify.kind).find(|kind| {
+            matches!(
+                *kind,
+                NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD
+                    | NotifyType::INVALID_SYNTAX
+                    | NotifyType::AUTHENTICATION_FAILED
+            )
+        })
+    }
+
     /// The first error notify.
     pub(crate) fn error(&self) -> Option<&'b Notify<'a>> {
         self.notifies().find(|notify| notify.kind.is_error())

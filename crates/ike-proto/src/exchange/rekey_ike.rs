@@ -239,10 +239,6 @@ impl IkeSa {
         data: &[u8],
     ) {
         let failure = Failure::Peer(kind);
-        if kind == NotifyType::INVALID_SYNTAX {
-            ctx.done(offer.request, Err(failure.clone()));
-            return self.close(ctx, failure);
-        }
         let wanted = <[u8; 2]>::try_from(data).ok().map(|id| KeMethodId(u16::from_be_bytes(id)));
         if kind == NotifyType::INVALID_KE_PAYLOAD
             && let Some(method) = wanted

@@ -24,7 +24,7 @@ use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa, Spi};
-use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId};
 use crate::wire::{Flags, Header, Message, encode_message};
 
 /// The port a peer with NAT traversal listens on (RFC 7296 §2.23).
@@ -240,7 +240,12 @@ pub(crate) fn respond(
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
         if connection.childless != Childless::Never {
-            reply.push(status(NotifyType::CHILDLESS_IKEV2_SUPPORTED));
+            let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
+            //= RFC 6023 §4
+            //# Protocol ID (1 octet) MUST be 1, as this message is related to an
+            //# IKEv2 SA.
+            let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
+            reply.push(Payload::Notify(notify));
         }
         encode_message(&header(spi_i, spi_r, true), &reply)
     };

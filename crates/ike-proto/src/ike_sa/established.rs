@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use super::IkeSa;
 use super::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use super::context::{Context, Effect};
 use super::plane::Query;
 use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
-use super::{IkeSa, Path};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
-use crate::dataplane::{Command, SaId, UdpEncap};
+use crate::dataplane::{Command, SaId};
 use crate::event::{ChildSaId, Event, Failure};
+use crate::exchange::Payloads;
 use crate::exchange::child_sa::OfferSpec;
 use crate::exchange::followup::{Chain, OurOffer, drop_chain};
 use crate::keys::epoch::Opened;
@@ -71,6 +72,12 @@ impl Established {
         let new = self.children.iter().filter(|new| new.replaces == Some(child));
         let mut new = new.map(|new| new.id);
         new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
+    }
+
+    /// The child of the peer's rekey of `old`, if it waits for the peer to use it.
+    pub(crate) fn replacement_of(&self, old: ChildSaId) -> Option<ChildSaId> {
+        let waits = |child: &&ChildSa| child.replaces == Some(old) && child.pending_out.is_some();
+        self.children.iter().find(waits).map(|child| child.id)
     }
 
     /// What this end is doing with `child`.
@@ -226,6 +233,13 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
+        if Payloads(payloads).notify(NotifyType::INVALID_SYNTAX).is_some() {
+            //= RFC 7296 §2.21.3
+            //# this
+            //# error notification is considered fatal in both peers, meaning that
+            //# the IKE SA is deleted without needing an explicit Delete payload.
+            return self.close(ctx, Failure::Peer(NotifyType::INVALID_SYNTAX));
+        }
         let State::Established(established) = &mut self.state else { return };
         match established.ours.take() {
             Some(Initiated::Child(offer)) => {
@@ -343,12 +357,7 @@ impl IkeSa {
     /// Forgets a child that the peer no longer has. Its replacement, if there is one, takes over.
     pub(crate) fn drop_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId, reason: &Failure) {
         let State::Established(established) = &mut self.state else { return };
-        let replacement = established
-            .children
-            .iter()
-            .find(|child| child.replaces == Some(id) && child.pending_out.is_some())
-            .map(|child| child.id);
-        if let Some(new) = replacement {
+        if let Some(new) = established.replacement_of(id) {
             self.activate(ctx, new);
         }
         let ike = self.id;
@@ -409,52 +418,6 @@ impl IkeSa {
             Action::None => {}
             Action::Start => ctx.effects.push_back(Effect::Restart { connection, child, path }),
             Action::Trap => ctx.effects.push_back(Effect::Trap { connection, child, path }),
-        }
-    }
-
-    /// The peer's address changed: the children's outer addresses follow.
-    pub(super) fn move_children(&mut self, ctx: &mut Context<'_>) {
-        let path = self.path;
-        let State::Established(established) = &mut self.state else { return };
-        let mut batch = Vec::new();
-        let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        for child in &mut established.children {
-            let (inbound, outbound) = (child.inbound(), child.outbound());
-            let there = SaId { dst: path.remote.ip(), ..outbound };
-            if !ctx.ids.esp.claim(there, child.spi_in) {
-                stuck.push(child.id);
-                continue;
-            }
-            moved.push(child.id);
-            stale.extend([inbound, outbound]);
-            let installed_out = child.pending_out.is_none();
-            child.local = path.local.ip();
-            child.remote = path.remote.ip();
-            child.encap = ChildSa::encap_on(path, child.encap.is_some());
-            let ports = child.encap;
-            batch.push(update(inbound, path, ports, true));
-            if installed_out {
-                batch.push(update(outbound, path, ports, false));
-            }
-            if let Some(spec) = &mut child.pending_out {
-                spec.src = path.local.ip();
-                spec.id.dst = path.remote.ip();
-                spec.encap = ports.map(|(src_port, dst_port)| UdpEncap { src_port, dst_port });
-            }
-        }
-        let carrying: Vec<_> = established
-            .children
-            .iter()
-            .filter(|c| c.carries())
-            .map(ChildSa::install_policy)
-            .collect();
-        batch.extend(carrying);
-        if !batch.is_empty() {
-            ctx.change(batch, moved, stale);
-        }
-        for child in stuck {
-            let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);
-            self.give_up_child(child, reason);
         }
     }
 
@@ -609,6 +572,9 @@ impl IkeSa {
             ctx.ids.esp.remove(&old.sa.spi);
             batch.push(Command::RemoveSa(old.sa));
         }
+        if let Some(Initiated::Child(offer)) = &ours {
+            ctx.ids.esp.remove(&offer.spi_in);
+        }
         if !batch.is_empty() {
             ctx.data_plane(batch);
         }
@@ -649,10 +615,4 @@ pub(super) fn arm_child(timers: &mut super::timer::TimerTable, child: &ChildSa, 
     let inactivity = child.config.inactivity;
     let at = (!inactivity.is_zero()).then(|| now + inactivity);
     timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
-}
-
-fn update(id: SaId, path: Path, ports: Option<(u16, u16)>, inbound: bool) -> Command {
-    let (src, dst) = if inbound { (path.remote, path.local) } else { (path.local, path.remote) };
-    let encap = ports.map(|_| UdpEncap { src_port: src.port(), dst_port: dst.port() });
-    Command::UpdateSa { id, src, dst, encap }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
+mod path;
 pub(crate) mod plane;
 pub(crate) mod reassembly;
 pub(crate) mod state;
@@ -24,9 +25,9 @@ use crate::event::{
 };
 use crate::exchange::Refusal;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
-use crate::wire::payload::{Notify, Payload};
+use crate::wire::payload::{Delete, Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
-use crate::wire::{Flags, Header, Message, decode_payloads};
+use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use context::{Context, Effect};
 use reassembly::{Fragment, Progress, Reassembly};
 use state::{Extensions, IkePhase, NatStatus, Session, State};
@@ -43,7 +44,10 @@ pub(crate) struct IkeSa {
     pub(crate) initiator: bool,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
+    /// Where requests go.
     pub(crate) path: Path,
+    /// Where the peer's latest request came from, and its response goes.
+    answer_to: Path,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     /// The connection; until the peer is authenticated the likeliest one.
@@ -96,6 +100,7 @@ impl IkeSa {
             spi_i: new.spis.0,
             spi_r: new.spis.1,
             path: new.path,
+            answer_to: new.path,
             nat: new.nat,
             extensions: new.extensions,
             connection: new.connection,
@@ -158,7 +163,10 @@ impl IkeSa {
                 // Only a peer that holds the keys gets an answer: nobody else can make this end
                 // send large responses (bug class 39).
                 if self.opens(octets, message) {
-                    self.transmit(ctx, &response, TransmitKind::Retransmission);
+                    // To a new address only if the peer's may change: what was captured could be
+                    // played back from anywhere.
+                    let to = if self.may_follow(path) { path } else { self.answer_to };
+                    self.transmit(ctx, to, &response, TransmitKind::Retransmission);
                 } else {
                     ctx.dropped(path, "integrity check failed");
                 }
@@ -224,16 +232,22 @@ impl IkeSa {
     /// A whole message from a peer that holds the keys.
     fn on_authentic(&mut self, ctx: &mut Context<'_>, path: Path, header: &Header, inner: &Opened) {
         self.last_heard = ctx.now.mono;
-        let decoded = decode_payloads(inner.first, &inner.octets, 0);
+        let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
             self.responses.release(ctx.budget);
             if !self.window.on_response_authenticated(header.message_id) {
                 return;
             }
+            if matches!(self.state, State::Established(_)) {
+                self.follow(ctx, path);
+            }
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
-                // RFC 7296 §2.21: no answer to a bad response, but the state is cleaned up.
-                Err(_) => self.close(ctx, Failure::Refused(NotifyType::INVALID_SYNTAX)),
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    let failure = refusal.clone().into();
+                    self.reject_response(ctx, &refusal, failure);
+                }
             }
         } else {
             self.requests.release(ctx.budget);
@@ -252,6 +266,12 @@ impl IkeSa {
             // The peer has our last response: nothing under the old keys is to be sent again.
             self.session.previous = None;
             self.follow(ctx, path);
+            //= RFC 7296 §2.11
+            //# An implementation MUST
+            //# accept incoming requests even if the source port is not 500 or 4500,
+            //# and MUST respond to the address and port from which the request was
+            //# received.
+            self.answer_to = path;
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
@@ -329,11 +349,39 @@ impl IkeSa {
         }
     }
 
+    /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
+    /// is well. Tells once: nothing is left here to send it again.
+    pub(crate) fn reject_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
+        let payload = match self.state {
+            //= RFC 7296 §2.21.3
+            //# If
+            //# errors are seen that indicate that the peers do not have the same
+            //# state, it might be good to delete the IKE SA to clean up state and
+            //# start over.
+            State::Established(_) => Some(Payload::Delete(Delete::ike())),
+            //= RFC 7296 §2.21.2
+            //# If the error occurs on the initiator, the notification MAY be
+            //# returned in a separate INFORMATIONAL exchange, usually with no other
+            //# payloads.
+            State::ExpectAuthResponse(_) => Some(refusal.payload()),
+            _ => None,
+        };
+        if let Some(payload) = payload {
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[payload]);
+        }
+        self.close(ctx, reason);
+    }
+
     /// Sends the response to the request in progress, and keeps it for when the request comes again.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let Some((message_id, exchange)) = self.window.in_progress() else { return };
         let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
-        self.transmit(ctx, &response, TransmitKind::Ike);
+        self.transmit(ctx, self.answer_to, &response, TransmitKind::Ike);
         self.window.start_response(response);
     }
 
@@ -350,7 +398,7 @@ impl IkeSa {
             Err(NoRequest::Exhausted) => return self.close(ctx, Failure::Expired),
         };
         let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
-        self.transmit(ctx, &request, TransmitKind::Ike);
+        self.transmit(ctx, self.path, &request, TransmitKind::Ike);
         // Cannot fail: `next_request_id` has just said so.
         let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
     }
@@ -387,51 +435,18 @@ impl IkeSa {
         }
     }
 
-    pub(crate) fn transmit(
+    fn transmit(
         &mut self,
         ctx: &mut Context<'_>,
+        path: Path,
         datagrams: &Datagrams,
         kind: TransmitKind,
     ) {
         for octets in datagrams.iter() {
             let octets = Arc::clone(octets);
-            ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+            ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
         }
         self.arm_keepalive(ctx);
-    }
-
-    /// Sends go to where the peer's newest authentic request came from, if the peer is behind a NAT
-    /// or so far unproven (RFC 7296 §2.23).
-    fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if path == self.path {
-            return;
-        }
-        let established = matches!(self.state, State::Established(_));
-        if established && !self.nat.remote && path.remote != self.path.remote {
-            return;
-        }
-        // A peer that was seen without a NAT changes its port for IKE_AUTH and nothing else. And nobody
-        // goes back from port 4500: there a request was redirected on its way.
-        let unlikely = self.nat.supported
-            && !self.nat.remote
-            && path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
-        let back = self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
-        if unlikely || back {
-            return;
-        }
-        self.path = path;
-        if established {
-            ctx.event(Event::PathChanged { ike: self.id, path });
-            self.move_children(ctx);
-        }
-    }
-
-    fn arm_keepalive(&mut self, ctx: &Context<'_>) {
-        let wanted = self.nat.local
-            && self.path.transport == Transport::UdpEncap
-            && !ctx.config.keep_alive.is_zero();
-        let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
-        self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 
     /// Handles every timer that is due.
@@ -461,7 +476,7 @@ impl IkeSa {
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
             Retransmit::Send(datagrams) => {
-                self.transmit(ctx, &datagrams, TransmitKind::Retransmission);
+                self.transmit(ctx, self.path, &datagrams, TransmitKind::Retransmission);
             }
             Retransmit::GiveUp => self.on_peer_dead(ctx),
             Retransmit::Nothing => {}

@@ -1,0 +1,159 @@
+//! §2.21: which errors end an IKE SA, and who is told.
+
+use ike_proto::wire::payload::{Delete, Notify, Payload};
+use ike_proto::wire::registry::{ExchangeType, NotifyType};
+use ike_proto::wire::{Message, decode_payloads};
+use ike_proto::{Command, RequestId};
+use ike_tests::bench::{Bench, PSK, auth_payloads};
+use ike_tests::handmade::{Handmade, notifies};
+use ike_tests::setup::identity;
+
+const FATAL: [NotifyType; 3] = [
+    NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD,
+    NotifyType::INVALID_SYNTAX,
+    NotifyType::AUTHENTICATION_FAILED,
+];
+
+/// The only datagram of `sent`, and what of it the peer can read: exchange type and notifies.
+#[track_caller]
+fn told(peer: &Handmade, sent: &[Vec<u8>]) -> (ExchangeType, bool, Vec<NotifyType>) {
+    let [only] = sent else { panic!("{} datagrams", sent.len()) };
+    let header = Message::decode(only).unwrap().header;
+    (
+        header.exchange,
+        header.flags.response,
+        notifies(&peer.open(only).expect("sealed for the peer")),
+    )
+}
+
+/// Answers IKE_AUTH with the good payloads and one error more.
+fn answer_with(bench: &mut Bench, kind: NotifyType, child: bool) -> RequestId {
+    let (request, mut peer, _) = bench.answering();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let mut payloads = auth_payloads(&id, &auth, 7, false);
+    if !child {
+        payloads.truncate(2);
+    }
+    payloads.push(Payload::Notify(Notify::new(kind, &[])));
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+    assert_eq!(bench.give(&response).len(), 0, "{kind}");
+    request
+}
+
+#[test]
+fn s2_21_2_an_initiator_tells_the_responder_it_rejects() {
+    let mut bench = Bench::new();
+    let (_, mut peer, _) = bench.answering();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), b"another secret"));
+    let payloads = auth_payloads(&id, &auth, 7, false);
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+    let sent = bench.give(&response);
+    let expected = (ExchangeType::INFORMATIONAL, false, vec![NotifyType::AUTHENTICATION_FAILED]);
+    assert_eq!(told(&peer, &sent), expected);
+    bench.assert_nothing_leaked();
+}
+
+#[test]
+fn s2_21_2_an_initiator_tells_of_a_response_it_cannot_read() {
+    let mut bench = Bench::new();
+    let (_, mut peer, _) = bench.answering();
+    // A nonce of one octet.
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &[Payload::Nonce(&[1])]);
+    let sent = bench.give(&response);
+    let expected = (ExchangeType::INFORMATIONAL, false, vec![NotifyType::INVALID_SYNTAX]);
+    assert_eq!(told(&peer, &sent), expected);
+}
+
+#[test]
+fn s2_21_2_three_errors_in_ike_auth_make_no_ike_sa() {
+    for kind in FATAL {
+        let mut bench = Bench::new();
+        answer_with(&mut bench, kind, true);
+        assert!(bench.host().children().is_empty(), "{kind}");
+        bench.world.run_for(std::time::Duration::from_secs(30));
+        assert!(bench.host().ikes().is_empty(), "{kind}");
+        bench.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn s2_21_2_any_other_error_in_ike_auth_costs_the_child_alone() {
+    let kinds = [
+        NotifyType::NO_PROPOSAL_CHOSEN,
+        NotifyType::TS_UNACCEPTABLE,
+        NotifyType::SINGLE_PAIR_REQUIRED,
+        NotifyType::INTERNAL_ADDRESS_FAILURE,
+        NotifyType::FAILED_CP_REQUIRED,
+        NotifyType::NO_ADDITIONAL_SAS,
+        // Of nobody: §3.10.1 has the request fail, and §2.21.2 does not let it take the IKE SA along.
+        NotifyType(8191),
+    ];
+    for kind in kinds {
+        let mut bench = Bench::new();
+        let request = answer_with(&mut bench, kind, false);
+        bench.host().ike();
+        assert!(bench.host().children().is_empty(), "{kind}");
+        assert!(matches!(bench.host().done(request), Some(Err(_))), "{kind}");
+        bench.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn s2_21_2_the_same_errors_right_after_ike_auth_end_the_ike_sa() {
+    for kind in FATAL {
+        let error = [Payload::Notify(Notify::new(kind, &[]))];
+        let mut bench = Bench::new();
+        let mut peer = bench.established(7);
+        let request = peer.next_request(ExchangeType::INFORMATIONAL, &error);
+        assert_eq!(bench.give(&request).len(), 1, "{kind}: answered");
+        assert!(bench.host().ikes().is_empty(), "{kind}");
+        bench.assert_nothing_leaked();
+
+        // Later they are news and no more.
+        let mut bench = Bench::new();
+        let mut peer = bench.established(7);
+        let request = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
+        assert_eq!(bench.give(&request).len(), 1);
+        let request = peer.next_request(ExchangeType::INFORMATIONAL, &error);
+        assert_eq!(bench.give(&request).len(), 1);
+        assert_eq!(bench.host().ikes().len(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn s2_21_3_invalid_syntax_in_a_response_ends_the_ike_sa_at_both_ends() {
+    let error = [Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, &[]))];
+    for n in 0..3 {
+        let mut bench = Bench::new();
+        let mut peer = bench.established(7);
+        let (ike, child) = (bench.host().ike().id, bench.host().child().id);
+        let (command, exchange) = match n {
+            0 => (Command::TerminateChild(child), ExchangeType::INFORMATIONAL),
+            1 => (Command::RekeyChild(child), ExchangeType::CREATE_CHILD_SA),
+            _ => (Command::RekeyIke(ike), ExchangeType::CREATE_CHILD_SA),
+        };
+        let request = bench.world.command(0, command);
+        assert_eq!(bench.sent().len(), 1);
+        let response = peer.seal(exchange, 0, true, &error);
+        assert_eq!(bench.give(&response).len(), 0, "no Delete");
+        assert!(bench.host().ikes().is_empty());
+        assert!(bench.host().done(request).is_some());
+        bench.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn s2_21_3_a_response_that_cannot_be_read_ends_the_ike_sa_with_a_delete() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(7);
+    let child = bench.host().child().id;
+    bench.world.command(0, Command::RekeyChild(child));
+    bench.sent();
+    let response = peer.seal(ExchangeType::CREATE_CHILD_SA, 0, true, &[Payload::Nonce(&[1])]);
+    let sent = bench.give(&response);
+    let opened = peer.open(&sent[0]).expect("sealed for the peer");
+    let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap();
+    assert_eq!(payloads, [Payload::Delete(Delete::ike())]);
+    assert!(bench.host().ikes().is_empty());
+    bench.assert_nothing_leaked();
+}

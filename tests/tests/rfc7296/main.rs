@@ -1,0 +1,7 @@
+//! Requirements of RFC 7296, one test each, named by section; the peer is made by hand.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod errors;
+mod messages;
+mod paths;

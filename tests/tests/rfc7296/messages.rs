@@ -1,0 +1,74 @@
+//! §1.4, §2.3, §2.9, §3.14: what a message may hold, and when it may come.
+
+use ike_proto::Command;
+use ike_proto::wire::decode_payloads;
+use ike_proto::wire::payload::{Delete, Payload, Sk, TrafficSelector};
+use ike_proto::wire::registry::{ExchangeType, NotifyType, PayloadType};
+use ike_tests::bench::{Bench, PSK, auth_payloads};
+use ike_tests::handmade::notifies;
+use ike_tests::setup::{identity, side};
+
+#[test]
+fn s1_4_1_deletes_that_cross_name_nothing_in_their_answers() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(7);
+    let child = bench.host().child().id;
+    bench.world.command(0, Command::TerminateChild(child));
+    assert_eq!(bench.sent().len(), 1);
+    let delete = [Payload::Delete(Delete::esp(vec![7]))];
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &delete);
+    let sent = bench.give(&request);
+    let opened = peer.open(&sent[0]).unwrap();
+    assert_eq!(decode_payloads(opened.first, &opened.octets, 0), Ok(Vec::new()), "no Delete");
+    assert!(bench.host().plane.outbound_spis().is_empty());
+    let response = peer.seal(ExchangeType::INFORMATIONAL, 0, true, &[]);
+    assert_eq!(bench.give(&response).len(), 0);
+    assert!(bench.host().children().is_empty());
+    bench.assert_nothing_leaked();
+}
+
+#[test]
+fn s2_3_a_request_that_overtakes_the_ike_auth_response_waits() {
+    let mut bench = Bench::new();
+    let (request, mut peer, _) = bench.answering();
+    let early = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
+    assert_eq!(bench.give(&early).len(), 0);
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let payloads = auth_payloads(&id, &auth, 7, false);
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+    assert_eq!(bench.give(&response).len(), 0);
+    assert_eq!(bench.host().done(request), Some(Ok(())), "dropped: {:?}", bench.host().dropped);
+    assert_eq!(bench.give(&early).len(), 1, "its retransmission is answered");
+}
+
+/// Narrows to the child that takes the initiator's first choice, not to the first child there is.
+#[test]
+fn s2_9_the_initiators_first_choice_is_in_the_narrowed_set() {
+    let mut side = side(1, 2);
+    side.add_child("other", 3, 4);
+    let mut bench = Bench::with(side);
+    let mut peer = bench.half_open();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let wanted = |n: u8| TrafficSelector::host([10, n, 0, 9].into());
+    let any = TrafficSelector::any_v4();
+    payloads[3] = Payload::TsI(vec![wanted(4), any]);
+    payloads[4] = Payload::TsR(vec![wanted(3), any]);
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(bench.give(&request).len(), 1);
+    let child = bench.host().child();
+    assert_eq!(child.name, "other");
+    assert!(child.local_ts[0].contains(&wanted(3)) && child.remote_ts[0].contains(&wanted(4)));
+}
+
+#[test]
+fn s3_14_an_encrypted_payload_is_not_inside_another() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(7);
+    let sk = Sk { first: PayloadType::NONE, offset: 0, body: &[0; 40] };
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &[Payload::Sk(sk)]);
+    let sent = bench.give(&request);
+    assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), [NotifyType::INVALID_SYNTAX]);
+    assert!(bench.host().ikes().is_empty(), "fatal in both peers (§2.21.3)");
+    bench.assert_nothing_leaked();
+}
