@@ -44,22 +44,24 @@ impl IkeSa {
             .ke(method)
             .ok_or(CryptoError::Unsupported)
             .and_then(|backend| backend.initiate(ctx.rng));
-        let Ok(ke) = started else { return self.close(ctx, Failure::Crypto) };
+        let Ok(ke) = started else {
+            self.state = State::ExpectAuthResponse(Box::new(auth));
+            return self.close(ctx, Failure::Crypto);
+        };
         let mut auth = auth;
-        let payloads = [Payload::Ke(Ke { method, data: ke.public() })];
+        let public = ke.public().to_vec();
+        let payloads = [Payload::Ke(Ke { method, data: &public })];
         let covered = self.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
             let (front, inner) = self.own_front(id, false, &payloads);
             let (prf, key) = (self.session.prf, &self.session.keys.pi);
             auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
         });
+        let next = ExpectIntermediateResponse { method, ke, rest, auth, initial_contact };
+        self.state = State::ExpectIntermediateResponse(Box::new(next));
         if covered.is_err() {
             return self.close(ctx, Failure::Crypto);
         }
         self.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
-        if !self.is_closed() {
-            let next = ExpectIntermediateResponse { method, ke, rest, auth, initial_contact };
-            self.state = State::ExpectIntermediateResponse(Box::new(next));
-        }
     }
 
     /// The response to our key exchange. An error ends this candidate, not the attempt.
@@ -96,6 +98,7 @@ impl IkeSa {
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
         if covered.is_err() || self.next_epoch(ctx, &shared, nonces).is_err() {
+            self.state = State::ExpectAuthResponse(Box::new(auth));
             return self.close(ctx, Failure::Crypto);
         }
         // Nothing of the peer's comes under the old keys any more.
@@ -170,7 +173,8 @@ impl IkeSa {
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
         let (prf, spi_i, spi_r) = (session.prf, self.spi_i, self.spi_r);
         let keys = session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths);
-        let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
+        let mut epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
+        epoch.continue_from(&session.epoch);
         session.previous = Some(std::mem::replace(&mut session.epoch, epoch));
         session.keys = keys;
         Ok(())

@@ -94,6 +94,12 @@ impl Epoch {
         self.suite
     }
 
+    /// Goes on counting IVs where `before`, the generation before, left off: none is used twice on an
+    /// IKE SA, not even under different keys.
+    pub fn continue_from(&mut self, before: &Self) {
+        self.sealed = self.sealed.max(before.sealed);
+    }
+
     /// Seals a message into the datagrams that carry it: one Encrypted payload, or the fragments of
     /// RFC 7383 if that would exceed `max_datagram`. Every fragment but the last is as large as fits.
     ///
