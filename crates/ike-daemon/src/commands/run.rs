@@ -1,6 +1,6 @@
 //! `run`: the daemon in the foreground, until a signal ends it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use crate::cli::{RunArgs, Status};
 use crate::config::{self, Config};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
+use crate::operator::Operator;
 use crate::{log, plane};
 
 /// How long peers have to confirm the deletes at the end.
@@ -64,7 +65,10 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     daemon.serve(control, Some(args.config.clone()));
     loop {
         tokio::select! {
-            Some(()) = hang_up.recv() => reload(&daemon, &args.config).await,
+            Some(()) = hang_up.recv() => {
+                // A task, for names may take long to resolve.
+                tokio::spawn(reload(daemon.operator().clone(), args.config.clone()));
+            }
             () = either(&mut terminate, &mut interrupt) => break,
         }
     }
@@ -80,8 +84,8 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     Ok(())
 }
 
-async fn reload(daemon: &Daemon, file: &Path) {
-    match server::reload(daemon.operator(), Some(file)).await {
+async fn reload(operator: Operator, file: PathBuf) {
+    match server::reload(&operator, Some(&file)).await {
         Ok(()) => tracing::info!(file = %file.display(), "configuration reloaded"),
         Err(error) => {
             for line in error.lines() {

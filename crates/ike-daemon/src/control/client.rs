@@ -4,8 +4,10 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use super::protocol::{LONGEST_RESPONSE, Request, Response};
+use crate::config;
 
 /// The daemon could not be asked.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Response, Unreachable> {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 " (is the daemon running? `ike-daemon run`, and the same --control)"
             }
+            io::ErrorKind::WouldBlock => " (it does not answer)",
             io::ErrorKind::PermissionDenied => " (only the daemon's own user may ask it)",
             _ => "",
         };
@@ -35,13 +38,27 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Response, Unreachable> {
 
 fn exchange(socket: &Path, request: &Request) -> io::Result<Response> {
     let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(patience(request)))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
     let mut answer = Vec::new();
+    // A daemon that hangs says nothing, not even that time is up.
     BufReader::new(stream).take(LONGEST_RESPONSE as u64).read_until(b'\n', &mut answer)?;
     if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up without an answer"));
     }
     Ok(serde_json::from_slice(&answer)?)
+}
+
+/// How long an answer may take: what the daemon was given, and some more.
+fn patience(request: &Request) -> Duration {
+    let given = match request {
+        Request::Up(named)
+        | Request::Down(named)
+        | Request::Rekey(named)
+        | Request::Reauth(named) => named.timeout.and_then(config::seconds),
+        Request::List | Request::Reload => None,
+    };
+    given.unwrap_or(Duration::from_secs(60)) + Duration::from_secs(5)
 }

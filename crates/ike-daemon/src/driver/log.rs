@@ -3,7 +3,6 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane;
 use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path};
 use tracing::{debug, info, warn};
 
@@ -76,25 +75,6 @@ impl Log {
         }
         self.lines = self.lines.saturating_add(1);
         self.lines <= LINES
-    }
-}
-
-/// Logs an event of the data plane.
-pub(super) fn plane_event(event: &dataplane::Event) {
-    match event {
-        dataplane::Event::Acquire { policy, .. } => debug!(policy = policy.0, "trap policy met"),
-        dataplane::Event::SoftExpire(sa) => {
-            debug!(spi = format_args!("{:08x}", sa.spi), "soft limit")
-        }
-        dataplane::Event::HardExpire(sa) => {
-            info!(spi = format_args!("{:08x}", sa.spi), "hard limit")
-        }
-        dataplane::Event::Mapping { sa, remote } => {
-            debug!(spi = format_args!("{:08x}", sa.spi), %remote, "ESP from a new address");
-        }
-        dataplane::Event::FirstPacket(sa) => {
-            debug!(spi = format_args!("{:08x}", sa.spi), "first packet");
-        }
     }
 }
 

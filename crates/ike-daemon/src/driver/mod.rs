@@ -151,7 +151,6 @@ impl Driver {
 
     fn plane_events(&mut self) {
         while let Some(event) = self.plane.control.poll_event() {
-            log::plane_event(&event);
             self.endpoint.handle(now(), Input::DataPlane(event));
         }
     }
@@ -171,9 +170,6 @@ impl Driver {
                 }
                 Output::DataPlane(ticket, batch) => {
                     let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
-                    if let Err(error) = &result {
-                        tracing::error!(%error, "data plane refused");
-                    }
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
                 Output::Event(event) => self.event(event),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ike_proto::dataplane::{Command, DataPlane, Reply, SaId, Usage};
-use ike_proto::{ChildStatus, Endpoint, IkeStatus};
+use ike_proto::{ChildState, ChildStatus, Endpoint, IkeStatus};
 
 /// An IKE SA.
 #[derive(Debug, Clone)]
@@ -30,10 +30,10 @@ pub struct ChildView {
 pub(super) fn views(endpoint: &Endpoint, plane: &mut dyn DataPlane, at: Instant) -> Vec<IkeView> {
     let mut views = Vec::new();
     for mut status in endpoint.ike_sas() {
-        let children = std::mem::take(&mut status.children).into_iter().map(|status| ChildView {
-            inbound: usage(plane, status.inbound),
-            outbound: usage(plane, status.outbound),
-            status,
+        let children = std::mem::take(&mut status.children).into_iter().map(|status| {
+            let there = status.state != ChildState::Installing;
+            let mut usage = |id| if there { usage(plane, id) } else { Usage::default() };
+            ChildView { inbound: usage(status.inbound), outbound: usage(status.outbound), status }
         });
         let children = children.collect();
         views.push(IkeView { status, children, at });

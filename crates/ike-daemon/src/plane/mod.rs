@@ -10,6 +10,7 @@ use esp::io::{PlainEsp, TunOptions, UserspacePlane};
 use ike_proto::crypto::SecureRandom;
 use ike_proto::dataplane::{Capabilities, DataPlane};
 use tokio::sync::{Notify, mpsc};
+use xfrm::Tracer;
 
 use crate::cli::DataPlaneKind;
 use crate::driver::{Listen, Sockets, WAITING};
@@ -29,6 +30,12 @@ pub struct Plane {
 }
 
 impl Plane {
+    /// Wraps `control`, so that what goes through it is logged (without keys, at level debug).
+    pub fn new(control: impl DataPlane + Send + 'static) -> Self {
+        let control = Box::new(Tracer::new(control));
+        Self { control, bell: Arc::new(Notify::new()), ike: None }
+    }
+
     /// What it can do.
     pub fn capabilities(&self) -> Capabilities {
         self.control.capabilities()
@@ -36,7 +43,7 @@ impl Plane {
 
     /// SAs are negotiated and carry nothing.
     pub fn none() -> Self {
-        Self { control: Box::new(NoPlane), bell: Arc::new(Notify::new()), ike: None }
+        Self::new(NoPlane)
     }
 
     /// ESP in this process over a TUN device. Needs CAP_NET_ADMIN and CAP_NET_RAW.
@@ -83,7 +90,7 @@ impl Plane {
         };
         let plane = UserspacePlane::start(config, device)?;
         let (bell, esp) = (plane.event_ready(), plane.plane().clone());
-        Ok((Self { control: Box::new(plane), bell, ike: Some(receiver) }, esp))
+        Ok((Self { bell, ike: Some(receiver), ..Self::new(plane) }, esp))
     }
 }
 

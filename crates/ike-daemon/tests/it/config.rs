@@ -300,7 +300,9 @@ fn authentication_must_be_named() {
         ("fqdn:^vpn[0-9]$", false),
         ("%any", true),
         ("keyid:#0102", true),
-        ("CN=peer", false),
+        ("CN=peer", true),
+        ("C=CH, CN=*", true),
+        ("asn1dn:#zz", false),
     ];
     for (id, fits) in identities {
         let text = format!("{ROUNDS}id = {id:?}\n");

@@ -1,9 +1,12 @@
 //! Two daemons against each other over loopback sockets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Carrier, Pair, list, packet, until};
 use ike_daemon::operator::Target;
+use ike_daemon::plane::{NoPlane, Plane};
+use xfrm::{CommandKind, Fault, Faulty};
 
 fn net() -> Target {
     Target::named("net")
@@ -182,4 +185,42 @@ async fn a_reload_takes_new_settings_and_keeps_the_sas() {
     assert_eq!(list(&pair.left).await[0].initiator_spi, before[0].initiator_spi);
     assert!(operator.up(&site()).await.is_err());
     operator.up(&Target { ike: Some("new".into()), ..Target::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_data_plane_that_refuses_is_the_reason_given() {
+    // The left one, which is made first.
+    let faulty = std::cell::Cell::new(true);
+    let plane = || {
+        let mut plane = Faulty::new(NoPlane);
+        if faulty.replace(false) {
+            plane.fail(Fault::Every(CommandKind::InstallSa));
+        }
+        Plane::new(plane)
+    };
+    let pair = Pair::start_with(Carrier::None, "", "", Some(&plane), "right.example.org").await;
+    let ours = pair.left.operator().up(&net()).await.unwrap_err();
+    assert!(ours.contains("data plane"), "{ours}");
+    until(&pair.right, "no child", |s| s.iter().all(|ike| ike.child_sas.is_empty())).await;
+    let theirs = pair.right.operator().up(&net()).await.unwrap_err();
+    assert!(theirs.starts_with("the peer answered"), "{theirs}");
+    let sas = list(&pair.left).await;
+    assert!(sas.iter().all(|ike| ike.child_sas.is_empty()), "{sas:#?}");
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_by_either_side() {
+    let mut pair = Pair::start(Carrier::None, "", "").await;
+    let port = pair.right.ports().nat_t;
+    let ids = ["left.example.org", "right.example.org"];
+    let mut config = crate::common::configuration("left", ids, port, "", "");
+    let secret = ike_proto::crypto::Secret::copy_from(b"another key");
+    let key = ike_proto::config::PreSharedKey { ids: Vec::new(), secret };
+    config.endpoint.secrets = vec![Arc::new(key)];
+    pair.left.operator().reload(config).await.unwrap();
+    for daemon in [&mut pair.left, &mut pair.right] {
+        assert!(daemon.operator().up(&net()).await.is_err());
+    }
+    until(&pair.left, "nothing", <[_]>::is_empty).await;
+    until(&pair.right, "nothing", <[_]>::is_empty).await;
 }

@@ -7,7 +7,6 @@ use crate::common::{Carrier, PSK, Pair};
 use ike_daemon::operator::Target;
 use ike_daemon::plane::{NoPlane, Plane};
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
-use tokio::sync::Notify;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Where all log lines go.
@@ -71,11 +70,7 @@ async fn no_log_line_has_a_key_in_it() {
 
     let keys = Arc::new(Mutex::new(Vec::new()));
     let spied = Arc::clone(&keys);
-    let plane = move || Plane {
-        control: Box::new(Spy { plane: NoPlane, keys: Arc::clone(&spied) }),
-        bell: Arc::new(Notify::new()),
-        ike: None,
-    };
+    let plane = move || Plane::new(Spy { plane: NoPlane, keys: Arc::clone(&spied) });
     // The identity is not text, and would play tricks on a terminal if it were printed as it is.
     let pair = Pair::start_with(Carrier::None, "", "", Some(&plane), "keyid:#1b5b324a0a7f00").await;
     let operator = pair.left.operator();
