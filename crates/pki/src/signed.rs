@@ -2,7 +2,9 @@
 
 use ike_proto::crypto::der::{self, Der};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use rustls_pki_types::SignatureVerificationAlgorithm;
+use ike_proto::crypto::{SignatureScheme, SignatureVerifier};
+use pq_kem::sign::SlhDsa;
+use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
 use webpki::aws_lc_rs as algorithms;
 
 /// Signature algorithms a certificate may have. No SHA-1, no RSA under 2048 bits; curves in any
@@ -30,7 +32,47 @@ pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     algorithms::RSA_PKCS1_2048_8192_SHA256_ABSENT_PARAMS,
     algorithms::RSA_PKCS1_2048_8192_SHA384_ABSENT_PARAMS,
     algorithms::RSA_PKCS1_2048_8192_SHA512_ABSENT_PARAMS,
+    &Slh(SignatureScheme::SlhDsaSha2_128s),
+    &Slh(SignatureScheme::SlhDsaSha2_128f),
+    &Slh(SignatureScheme::SlhDsaSha2_192s),
+    &Slh(SignatureScheme::SlhDsaSha2_192f),
+    &Slh(SignatureScheme::SlhDsaSha2_256s),
+    &Slh(SignatureScheme::SlhDsaSha2_256f),
+    &Slh(SignatureScheme::SlhDsaShake128s),
+    &Slh(SignatureScheme::SlhDsaShake128f),
+    &Slh(SignatureScheme::SlhDsaShake192s),
+    &Slh(SignatureScheme::SlhDsaShake192f),
+    &Slh(SignatureScheme::SlhDsaShake256s),
+    &Slh(SignatureScheme::SlhDsaShake256f),
 ];
+
+/// SLH-DSA in certificates (RFC 9909), which rustls-webpki does not have, by the backend that verifies
+/// AUTH payloads.
+#[derive(Debug)]
+struct Slh(SignatureScheme);
+
+impl SignatureVerificationAlgorithm for Slh {
+    fn verify_signature(
+        &self,
+        public_key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        let algorithm = self.0.key_algorithm_identifier();
+        let spki = SubjectPublicKeyInfo { algorithm, key: public_key }.encode();
+        SlhDsa.verify(self.0, &spki, message, signature).map_err(|_| InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        let content = inside(self.0.key_algorithm_identifier());
+        AlgorithmIdentifier::from_slice(content.unwrap_or_default())
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        // The same for both uses (RFC 9909 §3).
+        self.public_key_alg_id()
+    }
+}
 
 /// A SIGNED structure of X.509: what is signed, how, and the signature (RFC 5280 §4.1.1).
 #[derive(Debug, Clone, Copy)]

@@ -132,6 +132,9 @@ impl RevocationStore {
             }
             FetchKind::Ocsp { .. } => {
                 let answer = ocsp::read(body, &request.certificate, &request.issuer, now)?;
+                if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer)) {
+                    return Err(LoadError::Stale);
+                }
                 self.answers.retain(|old| !old.is_about_same(&answer));
                 push_bounded(&mut self.answers, answer, MAX_ANSWERS);
             }

@@ -26,6 +26,7 @@ pub(super) struct OcspAnswer {
     issuer_spki: Vec<u8>,
     serial: Vec<u8>,
     revoked: bool,
+    this_update: SystemTime,
     valid_until: SystemTime,
 }
 
@@ -40,6 +41,12 @@ impl OcspAnswer {
         self.serial == other.serial
             && self.issuer == other.issuer
             && self.issuer_spki == other.issuer_spki
+    }
+
+    /// True if `self`, about the same certificate, is the better information: younger, or as young and
+    /// the bad news. Whoever sits on the way to the responder may replay its older answers.
+    pub fn outranks(&self, other: &Self) -> bool {
+        (self.this_update, self.revoked) > (other.this_update, other.revoked)
     }
 
     pub fn status(&self, now: SystemTime) -> Status {
@@ -207,6 +214,7 @@ impl<'a> Single<'a> {
             issuer_spki: issuer.spki().to_vec(),
             serial: certificate.serial().to_vec(),
             revoked,
+            this_update: self.this_update,
             valid_until,
         })
     }

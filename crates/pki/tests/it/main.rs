@@ -1,0 +1,11 @@
+//! Certificates made by OpenSSL, good and bad, against everything this crate decides.
+
+mod common;
+mod credentials;
+mod files;
+mod identities;
+mod issued;
+mod mutated;
+mod paths;
+mod peers;
+mod revocation;
