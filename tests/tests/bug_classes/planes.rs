@@ -5,7 +5,7 @@ use std::time::Duration;
 use ike_proto::config::AddressSpec;
 use ike_proto::dataplane::{Event, TrafficSelector};
 use ike_proto::{Command, IkeState};
-use ike_tests::network::Nat;
+use ike_tests::network::{Fate, Nat};
 use ike_tests::setup::address;
 use ike_tests::{A, B, Pair, Setup};
 use xfrm::{CommandKind, Fault};
@@ -284,7 +284,7 @@ fn class_45_a_childless_sa_asks_whether_its_peer_is_alive() {
     let child = pair.child_id(A);
     pair.command(A, Command::TerminateChild(child));
     pair.settle();
-    pair.set_address(B, address(99));
+    pair.net.tap(|_| Fate::Drop);
     pair.run_for(Duration::from_secs(600));
     for host in &pair.hosts {
         assert!(host.ikes().is_empty(), "{:?}", host.ikes());

@@ -214,6 +214,32 @@ fn class_21_no_request_before_the_ike_auth_response() {
 }
 
 #[test]
+fn class_21_a_rekey_that_overtakes_the_response_that_made_the_child() {
+    let mut side = side(1, 2);
+    side.add_child("more", 1, 2);
+    let mut bench = Bench::with(side);
+    let mut peer = bench.established(7);
+    let (connection, child) = ("ab".to_owned(), Some("more".to_owned()));
+    let (local, remote) = (ike_tests::setup::address(1), ike_tests::setup::address(2));
+    bench.world.command(0, Command::Initiate { connection, child, local, remote });
+    assert_eq!(bench.sent().len(), 1);
+    // The peer has made the child 9 and rekeys it, and its response is late.
+    let mut payloads = child_payloads(11);
+    payloads.insert(0, Payload::Notify(Notify::esp(NotifyType::REKEY_SA, 9)));
+    let early = peer.next_request(CREATE_CHILD_SA, &payloads);
+    let sent = bench.give(&early);
+    let opened = peer.open(&sent[0]).expect("sealed for the peer");
+    assert_eq!(notifies(&opened), [NotifyType::TEMPORARY_FAILURE], "it may well exist");
+    let response = peer.seal(CREATE_CHILD_SA, 0, true, &child_answer(9));
+    bench.give(&response);
+    assert_eq!(bench.host().children_up().len(), 2);
+    let again = peer.next_request(CREATE_CHILD_SA, &payloads);
+    let sent = bench.give(&again);
+    let opened = peer.open(&sent[0]).expect("sealed for the peer");
+    assert_eq!(notifies(&opened), []);
+}
+
+#[test]
 fn class_21_an_initiators_spi_may_be_chosen_twice() {
     let mut bench = Bench::new();
     let friend = bench.established(7);

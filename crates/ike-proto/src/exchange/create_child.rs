@@ -381,7 +381,11 @@ impl IkeSa {
                 let old = established.children.iter().find(|child| {
                     notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
                 });
-                let activity = old.map_or(ChildActivity::Gone, |old| established.activity(old));
+                let unknown = match established.ours {
+                    Some(Initiated::Child(_)) => ChildActivity::Unborn,
+                    _ => ChildActivity::Gone,
+                };
+                let activity = old.map_or(unknown, |old| established.activity(old));
                 (collision::on_child_rekey_request(activity, ike), old)
             }
         };

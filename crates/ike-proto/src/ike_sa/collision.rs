@@ -26,6 +26,9 @@ pub(crate) enum ChildActivity {
     Deleting,
     /// There is no such child.
     Gone,
+    /// There is none yet, but the peer may have made it in answer to a request of ours whose response
+    /// is still to come.
+    Unborn,
 }
 
 /// What this end is doing with the IKE SA when a request arrives on it.
@@ -108,6 +111,7 @@ pub(crate) fn on_child_rekey_request(child: ChildActivity, ike: IkeActivity) -> 
         //# If a peer receives a request to rekey a Child SA that does not exist, it SHOULD
         //# reply with CHILD_SA_NOT_FOUND.
         ChildActivity::Gone => Answer::ChildSaNotFound,
+        ChildActivity::Unborn => Answer::TemporaryFailure,
     }
 }
 
@@ -131,7 +135,9 @@ pub(crate) fn on_child_delete_request(child: ChildActivity) -> DeleteAnswer {
         //# If a peer receives a request to close a Child SA that it is currently
         //# trying to close, it SHOULD reply without a Delete payload (see
         //# Section 1.4.1).
-        ChildActivity::Deleting | ChildActivity::Gone => DeleteAnswer::WithoutDelete,
+        ChildActivity::Deleting | ChildActivity::Gone | ChildActivity::Unborn => {
+            DeleteAnswer::WithoutDelete
+        }
     }
 }
 

@@ -580,6 +580,7 @@ fn every_activity_has_its_answers() {
         (Rekeyed, TemporaryFailure, WithDelete),
         (Deleting, TemporaryFailure, WithoutDelete),
         (Gone, ChildSaNotFound, WithoutDelete),
+        (Child::Unborn, TemporaryFailure, WithoutDelete),
     ];
     let busy = [Ike::Rekeying, Ike::FollowUp, Ike::Rekeyed, Ike::Closing];
     for (child, rekey, delete) in children {
