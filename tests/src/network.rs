@@ -181,6 +181,8 @@ pub struct Network {
     pub trace: Vec<Packet>,
     /// Datagrams a receiver could not read as IKE, for want or excess of a marker.
     pub misdirected: u64,
+    /// Datagrams from an address that is not the sender's.
+    pub unsendable: u64,
     pub(crate) rng: Seeded,
 }
 
@@ -196,6 +198,7 @@ impl Network {
             tracing: true,
             trace: Vec::new(),
             misdirected: 0,
+            unsendable: 0,
             rng,
         }
     }

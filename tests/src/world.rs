@@ -321,7 +321,11 @@ impl World {
         let counter =
             if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };
         *counter += 1;
-        assert_eq!(path.local.ip(), self.addresses[host], "sent from an address not one's own");
+        if path.local.ip() != self.addresses[host] {
+            // The kernel refuses a source that is not the host's own.
+            self.net.unsendable += 1;
+            return;
+        }
         let mut packet = Packet {
             sent: self.now,
             from: Some(host),

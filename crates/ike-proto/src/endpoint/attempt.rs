@@ -24,11 +24,13 @@ use crate::wire::Message;
 use crate::wire::payload::{Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId};
 
-/// Candidates kept at a time: more than one is an attack already.
-const MAX_CANDIDATES: usize = 4;
-/// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD; a peer that keeps asking is
-/// ignored from then on (bug class 19).
-const MAX_RESTARTS: usize = 6;
+/// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
+/// peer that keeps asking is ignored until the next (bug class 19).
+const MAX_RESTARTS: usize = 4;
+/// Candidates taken between two tries of the ladder: more than one is an attack already. The genuine
+/// peer answers each try, and so has a chance again after each. It may answer every request made: the
+/// answer to the last is the one that fits, and must find room.
+const MAX_CANDIDATES: usize = MAX_RESTARTS + 2;
 /// How long an answer that fails the attempt waits for one that contradicts it.
 const SECOND_OPINION: Duration = Duration::from_secs(1);
 /// Times the peer is asked again before such an answer is believed. A failed IKE_AUTH, which took
@@ -61,7 +63,12 @@ pub(crate) struct Attempt {
     cookie: Option<Vec<u8>>,
     /// Requests sent, the newest last.
     sent: Vec<Sent>,
+    /// Requests made again, and candidates taken, since the last try of the ladder.
     restarts: usize,
+    admitted: usize,
+    /// True once a try of the ladder was not enough: what makes requests anew from then on does not
+    /// start it over, so that it ends.
+    retrying: bool,
     /// Responses already looked at.
     seen: Vec<Arc<[u8]>>,
     /// First keys that a candidate had: SK_ei of a suite, and the response that made them.
@@ -113,6 +120,8 @@ impl Attempt {
             cookie: None,
             sent: Vec::new(),
             restarts: 0,
+            admitted: 0,
+            retrying: false,
             seen: Vec::new(),
             used: Vec::new(),
             window: Window::new(ctx.config.retransmission),
@@ -137,7 +146,12 @@ impl Attempt {
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([Arc::clone(&octets)]);
         self.transmit(ctx, octets, TransmitKind::Ike);
-        if !self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng) {
+        let replaced = if self.retrying {
+            self.window.swap_request(Arc::clone(&datagrams))
+        } else {
+            self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng)
+        };
+        if !replaced {
             // A fresh window takes its first request.
             let _ = self.window.start_request(
                 ctx.now.mono,
@@ -236,7 +250,12 @@ impl Attempt {
 
     fn may_restart(&mut self) -> bool {
         self.restarts += 1;
-        self.candidates.is_empty() && self.restarts <= MAX_RESTARTS
+        self.struggles() && self.restarts <= MAX_RESTARTS
+    }
+
+    /// True if no candidate has a living peer, as far as anybody can tell.
+    fn struggles(&self) -> bool {
+        self.candidates.iter().all(|candidate| candidate.window.tries() > 0)
     }
 
     fn restart(&mut self, ctx: &mut Context<'_>, method: Option<KeMethodId>) {
@@ -257,7 +276,7 @@ impl Attempt {
         if self.seen.iter().any(|seen| **seen == *octets) {
             return;
         }
-        if self.candidates.len() >= MAX_CANDIDATES || self.seen.len() >= 4 * MAX_CANDIDATES {
+        if self.admitted >= MAX_CANDIDATES {
             return ctx.dropped(path, "too many IKE_SA_INIT responses");
         }
         let method = message.payloads.iter().find_map(|payload| match payload {
@@ -271,6 +290,7 @@ impl Attempt {
         match sa_init::accept_response(ctx, &request, sent, message, octets) {
             Ok(accepted) => {
                 self.seen.push(octets.into());
+                self.admitted += 1;
                 if let Some(accepted) = self.known_keys(accepted)
                     && let Err(failure) = self.start_candidate(ctx, accepted)
                 {
@@ -405,8 +425,9 @@ impl Attempt {
         self.opinions_left = 0;
     }
 
-    /// Sends IKE_SA_INIT once more: a genuine peer answers again.
-    fn ask_again(&self, ctx: &mut Context<'_>) {
+    /// Sends IKE_SA_INIT once more: a genuine peer answers again, and to this very request.
+    fn ask_again(&mut self, ctx: &mut Context<'_>) {
+        (self.restarts, self.admitted) = (0, 0);
         if let Some(sent) = self.sent.last() {
             self.transmit(ctx, Arc::clone(&sent.octets), TransmitKind::Retransmission);
         }
@@ -421,8 +442,8 @@ impl Attempt {
         // IKE_SA_INIT response was lost behind a forged one is asked again now and then.
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
             Retransmit::Send(datagrams) => {
-                let struggling = self.candidates.iter().all(|c| c.window.tries() >= 2);
-                if self.candidates.is_empty() || struggling {
+                if self.struggles() {
+                    (self.restarts, self.admitted, self.retrying) = (0, 0, true);
                     for octets in datagrams.iter() {
                         self.transmit(ctx, Arc::clone(octets), TransmitKind::Retransmission);
                     }

@@ -205,6 +205,13 @@ impl Window {
         true
     }
 
+    /// As [`replace_request`](Self::replace_request), but the ladder goes on where it is.
+    pub(crate) fn swap_request(&mut self, datagrams: Datagrams) -> bool {
+        let Some(ours) = &mut self.outstanding else { return false };
+        ours.datagrams = datagrams;
+        true
+    }
+
     /// Exchange type and message ID of the outstanding request.
     pub(crate) fn outstanding(&self) -> Option<(ExchangeType, u32)> {
         self.outstanding.as_ref().map(|ours| (ours.exchange, ours.message_id))

@@ -1,0 +1,9 @@
+//! The engine against itself: two endpoints, sometimes more, on a virtual clock. One module per topic,
+//! one test per scenario.
+
+mod collisions;
+mod handshake;
+mod rekey_child;
+mod rekey_ike;
+mod sa_init;
+mod scenarios;
