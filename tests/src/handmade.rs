@@ -57,7 +57,7 @@ impl Started {
     /// If the crypto backend fails.
     pub fn new(crypto: Arc<CryptoProvider>, seed: u64) -> Self {
         let mut rng = Seeded::new(seed);
-        let spi_i = rng.next().max(1);
+        let spi_i = rng.number().max(1);
         let mut ni = vec![0; 32];
         rng.fill(&mut ni);
         let method = crypto.ke(KeMethodId::CURVE_25519).expect("X25519");
@@ -159,7 +159,7 @@ impl Handmade {
         let (public, shared) = method.respond(ke, &mut rng).expect("a public value");
         let mut nr = vec![0; 32];
         rng.fill(&mut nr);
-        let spis = (message.header.spi_i, rng.next().max(1));
+        let spis = (message.header.spi_i, rng.number().max(1));
         let payloads = [
             Payload::Sa(Sa { proposals: vec![chosen.to_wire(Spi::None)] }),
             Payload::Ke(Ke { method: KeMethodId::CURVE_25519, data: &public }),
@@ -307,7 +307,7 @@ impl Handmade {
         datagram.extend(fragment.number.to_be_bytes());
         datagram.extend(fragment.total.to_be_bytes());
         // Counts where the IVs of the other messages do not.
-        let iv = (1 << 63 | self.rng.next()).to_be_bytes();
+        let iv = (1 << 63 | self.rng.number()).to_be_bytes();
         let mut data = [fragment.content, &[0]].concat();
         let mut icv = [0; ICV];
         let frame = Frame { iv: &iv, aad: &datagram, trailer: &[] };

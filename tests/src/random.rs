@@ -13,7 +13,7 @@ impl Seeded {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,7 +22,7 @@ impl Seeded {
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.number() % bound
     }
 
     /// True with this probability in thousandths.
@@ -32,14 +32,14 @@ impl Seeded {
 
     /// Another stream, which depends on this one and on nothing else.
     pub fn fork(&mut self) -> Self {
-        Self::new(self.next())
+        Self::new(self.number())
     }
 }
 
 impl SecureRandom for Seeded {
     fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
-            let octets = self.next().to_be_bytes();
+            let octets = self.number().to_be_bytes();
             chunk.copy_from_slice(&octets[..chunk.len()]);
         }
     }
