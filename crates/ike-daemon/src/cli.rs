@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config;
+use crate::pki::PkiArgs;
 
 /// Where the control socket is unless told otherwise.
 pub const CONTROL: &str = "/run/ike-daemon.sock";
@@ -55,6 +56,8 @@ pub enum Command {
     },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
+    /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
+    Pki(PkiArgs),
     /// Shows a handshake and traffic between two daemons in this process; needs no root
     Demo {
         /// As JSON

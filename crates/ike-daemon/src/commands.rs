@@ -10,6 +10,7 @@ use crate::control::protocol::{Named, Request, Response};
 use crate::control::sas::IkeSa;
 use crate::control::{client, render};
 use crate::demo;
+use crate::pki;
 
 mod run;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         }
         Command::List { json } => list(control, json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::Pki(args) => pki::run(&args),
         Command::Demo { json } => demonstrate(json),
     }
 }

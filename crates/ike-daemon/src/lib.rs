@@ -12,6 +12,7 @@ pub mod driver;
 pub mod log;
 pub mod net;
 pub mod operator;
+pub mod pki;
 pub mod plane;
 
 use std::process::ExitCode;

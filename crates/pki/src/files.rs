@@ -105,6 +105,13 @@ pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError
     })
 }
 
+/// `der` as one PEM section. What it passes through in memory is not wiped: what is printed is no
+/// secret any more.
+pub fn to_pem(label: &str, der: &[u8]) -> String {
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(label, der), config)
+}
+
 /// The one section `label` of a PEM file, or `octets` if they are DER.
 pub(crate) fn one(octets: &[u8], label: &'static str) -> Result<Vec<u8>, LoadError> {
     if is_der(octets) {

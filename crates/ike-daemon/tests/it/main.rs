@@ -5,5 +5,6 @@ mod config;
 mod control;
 mod daemons;
 mod demo;
+mod pki;
 mod program;
 mod secrets;

@@ -3,9 +3,8 @@
 use std::time::SystemTime;
 
 use der::Encode;
-use der::asn1::{ObjectIdentifier, OctetString, Uint};
+use der::asn1::Uint;
 use ike_proto::crypto::der::{self as asn1, INTEGER, SEQUENCE, context};
-use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{AuthorityKeyIdentifier, CrlNumber, CrlReason};
 use x509_cert::time::Time;
 
@@ -50,14 +49,12 @@ pub fn revocation_list(
 ) -> Result<Vec<u8>, IssueError> {
     let mut entries = Vec::new();
     for entry in revoked {
-        let mut extensions = Vec::new();
-        if let Some(reason) = entry.reason {
-            // ENUMERATED of one octet (RFC 5280 §5.3.1).
-            let value = [ENUMERATED, 1, reason as u8];
-            let extn_value = OctetString::new(value).map_err(|_| IssueError::Value("reason"))?;
-            let list = vec![Extension { extn_id: CRL_REASONS, critical: false, extn_value }];
-            extensions = list.to_der().map_err(|_| IssueError::Value("reason"))?;
-        }
+        let extensions = match &entry.reason {
+            Some(reason) => vec![extension(false, reason)?]
+                .to_der()
+                .map_err(|_| IssueError::Value("reason"))?,
+            None => Vec::new(),
+        };
         let serial = wrap(INTEGER, &[&entry.serial]);
         let entry = [serial, date(entry.at)?, extensions].concat();
         asn1::push(&mut entries, SEQUENCE, &[&entry]);
@@ -91,7 +88,4 @@ fn date(time: SystemTime) -> Result<Vec<u8>, IssueError> {
     time.to_der().map_err(|_| IssueError::Value("date"))
 }
 
-const ENUMERATED: u8 = 0x0a;
 const VERSION_2: u8 = 1;
-/// id-ce-cRLReasons (RFC 5280 §5.3.1).
-const CRL_REASONS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.21");

@@ -29,6 +29,7 @@ use x509_cert::ext::pkix::{
 use x509_cert::time::{Time, Validity};
 
 use crate::certificate::Certificate;
+use crate::text::Date;
 
 mod crl;
 mod request;
@@ -255,6 +256,11 @@ fn key_id(spki: &[u8]) -> Result<OctetString, IssueError> {
 /// True if `certificate` is that of `issuer`: same name and key.
 pub fn is_certificate_of(issuer: &Issuer<'_>, certificate: &Certificate) -> bool {
     certificate.subject() == issuer.name && certificate.spki() == issuer.key.public_key()
+}
+
+/// A point in time as people read it.
+pub fn date_text(time: SystemTime) -> String {
+    Date(time).to_string()
 }
 
 fn extension<T: Encode + AssociatedOid>(

@@ -4,17 +4,21 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use der::Decode;
+use der::{Decode, oid::AssociatedOid};
 use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
+use x509_cert::certificate::Rfc5280;
+use x509_cert::crl::{CertificateList, RevokedCert};
 use x509_cert::ext::pkix::crl::IssuingDistributionPoint;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralNames};
+use x509_cert::ext::pkix::{CrlNumber, CrlReason};
 use x509_cert::time::Time;
 
 use super::SKEW;
 use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::files;
+use crate::issue::RevokedEntry;
 use crate::signed::Signed;
 use crate::text;
 
@@ -80,6 +84,27 @@ impl Crl {
         &self.der
     }
 
+    /// The cRLNumber, if it has one of at most 64 bits (RFC 5280 §5.2.3).
+    pub fn number(&self) -> Option<u64> {
+        let list = CertificateList::<Rfc5280>::from_der(&self.der).ok()?;
+        let extensions = list.tbs_cert_list.crl_extensions?;
+        let number = extensions.iter().find(|extension| extension.extn_id == CrlNumber::OID)?;
+        let number = CrlNumber::from_der(number.extn_value.as_bytes()).ok()?;
+        let octets = number.0.as_bytes();
+        (octets.len() <= 8).then(|| octets.iter().fold(0, |n, octet| n << 8 | u64::from(*octet)))
+    }
+
+    /// The certificates on it.
+    ///
+    /// # Errors
+    /// If an entry has a serial number of more than 20 octets.
+    pub fn revoked(&self) -> Result<Vec<RevokedEntry>, LoadError> {
+        let list = CertificateList::<Rfc5280>::from_der(&self.der);
+        let list = list.map_err(|_| LoadError::Malformed("revocation list"))?;
+        let entries = list.tbs_cert_list.revoked_certificates.unwrap_or_default();
+        Ok(entries.iter().map(entry).collect())
+    }
+
     /// True if `ca` signed it and may sign revocation lists.
     pub fn is_signed_by(&self, ca: &Certificate) -> bool {
         self.issuer == ca.subject()
@@ -137,6 +162,16 @@ impl Crl {
 impl fmt::Debug for Crl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Crl").field(&self.issuer_text()).finish()
+    }
+}
+
+fn entry(revoked: &RevokedCert) -> RevokedEntry {
+    let mut extensions = revoked.crl_entry_extensions.iter().flatten();
+    let reason = extensions.find(|extension| extension.extn_id == CrlReason::OID);
+    RevokedEntry {
+        serial: revoked.serial_number.as_bytes().to_vec(),
+        at: revoked.revocation_date.to_system_time(),
+        reason: reason.and_then(|reason| CrlReason::from_der(reason.extn_value.as_bytes()).ok()),
     }
 }
 
