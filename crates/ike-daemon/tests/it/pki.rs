@@ -133,7 +133,9 @@ fn everything_prints_and_has_a_public_key() {
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
     assert!(done(folder, "--print --in ca.pem").contains("flags:       CA keyCertSign cRLSign\n"));
-    assert!(done(folder, "--print --in moon.key").starts_with("private key\npubkey:      ML-DSA-87"));
+    assert!(
+        done(folder, "--print --in moon.key").starts_with("private key\npubkey:      ML-DSA-87")
+    );
     assert!(done(folder, "--print --in moon.csr").contains("altName:     moon.example.org\n"));
 }
 
