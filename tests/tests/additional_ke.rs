@@ -39,9 +39,8 @@ fn a_handshake_and_every_rekey() {
         let mut pair = hybrid(seed, methods).build();
         pair.establish();
         let intermediates = methods.matches("-ke").count();
-        let seen = |exchange| {
-            pair.net.trace.iter().filter(|packet| packet.is(exchange, true)).count()
-        };
+        let seen =
+            |exchange| pair.net.trace.iter().filter(|packet| packet.is(exchange, true)).count();
         assert!(seen(ExchangeType::IKE_INTERMEDIATE) >= intermediates, "{}", pair.story());
         pair.traffic.watch();
         rekeys_from_both_ends(&mut pair);
@@ -72,7 +71,11 @@ fn both_ends_rekey_at_once() {
             let mut pair = hybrid(seed, METHODS[0]).build();
             pair.establish();
             for end in [A, B] {
-                if ike { pair.rekey_ike(end) } else { pair.rekey_child(end) };
+                if ike {
+                    pair.rekey_ike(end)
+                } else {
+                    pair.rekey_child(end)
+                };
             }
             pair.run_for(Duration::from_secs(120));
             pair.assert_agreement();

@@ -68,7 +68,7 @@ fn class_37_requests_over_an_established_sa() {
     let deletes =
         [ike_proto::wire::payload::Delete::esp(vec![7]), ike_proto::wire::payload::Delete::ike()];
     for delete in deletes {
-        let payloads = [ike_proto::wire::Payload::Delete(delete)];
+        let payloads = [Payload::Delete(delete)];
         let request = peer.next_request(ExchangeType::INFORMATIONAL, &payloads);
         flip_all(&mut bench, &peer, &request);
         assert_eq!(bench.give(&request).len(), 1, "and the genuine one is taken");

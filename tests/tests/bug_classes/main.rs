@@ -15,6 +15,8 @@
 //! | 41 | stopping at every stage of parsing | [`stages`] |
 //! | 45 | a data plane that fails | [`planes`] |
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod amplification;
 mod cookies;
 mod fragments;

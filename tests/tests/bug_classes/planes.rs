@@ -18,13 +18,27 @@ struct Operation {
 }
 
 const OPERATIONS: &[Operation] = &[
-    Operation { name: "establish", before: fresh, run: |pair| drop(pair.initiate(A, Some("net"))) },
+    Operation {
+        name: "establish",
+        before: fresh,
+        run: |pair| {
+            pair.initiate(A, Some("net"));
+        },
+    },
     Operation {
         name: "another child",
         before: established,
-        run: |pair| drop(pair.initiate(A, Some("more"))),
+        run: |pair| {
+            pair.initiate(A, Some("more"));
+        },
     },
-    Operation { name: "rekey a child", before: established, run: |pair| drop(pair.rekey_child(A)) },
+    Operation {
+        name: "rekey a child",
+        before: established,
+        run: |pair| {
+            pair.rekey_child(A);
+        },
+    },
     Operation {
         name: "rekey a child from both sides",
         before: established,
@@ -36,7 +50,9 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         name: "rekey the IKE SA",
         before: established,
-        run: |pair| drop(pair.rekey_ike(A)),
+        run: |pair| {
+            pair.rekey_ike(A);
+        },
     },
     Operation {
         name: "delete a child",
@@ -75,7 +91,9 @@ const OPERATIONS: &[Operation] = &[
     Operation {
         name: "shut down",
         before: established,
-        run: |pair| drop(pair.command(A, Command::Shutdown)),
+        run: |pair| {
+            pair.command(A, Command::Shutdown);
+        },
     },
 ];
 

@@ -1,6 +1,8 @@
 //! The engine against itself: two endpoints, sometimes more, on a virtual clock. One module per topic,
 //! one test per scenario.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod collisions;
 mod handshake;
 mod rekey_child;

@@ -50,9 +50,9 @@ pub fn revocation_list(
     let mut entries = Vec::new();
     for entry in revoked {
         let extensions = match &entry.reason {
-            Some(reason) => vec![extension(false, reason)?]
-                .to_der()
-                .map_err(|_| IssueError::Value("reason"))?,
+            Some(reason) => {
+                vec![extension(false, reason)?].to_der().map_err(|_| IssueError::Value("reason"))?
+            }
             None => Vec::new(),
         };
         let serial = wrap(INTEGER, &[&entry.serial]);

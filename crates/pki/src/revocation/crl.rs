@@ -130,11 +130,13 @@ impl Crl {
             return false;
         }
         let Some(scope) = &self.scope else { return true };
-        let in_scope = !scope.only_contains_attribute_certs
-            && !scope.indirect_crl
-            && scope.only_some_reasons.is_none()
-            && !(scope.only_contains_user_certs && certificate.is_ca())
-            && !(scope.only_contains_ca_certs && !certificate.is_ca());
+        let kind = if certificate.is_ca() {
+            !scope.only_contains_user_certs
+        } else {
+            !scope.only_contains_ca_certs
+        };
+        let whole = scope.only_some_reasons.is_none() && !scope.indirect_crl;
+        let in_scope = kind && whole && !scope.only_contains_attribute_certs;
         let place = match &scope.distribution_point {
             None => true,
             Some(DistributionPointName::FullName(names)) => shares_name(certificate, names),

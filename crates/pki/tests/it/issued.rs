@@ -157,10 +157,7 @@ fn what_cannot_be_issued() {
         (Template { names: vec![id("keyid:x")], ..plain() }, "this type of subjectAltName"),
         (Template { names: vec![id("m\u{f6}nd.example")], ..plain() }, "name"),
         (Template { crl: vec!["http://m\u{f6}nd/".to_owned()], ..plain() }, "URL"),
-        (
-            Template { extended_key_usage: vec!["x".to_owned()], ..plain() },
-            "extended key usage",
-        ),
+        (Template { extended_key_usage: vec!["x".to_owned()], ..plain() }, "extended key usage"),
         (Template { not_before: SystemTime::UNIX_EPOCH - YEAR, ..plain() }, "date"),
     ] {
         assert_eq!(failure(template, &issuer), IssueError::Value(what));

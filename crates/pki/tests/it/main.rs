@@ -1,5 +1,7 @@
 //! Certificates made by OpenSSL, good and bad, against everything this crate decides.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod common;
 mod credentials;
 mod files;

@@ -151,8 +151,16 @@ fn too_many_certificates_are_refused_before_any_work() {
     let shown = [x509(moon.der()), x509(&long)];
     assert_eq!(verdict(&shown), Err(PkiError::TooMuch("octets of certificates")));
     let names = [
-        "moon", "inter", "constrained", "rsa-root", "ed25519-root", "toodeep", "inter-expired",
-        "inter-nosign", "impostor", "mldsa44-root",
+        "moon",
+        "inter",
+        "constrained",
+        "rsa-root",
+        "ed25519-root",
+        "toodeep",
+        "inter-expired",
+        "inter-nosign",
+        "impostor",
+        "mldsa44-root",
     ];
     let shown: Vec<_> = names.iter().map(|name| certificate(name)).collect();
     let shown: Vec<_> = shown.iter().map(|certificate| x509(certificate.der())).collect();

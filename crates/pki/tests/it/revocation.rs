@@ -23,11 +23,7 @@ fn with_crls(cas: &[&str], crls: &[&str]) -> TrustStore {
 }
 
 /// What NAME.pem gets: `Ok(true)` if settled, `Ok(false)` if there is something to fetch.
-fn outcome(
-    name: &str,
-    revocation: RevocationPolicy,
-    trust: &TrustStore,
-) -> Result<bool, PkiError> {
+fn outcome(name: &str, revocation: RevocationPolicy, trust: &TrustStore) -> Result<bool, PkiError> {
     let peer = verdict(&format!("{name}.example.org"), &[name], &policy(revocation), trust)?;
     Ok(matches!(peer.revocation, Revocation::Settled))
 }
@@ -166,12 +162,11 @@ fn fetch_before_trust_never() {
     let strangers = trusting(&["rsa-root"]);
     let ours = trusting(&["root"]);
     let late = certificate("cdp").not_after() + Duration::from_secs(1);
-    let wants = |ca: &str| PeerPolicy {
-        cacerts: vec![crate::common::shared(ca)],
-        ..PeerPolicy::default()
-    };
+    let wants =
+        |ca: &str| PeerPolicy { cacerts: vec![crate::common::shared(ca)], ..PeerPolicy::default() };
     let ask = |identity: &IdData, trust: &TrustStore, policy: &PeerPolicy, now: SystemTime| {
-        verify_peer(identity, &[x509(cdp.der())], policy, trust, now).map(|peer| pending(peer).len())
+        verify_peer(identity, &[x509(cdp.der())], policy, trust, now)
+            .map(|peer| pending(peer).len())
     };
     let any = PeerPolicy::default();
     assert!(matches!(ask(&own, &strangers, &any, now()), Err(PkiError::UnknownCa { .. })));
@@ -375,8 +370,7 @@ fn changed_revocation_information_is_never_better() {
         for certificate in &certificates {
             let strict = policy(RevocationPolicy::Strict);
             let shown = [x509(certificate.der())];
-            let verdict =
-                verify_peer(&id("revoked.example.org"), &shown, &strict, &trust, now());
+            let verdict = verify_peer(&id("revoked.example.org"), &shown, &strict, &trust, now());
             assert!(verdict.is_err(), "octet {at}");
         }
     }
