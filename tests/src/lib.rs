@@ -9,7 +9,7 @@
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
 //! * [`explore`]: every order in which datagrams can arrive.
 //! * [`forge`]: what somebody without keys can send.
-//! * [`handmade`]: a peer that has the keys and no manners; [`bench`] puts one endpoint before it.
+//! * [`handmade`]: a peer that has the keys and no manners; [`mod@bench`] puts one endpoint before it.
 
 mod agreement;
 pub mod audit;

@@ -296,7 +296,7 @@ const BOOLEAN: u8 = 0x01;
 const ENUMERATED: u8 = 0x0a;
 const GENERALIZED_TIME: u8 = 0x18;
 const SUCCESSFUL: u8 = 0;
-/// CertStatus (RFC 6960 §4.2.1): good [0] NULL, revoked [1] RevokedInfo.
+/// CertStatus (RFC 6960 §4.2.1): good \[0\] NULL, revoked \[1\] RevokedInfo.
 const GOOD: u8 = 0x80;
 const REVOKED: u8 = 0xa1;
 

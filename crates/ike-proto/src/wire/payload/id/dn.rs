@@ -20,7 +20,7 @@ pub enum DnError {
     EmptyValue,
     /// A `\` or `#` that nothing sensible follows, or octets that are not text.
     Escape,
-    /// More attributes than [`MAX_ATTRIBUTES`] or a value over [`MAX_VALUE`] octets.
+    /// More attributes than `MAX_ATTRIBUTES` or a value over `MAX_VALUE` octets.
     TooLong,
 }
 
