@@ -1,0 +1,14 @@
+//! What the fuzz targets do with their input, apart from libFuzzer: so that seeds and found inputs
+//! also run as plain tests.
+//!
+//! * [`message`]: datagrams and payload chains, decoded and encoded again.
+//! * [`fragments`]: fragments, genuine and not, to one endpoint.
+//! * [`endpoint_script`]: two endpoints, an attacker, and operators who do as the input says.
+//! * [`seeds`]: inputs to begin with.
+
+mod input;
+
+pub mod endpoint_script;
+pub mod fragments;
+pub mod message;
+pub mod seeds;

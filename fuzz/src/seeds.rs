@@ -1,0 +1,94 @@
+//! Inputs to begin with: what the trees of tests hold, and scripts of ordinary lives.
+
+use ike_proto::wire::Reader;
+use ike_tests::{A, B, Pair};
+
+/// Inputs that fuzzing found for other parsers; see the README beside the file.
+const PARSER_CORPORA: &[u8] =
+    include_bytes!("../../crates/ike-proto/tests/data/parser-corpora/inputs.bin");
+
+/// Seeds of target `message`: those inputs, and the datagrams of a life.
+pub fn messages() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<_> = parser_corpora().collect();
+    let mut pair = Pair::established(3);
+    pair.rekey_child(A);
+    pair.settle();
+    pair.rekey_ike(B);
+    pair.settle();
+    seeds.extend(pair.net.trace.iter().map(|packet| packet.octets.to_vec()));
+    seeds
+}
+
+/// Undoes the coding of the file.
+fn parser_corpora() -> impl Iterator<Item = Vec<u8>> {
+    let mut r = Reader::new(PARSER_CORPORA);
+    let mut input: Vec<u8> = Vec::new();
+    std::iter::from_fn(move || {
+        let shared = r.u16("record").ok()?;
+        let fresh = r.u16("record").ok()?;
+        input.truncate(shared.into());
+        input.extend_from_slice(r.take(fresh.into(), "record").ok()?);
+        Some(input.clone())
+    })
+}
+
+/// Seeds of target `fragments`.
+pub fn fragments() -> Vec<Vec<u8>> {
+    vec![
+        // A long message of the friend, in order, reversed, rotated, one missing, one twice.
+        vec![
+            2, 10, 0x10, 0, 0, 2, 10, 0x10, 0, 1, 2, 10, 0x10, 0, 2, 2, 10, 0x10, 0, 4, 2, 1, 1, 0,
+            8,
+        ],
+        // A stranger's IKE_AUTH, then time.
+        vec![0, 0x22, 1, 0, 10, 0, 1, 0xff, 0xff],
+        // Loose fragments of a stranger: many of a large set, then another total.
+        [
+            &[0][..],
+            &[0x2a, 0, 1, 5, 35, 4, 1, 2, 3, 4].repeat(4),
+            &[0x2a, 2, 1, 0xff, 0xff, 35, 1, 9],
+        ]
+        .concat(),
+        // A response nobody asked for, another exchange, a mangled fragment.
+        vec![10, 16, 1, 1, 0, 0, 12, 0x40, 1, 2, 0, 0, 0x1e, 4, 2, 3, 1, 0, 40, 2, 1, 1, 0, 30, 4],
+    ]
+}
+
+/// Seeds of target `endpoint_script`: commands, and deliveries between them.
+pub fn scripts() -> Vec<Vec<u8>> {
+    // Initiate "net" at A, deliver everything.
+    const UP: &[u8] = &[70, 0, 0, 0, 0, 67];
+    const REKEY_CHILD_A: &[u8] = &[70, 0, 0, 0, 7];
+    const REKEY_CHILD_B: &[u8] = &[198, 0, 0, 0, 7];
+    const REKEY_IKE_A: &[u8] = &[70, 0, 0, 0, 5];
+    const REKEY_IKE_B: &[u8] = &[198, 0, 0, 0, 5];
+    const DELETE_CHILD_A: &[u8] = &[70, 0, 0, 0, 11];
+    const DELETE_IKE_B: &[u8] = &[198, 0, 0, 0, 10];
+    const REAUTHENTICATE_A: &[u8] = &[70, 0, 0, 0, 13];
+    const ALL: &[u8] = &[67];
+    const SECONDS: &[u8] = &[60, 5, 0];
+    const FIRST: &[u8] = &[0, 0];
+    const TWICE: &[u8] = &[20, 0];
+    // Packet 2, one octet in the body changed.
+    const MANGLE: &[u8] = &[30, 2, 0, 0, 60, 0x55, 0, 0];
+    const FAULT: &[u8] = &[108, 1, 0];
+    let lives: &[&[&[u8]]] = &[
+        &[UP],
+        &[UP, REKEY_CHILD_A, ALL, DELETE_IKE_B, ALL],
+        &[UP, REKEY_CHILD_A, REKEY_CHILD_B, ALL, SECONDS, ALL],
+        &[UP, REKEY_IKE_A, REKEY_IKE_B, ALL, SECONDS, ALL],
+        &[UP, REKEY_IKE_A, REKEY_CHILD_B, FIRST, FIRST, TWICE, ALL],
+        &[UP, DELETE_CHILD_A, REKEY_CHILD_B, ALL],
+        &[UP, MANGLE, MANGLE, REKEY_CHILD_A, MANGLE, ALL],
+        &[UP, REAUTHENTICATE_A, ALL, SECONDS],
+        &[UP, FAULT, REKEY_CHILD_A, ALL, FAULT, DELETE_CHILD_A, ALL],
+        &[&[70, 0, 0, 0, 0], FIRST, MANGLE, FIRST, TWICE, MANGLE, ALL],
+    ];
+    let mut seeds = Vec::new();
+    for life in lives {
+        for variant in [[0, 0], [1, 1], [2, 2], [0, 4], [8, 8], [0, 32], [16, 16]] {
+            seeds.push([&variant[..], &life.concat()].concat());
+        }
+    }
+    seeds
+}
