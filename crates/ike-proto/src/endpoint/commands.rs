@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::attempt::{Attempt, NewAttempt, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
-use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, IdMatch};
 use crate::dataplane::{Command as Plane, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{
     ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
 };
+use crate::exchange::auth::{local_id_at, matches_id};
 use crate::exchange::child_sa::resolve;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
@@ -193,12 +194,7 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
         tries: u32,
     ) {
-        let known = self.entries.values().any(|slot| match &slot.entry {
-            Entry::Sa(sa) => {
-                sa.connection.name == connection.name && sa.path.remote.ip() == path.remote.ip()
-            }
-            Entry::Attempt(_) => false,
-        });
+        let known = self.knows(&connection, path);
         let new = NewAttempt {
             connection,
             path,
@@ -219,6 +215,32 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    /// True if there may be another IKE SA between the identities of `connection`, now or soon:
+    /// INITIAL_CONTACT would take it down (RFC 7296 §2.4).
+    fn knows(&self, connection: &ConnectionConfig, path: Path) -> bool {
+        let local = local_id_at(connection, path);
+        self.entries.values().any(|slot| {
+            let (other, at, remote) = match &slot.entry {
+                Entry::Attempt(attempt) => (&attempt.connection, attempt.path, None),
+                Entry::Sa(sa) => match &sa.state {
+                    State::Established(established) => {
+                        (&sa.connection, sa.path, Some(&established.remote_id))
+                    }
+                    // A stranger so far.
+                    _ => return false,
+                },
+            };
+            let same_peer = match (remote, &other.remote_id, &connection.remote_id) {
+                (Some(id), _, wanted) | (None, IdMatch::Exact(id), wanted) => {
+                    matches_id(wanted, id)
+                }
+                (None, wanted, IdMatch::Exact(id)) => matches_id(wanted, id),
+                (None, _, _) => true,
+            };
+            same_peer && local_id_at(other, at).matches(local.as_id())
+        })
     }
 
     /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.

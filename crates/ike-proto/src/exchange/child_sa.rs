@@ -164,13 +164,19 @@ impl IkeSa {
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
-        let local_ts = required(payloads.ts_i()?)?.clone();
-        let remote_ts = required(payloads.ts_r()?)?.clone();
+        let mut local_ts = required(payloads.ts_i()?)?.clone();
+        let mut remote_ts = required(payloads.ts_r()?)?.clone();
+        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
+        if transport {
+            //= RFC 7296 §2.23.1
+            //# Do address substitution before using those Traffic Selectors
+            //# for anything other than storing original content of them.
+            (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
+        }
         // RFC 7296 §2.9: the responder may narrow, never widen.
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
-        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
         if transport && offer.mode != Mode::Transport {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
@@ -228,12 +234,10 @@ impl IkeSa {
         let sa = required(payloads.sa()?)?;
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
-        let (config, local_ts, remote_ts) = self.choose_child(old, ts_r, ts_i)?;
-        let wants_transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
-        let mode = match (wants_transport, config.mode) {
-            (true, Mode::Transport) if ctx.plane.transport_mode => Mode::Transport,
-            _ => Mode::Tunnel,
-        };
+        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
+        let transport = transport && ctx.plane.transport_mode;
+        let (mode, chosen) = self.choose_mode(old, ts_r, ts_i, transport)?;
+        let (config, local_ts, remote_ts) = chosen;
         let options = SelectOptions {
             ignore_ke: !request.with_ke,
             intermediate: self.extensions.intermediate,
@@ -265,6 +269,37 @@ impl IkeSa {
         };
         let child = self.unkeyed(ctx, &config, selected, parts);
         Ok(AnsweredChild { child, shared, ke: reply_ke })
+    }
+
+    /// Transport mode if it is asked for and configured, else tunnel mode.
+    fn choose_mode(
+        &self,
+        old: Option<&ChildSa>,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        transport: bool,
+    ) -> Result<(Mode, Chosen), Refusal> {
+        if transport {
+            let (local, remote) = self.as_seen_here(local, remote);
+            if let Ok(chosen) = self.choose_child(old, &local, &remote)
+                && chosen.0.mode == Mode::Transport
+            {
+                return Ok((Mode::Transport, chosen));
+            }
+        }
+        self.choose_child(old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
+    }
+
+    /// Selectors of transport mode, with the addresses of the IKE SA in the place of those that a NAT
+    /// changes on the way (RFC 7296 §2.23.1).
+    fn as_seen_here(
+        &self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
+        let Path { local: here, remote: there, .. } = self.path;
+        let local = translated(local, self.nat.local, here.ip().to_canonical());
+        (local, translated(remote, self.nat.remote, there.ip().to_canonical()))
     }
 
     /// The child configuration that takes the request's first selectors in full, else the first one
@@ -441,6 +476,24 @@ pub(crate) fn resolve(config: &ChildConfig, path: Path, local: bool) -> Vec<Traf
 fn few(mut narrowed: Vec<TrafficSelector>, configured: &[TrafficSelector]) -> Vec<TrafficSelector> {
     narrowed.truncate(configured.len().max(MAX_PIECES));
     narrowed
+}
+
+/// `selectors` with `address` in the place of their only one, if a NAT is in front of it. Those of
+/// several addresses are not of transport mode and stay what they are.
+fn translated(
+    selectors: &[TrafficSelector],
+    nat: bool,
+    address: std::net::IpAddr,
+) -> Vec<TrafficSelector> {
+    let first = selectors.first().map(|ts| ts.start);
+    let single = |ts: &TrafficSelector| Some(ts.start) == first && ts.start == ts.end;
+    let mut selectors = selectors.to_vec();
+    if nat && selectors.iter().all(single) {
+        for ts in &mut selectors {
+            (ts.start, ts.end) = (address, address);
+        }
+    }
+    selectors
 }
 
 /// True if the first selector of `offered` is left in full.
