@@ -72,8 +72,8 @@ pub enum SignatureScheme {
     SlhDsaShake256s,
     /// SLH-DSA-SHAKE-256f.
     SlhDsaShake256f,
-    /// Falcon-512, as the draft of its standard is understood today: experimental, under an identifier
-    /// of this project's own.
+    /// Falcon-512 of NIST's third round with padded signatures: experimental, not FN-DSA, and under an
+    /// identifier that no standard assigns.
     Falcon512,
 }
 

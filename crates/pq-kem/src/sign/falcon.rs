@@ -1,21 +1,20 @@
-//! Falcon-512 as the `fn-dsa` crate understands the coming FN-DSA standard: experimental.
+//! Falcon-512 of NIST's third round with padded signatures (666 octets): experimental.
 //!
-//! No standard exists yet. The crate's author warns that key encodings and the hashing of the message
-//! will change with it, so that keys made today may be of no use then; and already the message is
-//! hashed in another way than in the Falcon of NIST's third round, with which signatures do not
-//! interoperate. The raw message is signed, with the empty context.
+//! Its standard, FN-DSA, is not out, and will hash messages and encode keys in another way: keys
+//! and signatures made here will not be those of FN-DSA. So this is for trials with peers that have
+//! Falcon from the Open Quantum Safe project, whose `falconpadded512` it is. `fn-dsa` is held at 0.3,
+//! the last release with that scheme. No list has [`Falcon`]: who wants it adds it to a provider.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use fn_dsa::{
-    DOMAIN_NONE, FN_DSA_LOGN_512, HASH_ID_RAW, KeyPairGenerator as _, KeyPairGenerator512,
-    SigningKey as _, SigningKey512, VerifyingKey as _, VerifyingKey512, sign_key_size,
-    signature_size, vrfy_key_size,
+    CryptoRng, DOMAIN_NONE, FN_DSA_LOGN_512, HASH_ID_ORIGINAL_FALCON, KeyPairGenerator as _,
+    KeyPairGenerator512, RngCore, RngError, SigningKey as _, SigningKey512, VerifyingKey as _,
+    VerifyingKey512, sign_key_size, signature_size, vrfy_key_size,
 };
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
-use rand_core::{CryptoRng, RngCore};
 use zeroize::Zeroizing;
 
 use super::private_key::KeyError;
@@ -42,12 +41,12 @@ impl SignatureVerifier for Falcon {
         }
         let key = VerifyingKey512::decode(key_for(scheme, spki)?);
         let key = key.ok_or(CryptoError::InvalidPublic)?;
-        let valid = key.verify(signature, &DOMAIN_NONE, &HASH_ID_RAW, message);
+        let valid = key.verify(signature, &DOMAIN_NONE, &HASH_ID_ORIGINAL_FALCON, message);
         valid.then_some(()).ok_or(CryptoError::Integrity)
     }
 }
 
-/// A new private key in the encoding of `fn-dsa`, 1281 octets.
+/// A new private key, 1281 octets.
 pub(super) fn generate() -> Zeroizing<Vec<u8>> {
     let mut private = Zeroizing::new(vec![0; sign_key_size(FN_DSA_LOGN_512)]);
     let mut public = [0; vrfy_key_size(FN_DSA_LOGN_512)];
@@ -87,8 +86,7 @@ impl SigningKey for Key {
         }
         let mut signature = vec![0; signature_size(FN_DSA_LOGN_512)];
         let mut key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
-        key.sign(&mut AwsLcRng, &DOMAIN_NONE, &HASH_ID_RAW, message, &mut signature)
-            .ok_or(CryptoError::Backend)?;
+        key.sign(&mut AwsLcRng, &DOMAIN_NONE, &HASH_ID_ORIGINAL_FALCON, message, &mut signature);
         Ok(signature)
     }
 }
@@ -99,23 +97,27 @@ impl fmt::Debug for Key {
     }
 }
 
-/// AWS-LC's generator for `fn-dsa`, which knows the traits of `rand_core` 0.6.
+/// AWS-LC's generator for `fn-dsa`.
 struct AwsLcRng;
 
 impl RngCore for AwsLcRng {
     fn next_u32(&mut self) -> u32 {
-        rand_core::impls::next_u32_via_fill(self)
+        let mut octets = [0; 4];
+        self.fill_bytes(&mut octets);
+        u32::from_le_bytes(octets)
     }
 
     fn next_u64(&mut self) -> u64 {
-        rand_core::impls::next_u64_via_fill(self)
+        let mut octets = [0; 8];
+        self.fill_bytes(&mut octets);
+        u64::from_le_bytes(octets)
     }
 
     fn fill_bytes(&mut self, out: &mut [u8]) {
         ike_proto::crypto::SecureRandom::fill(&mut crate::rng::OsRandom, out);
     }
 
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), rand_core::Error> {
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), RngError> {
         self.fill_bytes(out);
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Digital signatures: backends that verify, and private keys that sign.
 //!
-//! * [`VERIFIERS`]: [`AwsLc`] for RSA, ECDSA, Ed25519 and ML-DSA, and [`SlhDsa`]; with the feature
-//!   `experimental-falcon`, `Falcon`.
+//! * [`VERIFIERS`]: [`AwsLc`] for RSA, ECDSA, Ed25519 and ML-DSA, and [`SlhDsa`].
 //! * [`load_private_key`]: a key from DER or PEM. [`generate`]: a new key, as PKCS#8.
 //! * [`RsaSha1`] is for old peers, and in no list.
-//! * The features `backend-rustcrypto` and `backend-pqcrypto` add further backends of ML-DSA.
+//! * The features `backend-rustcrypto` and `backend-pqcrypto` add further backends of ML-DSA, and
+//!   `experimental-falcon` one of Falcon-512: modules to take from, which change no list.
 //!
 //! Every backend takes public keys through the same checks: the algorithm named in the
 //! `SubjectPublicKeyInfo` must be that of the scheme, lengths must fit, and an RSA key must have
@@ -31,10 +31,5 @@ pub use aws_lc::{AwsLc, RsaSha1};
 pub use private_key::{KeyError, KeyType, generate, load_private_key};
 pub use slh_dsa::SlhDsa;
 
-/// Every default backend.
-pub const VERIFIERS: &[&dyn SignatureVerifier] = &[
-    &AwsLc,
-    &SlhDsa,
-    #[cfg(feature = "experimental-falcon")]
-    &falcon::Falcon,
-];
+/// Every default backend, whatever features are on.
+pub const VERIFIERS: &[&dyn SignatureVerifier] = &[&AwsLc, &SlhDsa];

@@ -2,6 +2,11 @@
 //!
 //! Upstream has stopped: both PQClean and `pqcrypto` are archived, with advisories that say so
 //! (RUSTSEC-2026-0162, -0163 and -0166). Private keys lie in plain arrays that are wiped only here.
+//!
+//! Its portable code is used. The AVX2 code is faster and wrong: it verifies without the
+//! check of z's norm (FIPS 204, algorithm 8, step 13) and so takes signatures that are none, and it
+//! refuses valid ones that use a hint where the low bits are zero; Wycheproof's cases 81 and 147 show
+//! both.
 
 use std::fmt;
 

@@ -35,6 +35,7 @@ pub fn signatures() -> Vec<Backend> {
         .into_iter()
         .map(|verifier| Backend { verifier, key: default_key })
         .collect();
+    all.push(Backend { verifier: &pq_kem::sign::falcon::Falcon, key: default_key });
     all.push(Backend { verifier: &pq_kem::sign::rustcrypto::MlDsa, key: rustcrypto_key });
     #[cfg(feature = "backend-pqcrypto")]
     all.push(Backend {

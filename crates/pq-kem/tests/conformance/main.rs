@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 mod backends;
+mod falcon_kat;
 mod frodo_kat;
 mod ke;
 mod ml_dsa_kat;

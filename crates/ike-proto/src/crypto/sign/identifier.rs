@@ -34,7 +34,8 @@ impl SignatureScheme {
             SlhDsaShake192f => const { &nist(29) },
             SlhDsaShake256s => const { &nist(30) },
             SlhDsaShake256f => const { &nist(31) },
-            Falcon512 => FALCON_512,
+            // 1.3.9999.3.16, falconpadded512 of the Open Quantum Safe project: not a registered arc.
+            Falcon512 => &[0x30, 0x07, 0x06, 0x05, 0x2b, 0xce, 0x0f, 0x03, 0x10],
         }
     }
 
@@ -141,14 +142,6 @@ const fn pss(hash: u8, salt: u8) -> [u8; 67] {
         0x05, 0x00, 0xa2, 0x03, 0x02, 0x01, salt,
     ]
 }
-
-/// An arc of our own, 2.25.303120091859576243643765436445184939844 (a UUID, ITU-T X.667): NIST has not
-/// assigned one, and those of the Open Quantum Safe project stand for the scheme of 2020, which hashes
-/// the message in another way.
-const FALCON_512: &[u8] = &[
-    0x30, 0x16, 0x06, 0x14, 0x69, 0x83, 0xc8, 0x8a, 0xe7, 0x98, 0x9c, 0x95, 0xf2, 0xad, 0xfb, 0xa3,
-    0x8d, 0x87, 0xcc, 0x96, 0xfb, 0xbb, 0xae, 0x44,
-];
 
 /// rsaEncryption with NULL (RFC 3279 §2.3.1).
 const RSA_ENCRYPTION: &[u8] = &pkcs1(1);
