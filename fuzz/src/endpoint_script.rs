@@ -40,7 +40,7 @@ pub fn run(octets: &[u8]) -> usize {
 /// Two ends that can agree, in a few variants.
 fn setup(input: &mut Input<'_>) -> Setup {
     let mut setup = Setup::new(7);
-    let (a, b) = (input.octet(), input.octet());
+    let (a, b, both) = (input.octet(), input.octet(), input.octet());
     setup.a.add_child("more", 3, 4);
     setup.b.add_child("more", 4, 3);
     for (side, bits) in [(&mut setup.a, a), (&mut setup.b, b)] {
@@ -78,6 +78,13 @@ fn setup(input: &mut Input<'_>) -> Setup {
         if bits & 128 != 0 {
             side.net().close_action = Action::Trap;
             side.net().dpd_action = Action::Start;
+        }
+        // Additional key exchanges (RFC 9370).
+        if both & 1 != 0 {
+            side.ike_proposals(&["aes256gcm16-prfsha256-x25519-ke1_ecp256-ke2_modp2048"]);
+        }
+        if both & 2 != 0 {
+            side.esp_proposals(&["aes256gcm16-x25519-ke1_ecp256"]);
         }
     }
     setup

@@ -86,7 +86,17 @@ pub fn scripts() -> Vec<Vec<u8>> {
     ];
     let mut seeds = Vec::new();
     for life in lives {
-        for variant in [[0, 0], [1, 1], [2, 2], [0, 4], [8, 8], [0, 32], [16, 16]] {
+        for variant in [
+            [0, 0, 0],
+            [1, 1, 0],
+            [2, 2, 0],
+            [0, 4, 0],
+            [8, 8, 0],
+            [0, 32, 0],
+            [16, 16, 0],
+            [0, 0, 1],
+            [1, 1, 3],
+        ] {
             seeds.push([&variant[..], &life.concat()].concat());
         }
     }

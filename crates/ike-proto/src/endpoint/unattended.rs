@@ -9,9 +9,11 @@ use super::Endpoint;
 use crate::dataplane::{Command, DataPlaneError, PolicyId, SaId};
 use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId};
 
-/// How often a removal that fails is made again, and the wait before the first time. It doubles.
-const TRIES: u32 = 8;
+/// The wait before a removal that failed is made again, the first time. It doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 6;
+/// Removals kept for later. A data plane that fails so many has lost more than these.
+const MAX_CHORES: usize = 4096;
 
 /// Owner of the deadlines of removals: no IKE SA has this number.
 pub(super) const NOBODY: IkeSaId = IkeSaId(0);
@@ -19,7 +21,7 @@ pub(super) const NOBODY: IkeSaId = IkeSaId(0);
 /// What a batch is about.
 #[derive(Debug)]
 pub(crate) enum Unattended {
-    /// Removals, and how often they failed.
+    /// Removals, and how often the wait for them has doubled.
     Removals(Vec<Removal>, u32),
     /// A change to these children. If it fails, they are deleted, and so is what `stale` names: SAs
     /// by the names they had before the change.
@@ -98,9 +100,10 @@ impl Endpoint {
     /// A batch stops at the first failure: what came after it must not wait with it.
     fn on_removals_failed(&mut self, now: Now, removals: &[Removal], failures: u32) {
         match removals {
-            [removal] if failures < TRIES => {
+            [removal] if self.chores.len() < MAX_CHORES => {
                 let at = now.mono + FIRST_WAIT * 2_u32.pow(failures);
-                self.chores.push(Chore { at, removal: *removal, failures: failures + 1 });
+                let failures = (failures + 1).min(MAX_DOUBLINGS);
+                self.chores.push(Chore { at, removal: *removal, failures });
                 self.deadlines.insert((at, NOBODY));
             }
             [removal] => tracing::warn!(?removal, "the data plane keeps what was to be removed"),
