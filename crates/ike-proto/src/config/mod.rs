@@ -5,12 +5,14 @@
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod ppk;
 pub mod proposal;
 
 pub use child::{Action, ChildConfig, TsSpec};
 pub use connection::{
-    AddressSpec, AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, PreSharedKey,
-    Unique,
+    AddressSpec, AuthConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation,
+    IdMatch, PreSharedKey, Unique,
 };
 pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

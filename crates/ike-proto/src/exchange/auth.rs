@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::child_sa::ChildRequest;
-use super::sa_init::floated;
+use super::ppk::auth::AuthData;
+use super::sa_init::{floated, refuses_short_transcript};
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, IdMatch, PreSharedKey, Unique};
@@ -20,12 +21,12 @@ use crate::dataplane::Mode;
 use crate::event::{Event, Failure, Path};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{
-    ChildOffer, Established, ExpectAuthRequest, ExpectAuthResponse, IkePhase, InitTranscript,
+    ChildOffer, Established, ExpectAuthResponse, IkePhase, InitTranscript,
     Reply, State,
 };
 use crate::ike_sa::{IkeSa, Twin, notify};
 use crate::keys::signed_octets::{
-    AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,
+    AuthFailure, PeerAuthenticated, SignedOctets, psk_auth, verify_psk,
 };
 use crate::wire::payload::{Auth, Id, IdData, Payload, Sa, Spi};
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
@@ -38,9 +39,17 @@ impl IkeSa {
             let text = format!("no pre-shared key for {}", waiting.local_id);
             return self.close(ctx, Failure::Config(text));
         };
-        let auth = self.own_auth(&waiting.transcript, &waiting.local_id, &psk.secret);
         let local_id = waiting.local_id.clone();
         let child = waiting.child.as_ref().map(|offer| OfferParts::of(offer));
+        let unmixed = self
+            .may_go_without_ppk()
+            .then(|| self.own_auth(&waiting.transcript, &waiting.local_id, &psk.secret));
+        let ppk_id = match self.mix_ppk_in_auth(ctx.config) {
+            Ok(ppk_id) => ppk_id,
+            Err(failure) => return self.close(ctx, failure),
+        };
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let auth = self.own_auth(&waiting.transcript, &waiting.local_id, &psk.secret);
         let mut payloads = vec![Payload::IdI(local_id.as_id())];
         if initial_contact {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
@@ -56,24 +65,28 @@ impl IkeSa {
         if let Some(child) = child {
             payloads.extend(child.payloads());
         }
+        payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        let unmixed = unmixed.as_ref().map(Secret::expose);
+        payloads.extend(unmixed.map(|data| notify(NotifyType::NO_PPK_AUTH, data)));
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
     /// Responder: judges the request. Only an authenticated peer changes anything beyond this SA.
     pub(crate) fn on_auth_request(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        match self.authenticate_initiator(ctx.config, waiting, &Payloads(payloads)) {
+        match self.authenticate_initiator(ctx.config, &Payloads(payloads)) {
             Ok(peer) => self.answer_auth(ctx, payloads, peer),
             Err(refusal) => self.refuse(ctx, refusal),
         }
     }
 
     fn authenticate_initiator(
-        &self,
+        &mut self,
         config: &EndpointConfig,
-        waiting: &ExpectAuthRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Peer, Refusal> {
+        let State::ExpectAuthRequest(waiting) = &self.state else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
         let id_i = required(payloads.id_i()?)?;
         let id_r = payloads.id_r()?;
         let auth = payloads.auth()?;
@@ -83,24 +96,37 @@ impl IkeSa {
             .iter()
             .filter(|connection| matches_id(&connection.remote_id, &remote_id))
             .filter(|connection| id_r.is_none_or(|wanted| answers_to(connection, self, wanted)))
-            .find(|connection| self.still_fits(connection));
-        let local_id = match (connection, id_r) {
+            .find(|connection| self.still_fits(connection))
+            .cloned();
+        let local_id = match (&connection, id_r) {
             (Some(connection), _) => local_id(connection, self),
             (None, Some(wanted)) => wanted.to_owned(),
             (None, None) => local_id(&self.connection, self),
         };
         // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
         // identity and a wrong secret must take the same way (bug class 43).
-        let psk = connection.and_then(|_| peer_psk(config, &local_id, &remote_id));
+        let psk = connection.as_ref().and_then(|_| peer_psk(config, &local_id, &remote_id));
         let nobody = Secret::copy_from(&[0x5a; 32]);
         let secret = psk.as_deref().map_or(&nobody, |psk| &psk.secret);
         let method = auth.map(|auth| auth.method);
         let data = auth.map_or(&[][..], |auth| auth.data);
+        let taken = match &connection {
+            Some(connection) => self.take_ppk_in_auth(config, connection, payloads),
+            None => Ok(AuthData::Payload),
+        };
+        let data = match &taken {
+            Ok(AuthData::NoPpkAuth(data)) => data,
+            _ => data,
+        };
+        let State::ExpectAuthRequest(waiting) = &self.state else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
         let verdict = self.verify_peer(&waiting.transcript, *id_i, secret, data);
+        taken?;
         match (connection, psk, verdict) {
             (Some(connection), Some(psk), Ok(evidence)) if method == Some(AuthMethod::PSK) => {
                 Ok(Peer {
-                    connection: Arc::clone(connection),
+                    connection,
                     local_id,
                     remote_id,
                     psk,
@@ -111,8 +137,11 @@ impl IkeSa {
         }
     }
 
-    /// True if the algorithms in use are among those `connection` wants.
+    /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
     fn still_fits(&self, connection: &ConnectionConfig) -> bool {
+        if refuses_short_transcript(connection, self.extensions) {
+            return false;
+        }
         let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
         let options =
             SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
@@ -153,12 +182,18 @@ impl IkeSa {
             Err(refusal) => return self.refuse(ctx, refusal),
         };
         let auth = auth.expose().to_vec();
+        let ppk = self.took_ppk_in_auth().then(Vec::new);
         match child {
-            None => self.respond(ctx, &auth_payloads(&peer.local_id, &auth)),
+            None => {
+                let mut reply = auth_payloads(&peer.local_id, &auth);
+                reply.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+                self.respond(ctx, &reply);
+            }
             // RFC 7296 §2.21.2: fatal in both peers, so there is no AUTH beside it.
             Some(Err(refusal)) if refusal.ends_sa() => return self.refuse(ctx, refusal),
             Some(Err(refusal)) => {
                 let mut reply = auth_payloads(&peer.local_id, &auth);
+                reply.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 reply.push(refusal.payload());
                 self.respond(ctx, &reply);
                 self.child_failed(ctx, "", refusal.into());
@@ -173,9 +208,10 @@ impl IkeSa {
                     ts_i: child.remote_ts.clone(),
                     ts_r: child.local_ts.clone(),
                     transport: child.mode == Mode::Transport,
+                    ppk,
                 };
                 let nonces = (&*transcript.ni, &*transcript.nr);
-                match self.keyed(ctx, answered.child, &[], nonces) {
+                match self.keyed(ctx, answered.child, &[], nonces, None) {
                     Ok(ready) => self.install_then_respond(ctx, ready, reply),
                     Err(refusal) => return self.refuse(ctx, refusal),
                 }
@@ -187,6 +223,12 @@ impl IkeSa {
     /// Initiator: judges the response. An error here ends this candidate, not the attempt.
     pub(crate) fn on_auth_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let parsed = Payloads(payloads);
+        if parsed.auth().is_ok_and(|auth| auth.is_some())
+            && let Err(failure) = self.settle_ppk(&parsed)
+        {
+            let refusal = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+            return self.reject_response(ctx, &refusal, failure);
+        }
         let remote_id = loop {
             let State::ExpectAuthResponse(waiting) = &self.state else { return };
             match self.authenticate_responder(ctx.config, waiting, &parsed) {
@@ -212,7 +254,7 @@ impl IkeSa {
         self.establish(ctx, local_id, remote_id, queue);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
-            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), &[]);
+            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
         }
     }
 
@@ -254,12 +296,12 @@ impl IkeSa {
     }
 
     fn own_auth(&self, transcript: &InitTranscript, id: &IdData, psk: &Secret) -> Secret {
-        let (message, nonce, key) = if self.initiator {
-            (&transcript.request, &transcript.nr, &self.session.keys.pi)
+        let (nonce, key) = if self.initiator {
+            (&transcript.nr, &self.session.keys.pi)
         } else {
-            (&transcript.response, &transcript.ni, &self.session.keys.pr)
+            (&transcript.ni, &self.session.keys.pr)
         };
-        let message = Transcript::RealMessage(message);
+        let message = transcript.covered(self.initiator, self.extensions.full_transcript);
         let prf = self.session.prf;
         let int_auth = transcript.int_auth.finish();
         let octets = SignedOctets::new(prf, key, message, nonce, id.as_id(), int_auth.as_deref());
@@ -273,12 +315,12 @@ impl IkeSa {
         psk: &Secret,
         received: &[u8],
     ) -> Result<PeerAuthenticated, AuthFailure> {
-        let (message, nonce, key) = if self.initiator {
-            (&transcript.response, &transcript.ni, &self.session.keys.pr)
+        let (nonce, key) = if self.initiator {
+            (&transcript.ni, &self.session.keys.pr)
         } else {
-            (&transcript.request, &transcript.nr, &self.session.keys.pi)
+            (&transcript.nr, &self.session.keys.pi)
         };
-        let message = Transcript::RealMessage(message);
+        let message = transcript.covered(!self.initiator, self.extensions.full_transcript);
         let prf = self.session.prf;
         let int_auth = transcript.int_auth.finish();
         let octets = SignedOctets::new(prf, key, message, nonce, id, int_auth.as_deref());
@@ -310,6 +352,7 @@ impl IkeSa {
         }));
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));
+        self.audit_ppk(ctx);
     }
 }
 
