@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{ChildConfig, PpkId};
 use crate::config::proposal::Selected;
+use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
     Command, Direction, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
     UdpEncap,

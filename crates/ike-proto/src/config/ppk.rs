@@ -63,7 +63,8 @@ impl PpkMatch {
             Self::Suffix(PpkId(suffix)) => {
                 let octets = id.octets();
                 let at = octets.len().checked_sub(suffix.len());
-                at.and_then(|at| octets.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+                at.and_then(|at| octets.get(at..))
+                    .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
             }
         }
     }

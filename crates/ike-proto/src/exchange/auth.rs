@@ -21,8 +21,7 @@ use crate::dataplane::Mode;
 use crate::event::{Event, Failure, Path};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{
-    ChildOffer, Established, ExpectAuthResponse, IkePhase, InitTranscript,
-    Reply, State,
+    ChildOffer, Established, ExpectAuthResponse, IkePhase, InitTranscript, Reply, State,
 };
 use crate::ike_sa::{IkeSa, Twin, notify};
 use crate::keys::signed_octets::{
@@ -125,13 +124,7 @@ impl IkeSa {
         taken?;
         match (connection, psk, verdict) {
             (Some(connection), Some(psk), Ok(evidence)) if method == Some(AuthMethod::PSK) => {
-                Ok(Peer {
-                    connection,
-                    local_id,
-                    remote_id,
-                    psk,
-                    _evidence: evidence,
-                })
+                Ok(Peer { connection, local_id, remote_id, psk, _evidence: evidence })
             }
             _ => Err(NotifyType::AUTHENTICATION_FAILED.into()),
         }

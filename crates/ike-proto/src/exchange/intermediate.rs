@@ -17,12 +17,12 @@ use super::{Payloads, Refusal, required};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::Failure;
-use crate::ike_sa::{IkeSa, notify};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
     State, Step, Steps,
 };
+use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::wire::payload::{Ke, Payload};
@@ -100,7 +100,8 @@ impl IkeSa {
         let ppk = match ppk::taken(&waiting.ppks, &parsed) {
             Ok(taken) => taken.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key))),
             Err(ppk::NotOffered) => {
-                return self.close(ctx, Failure::Policy("the peer names a PPK that was not offered"));
+                return self
+                    .close(ctx, Failure::Policy("the peer names a PPK that was not offered"));
             }
         };
         //= RFC 9867 §3.1
@@ -160,7 +161,8 @@ impl IkeSa {
         if !in_order || brings_ppk && !ppk_due || method.is_none() && !brings_ppk {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk = if brings_ppk { self.choose_initial_ppk(ctx.config, waiting, &parsed)? } else { None };
+        let ppk =
+            if brings_ppk { self.choose_initial_ppk(ctx.config, waiting, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -262,8 +264,8 @@ impl IkeSa {
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
         let (prf, spi_i, spi_r) = (session.prf, self.spi_i, self.spi_r);
-        let mut keys = shared
-            .map(|shared| session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths));
+        let mut keys =
+            shared.map(|shared| session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths));
         if let Some((id, key)) = ppk {
             //= RFC 9867 §3.1.1
             //# applying the PPK MUST be done after all of them so that

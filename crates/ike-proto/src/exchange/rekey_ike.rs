@@ -411,8 +411,7 @@ impl IkeSa {
         let (spi_i, spi_r) = new.spis;
         let old = &self.session;
         let sk_d = new.ppk.as_ref().map_or(&old.keys.d, |ppk| &ppk.sk_d);
-        let keys =
-            IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
+        let keys = IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
         let state = State::Established(Box::new(Established {

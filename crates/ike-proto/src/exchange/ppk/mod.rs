@@ -153,7 +153,8 @@ pub(crate) fn choose_place<'a>(
     connections: impl IntoIterator<Item = &'a Arc<ConnectionConfig>>,
     theirs: Announced,
 ) -> Option<PpkPlace> {
-    let place = |connection: &ConnectionConfig| Announced::by(config, connection).and(theirs).best();
+    let place =
+        |connection: &ConnectionConfig| Announced::by(config, connection).and(theirs).best();
     connections.into_iter().find_map(|connection| place(connection))
 }
 
@@ -207,7 +208,9 @@ pub(crate) fn wire_id(id: &PpkId) -> Vec<u8> {
 /// Reads a PPK_ID; `None` if it is of a type that names none of our keys, or empty.
 pub(crate) fn read_id(data: &[u8]) -> Option<PpkId> {
     match data {
-        [PPK_ID_FIXED | PPK_ID_OPAQUE, octets @ ..] if !octets.is_empty() => Some(PpkId::new(octets)),
+        [PPK_ID_FIXED | PPK_ID_OPAQUE, octets @ ..] if !octets.is_empty() => {
+            Some(PpkId::new(octets))
+        }
         _ => None,
     }
 }
@@ -283,8 +286,7 @@ pub(crate) fn choose(
         let (wire, confirmation) = data.split_at_checked(at)?;
         let id = read_id(wire).filter(&allowed)?;
         let same = |key: &&Arc<PostQuantumKey>| {
-            key.ids.contains(&id)
-                && ppk_confirmation(prf, &key.secret, parts).ct_eq(confirmation)
+            key.ids.contains(&id) && ppk_confirmation(prf, &key.secret, parts).ct_eq(confirmation)
         };
         let key = Arc::clone(config.ppks.iter().find(same)?);
         Some(CommonPpk { id, wire: wire.to_vec(), key })
