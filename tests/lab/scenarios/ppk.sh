@@ -5,17 +5,24 @@
 # TIMEOUT: 120
 net_direct
 site
+# A responder that the initiator turns away from forgets it after this.
+conf us charon.half_open_timeout 5
 role=${CASE%%-*}
 kind=${CASE#*-}
 for side in us them; do
     case $kind-$side in *none-here-us | *none-there-them) continue ;; esac
     id=quantum.example.org
+    asks_for=$id
     secret=0x8f3c0e5b7a6d41f29c8b7e6d5c4b3a2918f7e6d5c4b3a291807f6e5d4c3b2a19
     case $kind-$side in
-    *unknown-them) id=other.example.org ;;
+    *unknown-them)
+        # As responder strongSwan declines only what its own ppk_id names and it has no key for.
+        id=other.example.org
+        [ "$role" = us ] || asks_for=$id
+        ;;
     wrong-secret-them) secret=0x0000000000000000000000000000000000000000000000000000000000000001 ;;
     esac
-    ike $side ppk_id $id
+    ike $side ppk_id $asks_for
     case $kind in required*) ike $side ppk_required yes ;; esac
     conf $side secrets.ppk-site.id $id
     conf $side secrets.ppk-site.secret $secret
