@@ -10,17 +10,18 @@ vici() { echo "unix://$STATE/$1.vici"; }
 swan() {
     local side=$1
     shift
-    SWANCTL_DIR=$STATE STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
+    SWANCTL_DIR=$STATE/$side.d STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
         timeout 30 swanctl "$@" --uri "$(vici "$side")"
 }
 
 strongswan_start() {
     local side=$1
+    mkdir -p "$STATE/$side.d"
     cat >"$STATE/$side.strongswan.conf" <<CONF
 charon {
     # Only what is needed: plugins such as forecast or bypass-lan would change
     # the guest's routes and policies, and all of them slow every swanctl down.
-    load = $STRONGSWAN_PLUGINS
+    load = $STRONGSWAN_PLUGINS ${STRONGSWAN_MORE:-}
     plugins {
         vici {
             socket = $(vici "$side")
@@ -38,7 +39,7 @@ charon {
     }
 }
 swanctl {
-    load = random
+    load = random ${STRONGSWAN_MORE:+openssl pem pkcs1 pkcs8 x509 pubkey sha1}
 }
 $(to_strongswan "$side")
 CONF

@@ -1,4 +1,4 @@
-//! `[secrets.ike<suffix>]`: pre-shared keys.
+//! `[secrets]`: pre-shared keys here, private keys in [`credentials`](super::credentials).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use ike_proto::config::PreSharedKey;
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
+use super::credentials::{KeyFile, read_key_files};
 use super::diagnostic::Report;
 use super::section::{Section, join, list};
 use super::values;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 9] =
-    ["eap", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+const UNSUPPORTED: [&str; 4] = ["eap", "ntlm", "ppk", "token"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -21,12 +21,16 @@ const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and 
 /// Octets a pre-shared key may have at most.
 const LONGEST: usize = 4096;
 
-/// Reads all pre-shared keys. A relative `secret_file` is looked for in `folder`.
-pub(crate) fn read(
-    mut s: Section<'_>,
-    folder: &Path,
-    report: &mut Report<'_>,
-) -> Vec<Arc<PreSharedKey>> {
+/// What `[secrets]` holds.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    pub(crate) shared: Vec<Arc<PreSharedKey>>,
+    /// Private keys to load.
+    pub(crate) key_files: Vec<KeyFile>,
+}
+
+/// Reads all secrets. A relative `secret_file` is looked for in `folder`.
+pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Secrets {
     let mut keys = Vec::new();
     for (name, value) in s.with_prefix("ike") {
         if let Some(section) = s.sub(name.get_ref(), value, report)
@@ -35,18 +39,19 @@ pub(crate) fn read(
             keys.push(Arc::new(key));
         }
     }
+    let key_files = read_key_files(&mut s, folder, report);
     for kind in UNSUPPORTED {
         for (name, _) in s.with_prefix(kind) {
             let message = format!("`{}` is not supported yet", join(&s.path, name.get_ref()));
             report.expected(
                 name.span().start,
                 message,
-                "pre-shared keys in [secrets.ike-<suffix>]",
+                "[secrets.ike-<suffix>] for pre-shared keys, [secrets.private-<suffix>] for private ones",
             );
         }
     }
     s.finish(&[], report);
-    keys
+    Secrets { shared: keys, key_files }
 }
 
 fn key(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<PreSharedKey> {

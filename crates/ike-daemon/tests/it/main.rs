@@ -3,8 +3,10 @@
 mod common;
 mod config;
 mod control;
+mod credentials;
 mod daemons;
 mod demo;
+mod fetch;
 mod pki;
 mod program;
 mod secrets;

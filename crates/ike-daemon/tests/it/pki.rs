@@ -20,7 +20,7 @@ fn pki(folder: &Path, line: &str) -> Output {
 }
 
 /// As [`pki`], and it must work; its standard output.
-fn done(folder: &Path, line: &str) -> String {
+pub fn done(folder: &Path, line: &str) -> String {
     let output = pki(folder, line);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {stderr}");
