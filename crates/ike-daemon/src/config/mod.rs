@@ -126,19 +126,19 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
     for connection in &endpoint.connections {
         let name = &connection.name;
         let by_psk = |auth: &AuthConfig| *auth == AuthConfig::Psk;
+        let mut needed: Vec<&IdMatch> = Vec::new();
+        // A secret is looked up by the peer's identity, whoever uses it.
+        if connection.local.iter().any(|round| by_psk(&round.auth)) {
+            needed.push(connection.remote_id());
+        }
         let remote = connection.remote.iter().filter(|round| by_psk(&round.auth));
-        let keyed = |id: &IdMatch| {
+        needed.extend(remote.map(|round| &round.id));
+        let has_key = |id: &IdMatch| {
             endpoint.secrets.iter().any(|key| {
                 key.ids.is_empty() || key.ids.iter().any(|known| round::may_assert(id, known))
             })
         };
-        let local = connection.local.iter().any(|round| by_psk(&round.auth));
-        let no_key = match local {
-            // A secret of this end is looked up by the peer's identity too.
-            true => !keyed(connection.remote_id()),
-            false => false,
-        };
-        if no_key || remote.clone().any(|round| !keyed(&round.id)) {
+        if !needed.into_iter().all(has_key) {
             warnings.push(format!(
                 "connection {name}: no [secrets.ike-<suffix>] names the id of its remote"
             ));
