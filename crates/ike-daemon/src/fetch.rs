@@ -58,7 +58,7 @@ impl Fetcher {
     /// What `request` asks for. Blocks.
     ///
     /// # Errors
-    /// If there is no response in time, one that is too long, or one with another status than 2xx.
+    /// If there is no response in time, one that is too long, or one with another status than 200.
     pub fn fetch(&self, request: &FetchRequest) -> Result<Vec<u8>, FetchError> {
         match &request.kind {
             FetchKind::Crl => self.get(&request.url, MAX_BODY),
@@ -84,8 +84,18 @@ impl Fetcher {
     }
 }
 
-fn body(mut response: ureq::http::Response<ureq::Body>, limit: usize) -> Result<Vec<u8>, FetchError> {
-    Ok(response.body_mut().with_config().limit(limit as u64).read_to_vec()?)
+fn body(
+    mut response: ureq::http::Response<ureq::Body>,
+    limit: usize,
+) -> Result<Vec<u8>, FetchError> {
+    if response.status() != ureq::http::StatusCode::OK {
+        return Err(FetchError(format!("http status: {}", response.status().as_u16())));
+    }
+    let body = response.body_mut().with_config().limit(limit as u64 + 1).read_to_vec()?;
+    if body.len() > limit {
+        return Err(FetchError(format!("the response is longer than {limit} octets")));
+    }
+    Ok(body)
 }
 
 /// How long a fetch may take. The peer waits for its answer meanwhile.

@@ -22,7 +22,8 @@ pub(crate) fn read(mut s: Section<'_>, store: &mut Credentials, report: &mut Rep
 
 fn authority(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_>) {
     let what = "a file in x509ca/ beside the configuration file, or an absolute path";
-    let files = [("cacert", s.text("cacert", what, report)), ("file", s.text("file", what, report))];
+    let files =
+        [("cacert", s.text("cacert", what, report)), ("file", s.text("file", what, report))];
     let crl_uris = uris(&mut s, "crl_uris", report);
     let ocsp_uris = uris(&mut s, "ocsp_uris", report);
     let mut given = files.into_iter().filter_map(|(key, file)| Some((key, file?)));

@@ -6,6 +6,8 @@ use std::time::Duration;
 use ::pki::Answerer;
 use ike_proto::config::{AuthConfig, Childless, ConnectionConfig, Fragmentation, SendCert, Unique};
 
+use ike_proto::crypto::SigningKey;
+
 use super::charon::{Ports, set};
 use super::child;
 use super::credentials::Credentials;
@@ -36,6 +38,12 @@ const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 impl Rounds {
+    /// The private keys of this end's rounds.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<dyn SigningKey>> {
+        let credentials = self.local.iter().flat_map(|round| &round.credentials);
+        credentials.map(|credential| credential.key())
+    }
+
     /// Hands credentials and policies to `answerer`, and takes from it what to ask the peer for.
     pub(crate) fn tell(
         self,

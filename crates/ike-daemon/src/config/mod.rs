@@ -102,10 +102,12 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
         authorities::read(section, &mut store, report);
     }
     let mut answerer = Answerer::new(store.trust.clone());
+    let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
     if let Some(mut connections) = root.section("connections", report) {
         for (name, section) in connections.subsections(report) {
             let Connection { mut config, hosts: ends, rounds, send_certreq } =
                 connection::read(name, section, ports, &store, report);
+            used.extend(rounds.keys().map(Arc::clone));
             rounds.tell(&mut answerer, &mut config, send_certreq);
             hosts.insert(config.name.clone(), ends);
             endpoint.connections.push(Arc::new(config));
@@ -113,6 +115,10 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
         connections.finish(&[], report);
     }
     root.finish(UNSUPPORTED, report);
+    for file in store.unused_keys(&used) {
+        let message = format!("{file}: no certificate in x509/ or public key in `pubkeys` fits it");
+        report.warn(None, message);
+    }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
     Config { endpoint, ports, hosts, answerer, warnings }

@@ -83,10 +83,13 @@ fn local_round(
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::identity(text, &path, report));
     let named = Named::read(&mut s, store, false, report);
-    let mut round = LocalRound { auth: LocalAuth::new(name.text, auth), credentials: Vec::new() };
+    let wrong = auth.is_none();
+    let auth = LocalAuth::new(name.text, auth.unwrap_or_default());
+    let mut round = LocalRound { auth, credentials: Vec::new() };
     round.auth.id = id;
     let id_is_wrong = text.is_some() && round.auth.id.is_none();
     match &round.auth.auth {
+        _ if wrong => {}
         AuthConfig::Pubkey(_) => {
             if !id_is_wrong && !named.wrong {
                 let place = text.map_or(s.offset, |text| text.offset);
@@ -180,7 +183,8 @@ fn constraints(round: &LocalRound, path: &str, place: usize, report: &mut Report
     let fits = |credential: &Credential| wanted.ike.allows_key(credential.key().public_key());
     if !round.credentials.iter().any(fits) {
         let message = format!("`{path}.auth`: the private key makes no such signatures");
-        let keys = round.credentials.iter().flat_map(|credential| credential.key().schemes().first());
+        let keys =
+            round.credentials.iter().flat_map(|credential| credential.key().schemes().first());
         let keys: Vec<String> = keys.map(ToString::to_string).collect();
         report.expected(place, message, format!("what it makes: {}", keys.join(", ")));
     }
@@ -208,16 +212,15 @@ fn remote_round(
         ("relaxed", RevocationPolicy::Relaxed),
     ];
     let revocation = s.choice("revocation", &words, report);
-    let mut round = RemoteRound {
-        auth: RemoteAuth::new(name.text, auth),
-        policy: PeerPolicy::default(),
-    };
+    let wrong = auth.is_none();
+    let auth = RemoteAuth::new(name.text, auth.unwrap_or_default());
+    let mut round = RemoteRound { auth, policy: PeerPolicy::default() };
     round.policy.revocation = revocation.unwrap_or_default();
     round.auth.id = id.unwrap_or(IdMatch::Any);
     if matches!(round.auth.auth, AuthConfig::Pubkey(_)) {
         let place = text.map_or(s.offset, |text| text.offset);
         trusted(&mut round, named, &s.path, place, store, report);
-    } else {
+    } else if !wrong {
         named.refuse(&s.path, report);
     }
     s.finish(UNSUPPORTED_REMOTE, report);
@@ -238,7 +241,8 @@ fn trusted(
     };
     for file in &named.cacerts {
         for ca in file.chain.iter().filter(|ca| !ca.is_ca() || !ca.may_sign_certificates()) {
-            let message = format!("`{}`, {:?}: {:?} is no CA", file.option, file.shown, ca.subject_text());
+            let message =
+                format!("`{}`, {:?}: {:?} is no CA", file.option, file.shown, ca.subject_text());
             report.expected(file.offset, message, CA);
         }
     }
@@ -365,22 +369,22 @@ impl Named {
     }
 }
 
-/// `auth`, by default `pubkey`.
-fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> AuthConfig {
-    let Some(text) = round.text("auth", AUTH, report) else { return AuthConfig::pubkey() };
+/// `auth`, by default `pubkey`; `None` if it is wrong.
+fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> Option<AuthConfig> {
+    let Some(text) = round.text("auth", AUTH, report) else { return Some(AuthConfig::pubkey()) };
     let path = join(&round.path, "auth");
     match AuthConfig::parse(text.text) {
-        Ok(auth) => auth,
+        Ok(auth) => return Some(auth),
         Err(_) if ["eap", "xauth"].iter().any(|later| text.text.starts_with(later)) => {
             let message = format!("`{path} = {:?}` is not supported yet", text.text);
             report.expected(text.offset, message, AUTH);
-            AuthConfig::Psk
         }
         Err(why) => {
-            report.expected(text.offset, format!("`{path}` cannot be {:?}: {why}", text.text), AUTH);
-            AuthConfig::Psk
+            let message = format!("`{path}` cannot be {:?}: {why}", text.text);
+            report.expected(text.offset, message, AUTH);
         }
     }
+    None
 }
 
 /// What `auth` takes, for messages.

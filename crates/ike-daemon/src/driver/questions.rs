@@ -112,11 +112,8 @@ impl Credentials {
             tracing::info!(%url, %subject, %why, "revocation information not fetched");
         }
         let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
-        let taken = Arc::make_mut(&mut place).deliver(
-            fetch,
-            body.as_deref().ok(),
-            SystemTime::now(),
-        );
+        let taken =
+            Arc::make_mut(&mut place).deliver(fetch, body.as_deref().ok(), SystemTime::now());
         match taken {
             Ok(()) => tracing::info!(%url, %subject, "revocation information fetched"),
             Err(why) if body.is_ok() => {

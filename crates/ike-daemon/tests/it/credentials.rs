@@ -25,7 +25,8 @@ id = 'sun.example.org'
 impl Folder {
     fn new(name: &str) -> Self {
         let folder = tempdir(name);
-        for sub in ["x509", "x509ca", "x509crl", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "pubkey"]
+        for sub in
+            ["x509", "x509ca", "x509crl", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "pubkey"]
         {
             fs::create_dir(folder.join(sub)).unwrap();
         }
@@ -214,7 +215,7 @@ pubkeys = ['sun.pub']
     );
     folder.one_mistake(
         &text.replace("id = 'sun.example.org'\n", ""),
-        &["3: ", "`connections.c.remote.id` must say whose public key it is"],
+        &["4: ", "`connections.c.remote.id` must say whose public key it is"],
     );
     folder.one_mistake(&text.replace("moon.pub", "sun.pub"), &["3: ", "no private key for it"]);
     folder.one_mistake(
@@ -235,16 +236,28 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
         MOON.replace("id = 'sun.example.org'", &format!("id = 'sun.example.org'\n{options}"))
     };
     for (text, parts) in [
-        (local("certs = 'mon.pem'"), &["2: `connections.c.local.certs`: cannot read", "x509/", "did you mean `moon.pem`?"][..]),
+        (
+            local("certs = 'mon.pem'"),
+            &["2: `connections.c.local.certs`: cannot read", "x509/", "did you mean `moon.pem`?"][..],
+        ),
         (local("certs = 'folder.pem'"), &["2: ", "not a file"]),
         (local("certs = 'stranger.pem'"), &["2: ", "there is no private key for it", "private/"]),
         (local("certs = '../private/moon.key'"), &["2: ", "no certificate in it", "PEM or DER"]),
         (local("certs = ['moon.pem', 'x.pem']"), &["2: ", "x.pem"]),
-        (local("cert-a.fil = 'moon.pem'"), &["2: ", "`connections.c.local.cert-a.file` is missing"]),
+        (
+            local("[connections.c.local.cert-a]"),
+            &["2: ", "`connections.c.local.cert-a.file` is missing"],
+        ),
         (local(""), &["1: ", "does not say which certificate", "`certs`, `pubkeys`, or an `id`"]),
         (local("id = 'mars.example.org'"), &["2: ", "no certificate with a private key has it"]),
-        (local("certs = 'moon.pem'\nid = 'mars.example.org'"), &["3: ", "is not in the certificate", "moon.example.org"]),
-        (local("certs = 'moon.pem'\nauth = 'mldsa65'"), &["1: ", "`connections.c.local.auth`", "ED25519"]),
+        (
+            local("certs = 'moon.pem'\nid = 'mars.example.org'"),
+            &["3: ", "is not in the certificate", "moon.example.org"],
+        ),
+        (
+            local("certs = 'moon.pem'\nauth = 'mldsa65'"),
+            &["1: ", "`connections.c.local.auth`", "ED25519"],
+        ),
         (local("certs = 'moon.pem'\nauth = 'psk'"), &["2: ", "is of no use", "pubkey"]),
         (local("certs = 'moon.pem'\nauth = 'eap-tls'"), &["3: ", "not supported yet"]),
         (local("certs = 'moon.pem'\nauth = 'mldsa66'"), &["3: ", "cannot be \"mldsa66\""]),
@@ -252,11 +265,22 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
         (remote("cacerts = '../x509/moon.pem'"), &["5: ", "is no CA", "CA:TRUE"]),
         (remote("revocation = 'stric'"), &["5: ", "did you mean `strict`?"]),
         (remote("ca_id = 'x'"), &["5: ", "`connections.c.remote.ca_id` is not supported yet"]),
-        (format!("{MOON}[authorities.a]\ncacert = 'ca.pem'\ncrl_uris = 'https://ca.example.org/'"), &["8: ", "http://"]),
-        (format!("{MOON}[authorities.a]\ncrl_uris = 'http://ca.example.org/'"), &["6: ", "`authorities.a.cacert` is missing"]),
+        (
+            format!(
+                "{MOON}[authorities.a]\ncacert = 'ca.pem'\ncrl_uris = 'https://ca.example.org/'"
+            ),
+            &["8: ", "http://"],
+        ),
+        (
+            format!("{MOON}[authorities.a]\ncrl_uris = 'http://ca.example.org/'"),
+            &["6: ", "`authorities.a.cacert` is missing"],
+        ),
         (format!("{MOON}[authorities.a]\ncacert = '../x509/moon.pem'"), &["7: ", "not a CA"]),
         (format!("{MOON}[secrets.private-a]\nfile = 'no.key'"), &["7: ", "cannot read"]),
-        (format!("{MOON}[secrets.private-a]\nsecret = 'x'"), &["6: ", "`secrets.private-a.file` is missing"]),
+        (
+            format!("{MOON}[secrets.private-a]\nsecret = 'x'"),
+            &["6: ", "`secrets.private-a.file` is missing"],
+        ),
         (format!("{MOON}[secrets.token-a]\nhandle = 1"), &["6: ", "not supported yet"]),
     ] {
         folder.one_mistake(&text, parts);
@@ -267,16 +291,48 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
 fn a_mistake_in_a_folder_is_named_by_the_file() {
     let folder = Folder::new("credentials-folders");
     for (name, content, parts) in [
-        ("x509ca/moon.pem", folder.read("x509/moon.pem"), &["0: x509ca/moon.pem: not a CA", "CA:TRUE"][..]),
-        ("x509ca/text.pem", b"text".to_vec(), &["0: x509ca/text.pem: no certificate in it", "PEM or DER"]),
-        ("x509/key.pem", folder.read("private/moon.key"), &["0: x509/key.pem: no certificate in it"]),
-        ("x509crl/ca.crl", folder.read("x509ca/ca.pem"), &["0: x509crl/ca.crl: ", "a revocation list"]),
+        (
+            "x509ca/moon.pem",
+            folder.read("x509/moon.pem"),
+            &["0: x509ca/moon.pem: not a CA", "CA:TRUE"][..],
+        ),
+        (
+            "x509ca/text.pem",
+            b"text".to_vec(),
+            &["0: x509ca/text.pem: no certificate in it", "PEM or DER"],
+        ),
+        (
+            "x509/key.pem",
+            folder.read("private/moon.key"),
+            &["0: x509/key.pem: no certificate in it"],
+        ),
+        (
+            "x509crl/ca.crl",
+            folder.read("x509ca/ca.pem"),
+            &["0: x509crl/ca.crl: ", "a revocation list"],
+        ),
         ("private/empty.key", Vec::new(), &["0: private/empty.key: no private key in it"]),
         ("rsa/moon.key", folder.read("private/moon.key"), &["0: rsa/moon.key: no RSA key in it"]),
-        ("ecdsa/moon.key", folder.read("private/moon.key"), &["0: ecdsa/moon.key: no ECDSA key in it"]),
+        (
+            "ecdsa/moon.key",
+            folder.read("private/moon.key"),
+            &["0: ecdsa/moon.key: no ECDSA key in it"],
+        ),
         ("pubkey/x.pub", b"x".to_vec(), &["0: pubkey/x.pub: ", "a public key"]),
-        ("private/old.key", fixture("mldsa65-pbes2.key"), &["0: private/old.key: encrypted", "[secrets.private-<suffix>]", "`file = \"old.key\"`"]),
-        ("pkcs12/old.p12", fixture("chained.p12"), &["0: pkcs12/old.p12: encrypted", "[secrets.pkcs12-<suffix>]"]),
+        (
+            "private/old.key",
+            fixture("mldsa65-pbes2.key"),
+            &[
+                "0: private/old.key: encrypted",
+                "[secrets.private-<suffix>]",
+                "`file = \"old.key\"`",
+            ],
+        ),
+        (
+            "pkcs12/old.p12",
+            fixture("chained.p12"),
+            &["0: pkcs12/old.p12: encrypted", "[secrets.pkcs12-<suffix>]"],
+        ),
         ("x509/huge.pem", vec![b'x'; (1 << 20) + 1], &["0: ", "huge.pem", "longer than"]),
     ] {
         folder.write(name, content);
@@ -287,7 +343,10 @@ fn a_mistake_in_a_folder_is_named_by_the_file() {
     folder.write("x509/old.pem", fixture("mldsa65.pem"));
     let opened = |secret: &str| format!("{MOON}[secrets.private-a]\nfile = 'old.key'\n{secret}");
     folder.accept(&opened("secret = 'tunnel'"));
-    folder.one_mistake(&opened("secret = 'funnel'"), &["7: `secrets.private-a.file`", "wrong passphrase"]);
+    folder.one_mistake(
+        &opened("secret = 'funnel'"),
+        &["7: `secrets.private-a.file`", "wrong passphrase"],
+    );
     folder.one_mistake(&opened(""), &["7: ", "encrypted", "`secret`"]);
     let both = opened("secret = 'tunnel'\nsecret_file = 'x'");
     folder.one_mistake(&both, &["9: ", "stands beside"]);
@@ -319,7 +378,8 @@ fn what_will_hardly_work_is_warned_about() {
         assert!(found, "{expected}: {warnings:#?}");
     }
     let empty = tempdir("credentials-nobody");
-    let text = "[connections.c.local]\nauth = 'null'\n[connections.c.remote]\n[connections.c.children.n]";
+    let text =
+        "[connections.c.local]\nauth = 'null'\n[connections.c.remote]\n[connections.c.children.n]";
     let warnings = config::parse(text, &empty).unwrap().warnings;
     assert!(warnings[0].contains("line 3: ") && warnings[0].contains("no certificate is trusted"));
 }

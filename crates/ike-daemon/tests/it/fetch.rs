@@ -113,7 +113,8 @@ fn redirections_stay_with_http_and_end() {
     let target = serve(vec![ok(b"list")]);
     let server = serve(vec![moved(&url(&target))]);
     assert_eq!(fetcher().get(&url(&server), 100).unwrap(), b"list");
-    for location in ["https://127.0.0.1:1/", "file:///etc/hostname", "ftp://127.0.0.1/", "gopher:x"] {
+    for location in ["https://127.0.0.1:1/", "file:///etc/hostname", "ftp://127.0.0.1/", "gopher:x"]
+    {
         let server = serve(vec![moved(location)]);
         assert!(fetcher().get(&url(&server), 100).is_err(), "{location}");
     }
@@ -149,7 +150,8 @@ fn anything_but_a_good_status_is_none() {
         let server = serve(vec![answer.into_bytes()]);
         assert!(fetcher().get(&url(&server), 100).is_err(), "{status}");
     }
-    for garbage in [&b"\x1b[31mlist"[..], b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\nlist"] {
+    for garbage in [&b"\x1b[31mlist"[..], b"", b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\nlist"]
+    {
         let server = serve(vec![garbage.to_vec()]);
         let error = fetcher().get(&url(&server), 100).unwrap_err().to_string();
         assert!(!error.contains('\x1b') && error.len() < 1000, "{error:?}");

@@ -162,8 +162,7 @@ fn fetch_before_trust_never() {
     let strangers = trusting(&["rsa-root"]);
     let ours = trusting(&["root"]);
     let late = certificate("cdp").not_after() + Duration::from_secs(1);
-    let wants =
-        |ca: &str| PeerPolicy { cacerts: vec![shared(ca)], ..PeerPolicy::default() };
+    let wants = |ca: &str| PeerPolicy { cacerts: vec![shared(ca)], ..PeerPolicy::default() };
     let ask = |identity: &IdData, trust: &TrustStore, policy: &PeerPolicy, now: SystemTime| {
         verify_peer(identity, &[x509(cdp.der())], policy, trust, now)
             .map(|peer| pending(peer).len())
@@ -369,7 +368,10 @@ fn an_address_that_is_not_about_one_certificate_is_still_asked_about_another() {
     let responder = "http://ca.example.org/ocsp";
     trust.revocation.add_authority(authority("root", &[], &[responder])).unwrap();
     let ask = |name: &str, trust: &TrustStore| {
-        pending(verdict(&format!("{name}.example.org"), &[name], &policy(Default::default()), trust).unwrap())
+        pending(
+            verdict(&format!("{name}.example.org"), &[name], &policy(Default::default()), trust)
+                .unwrap(),
+        )
     };
     // An answer about another certificate.
     let request = ask("moon", &trust).remove(0);
@@ -385,9 +387,16 @@ fn an_address_that_is_not_about_one_certificate_is_still_asked_about_another() {
 #[test]
 fn an_authority_has_http_addresses_only() {
     let long = format!("http://{}", "a".repeat(600));
-    for url in ["https://ca.example.org/", "ldap://ca.example.org/", "file:///etc/passwd", "http://",
-        "http://ca.example.org/a b", "http://ca.example.org/\n", "", &long]
-    {
+    for url in [
+        "https://ca.example.org/",
+        "ldap://ca.example.org/",
+        "file:///etc/passwd",
+        "http://",
+        "http://ca.example.org/a b",
+        "http://ca.example.org/\n",
+        "",
+        &long,
+    ] {
         assert!(!Authority::is_usable(url), "{url}");
         let mut trust = trusting(&["root"]);
         let refusal = trust.revocation.add_authority(authority("root", &[], &[url]));

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::pki::{LoadError, files};
-use ike_proto::crypto::{Secret, SigningKey};
 use ike_proto::crypto::SignatureScheme;
+use ike_proto::crypto::{Secret, SigningKey};
 
 use super::folder::{Content, Entry, entries, load_file};
 use super::{Credentials, LoadedKey};
 use crate::config::diagnostic::Report;
-use crate::config::section::{Section, join};
 use crate::config::readable_by_others;
+use crate::config::section::{Section, join};
 
 /// A private key that `[secrets]` names: `secrets.private<suffix>` and the like.
 #[derive(Debug)]
@@ -72,7 +72,8 @@ fn key_file(
     folder: &Path,
     report: &mut Report<'_>,
 ) -> Option<KeyFile> {
-    let what = format!("a file in {}/ beside the configuration file, or an absolute path", kind.folder);
+    let what =
+        format!("a file in {}/ beside the configuration file, or an absolute path", kind.folder);
     let file = s.text("file", &what, report);
     let passphrase = passphrase(&mut s, folder, report);
     if file.is_none() && s.place("file") == s.offset {
@@ -95,16 +96,20 @@ fn key_file(
 fn passphrase(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Secret> {
     let what = "the passphrase of the file";
     let given = s.text("secret", what, report);
-    let file = s.text("secret_file", "the path of a file", report)?;
+    let file = s.text("secret_file", "the path of a file", report);
     let option = join(&s.path, "secret_file");
-    if given.is_some() {
-        let message = format!("`{option}` stands beside `secret`");
-        report.expected(file.offset, message, "one of the two");
-        return None;
+    if let Some(given) = given {
+        if let Some(file) = file {
+            let message = format!("`{option}` stands beside `secret`");
+            report.expected(file.offset, message, "one of the two");
+        }
+        return Some(Secret::copy_from(given.text.as_bytes()));
     }
+    let file = file?;
     match load_file(&folder.join(file.text), LONGEST) {
         Ok(content) => {
-            let end = content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);
+            let end =
+                content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);
             Some(Secret::copy_from(content.get(..end).unwrap_or_default()))
         }
         Err(why) => {
@@ -206,8 +211,11 @@ impl Place<'_> {
     fn pkcs12(&self, content: &Content, store: &mut Credentials) -> Result<(), LoadError> {
         let passphrase = self.passphrase().ok_or(LoadError::PassphraseNeeded)?;
         let opened = files::load_pkcs12(content, passphrase)?;
-        let (cas, own): (Vec<_>, Vec<_>) =
-            opened.certificates.into_iter().map(Arc::new).partition(|certificate| certificate.is_ca());
+        let (cas, own): (Vec<_>, Vec<_>) = opened
+            .certificates
+            .into_iter()
+            .map(Arc::new)
+            .partition(|certificate| certificate.is_ca());
         for key in opened.keys {
             store.keys.push(LoadedKey { key, shown: self.entry.shown.clone() });
         }
@@ -219,7 +227,9 @@ impl Place<'_> {
 
     fn wrong(&self, why: &str, expected: Option<String>, report: &mut Report<'_>) {
         let diagnostic = match self.named {
-            Some(named) => report.add(named.offset, format!("`{}`, {:?}: {why}", named.option, named.shown)),
+            Some(named) => {
+                report.add(named.offset, format!("`{}`, {:?}: {why}", named.option, named.shown))
+            }
             None => report.about_file(format!("{}: {why}", self.entry.shown)),
         };
         diagnostic.expected = expected;

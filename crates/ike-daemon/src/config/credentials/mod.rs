@@ -75,7 +75,9 @@ impl Credentials {
             this.crl_file(&entry, report);
         }
         for entry in entries(folder, PUBKEY, report) {
-            if let Some(Err(why)) = entry.read(report).map(|content| files::load_public_key(&content)) {
+            if let Some(Err(why)) =
+                entry.read(report).map(|content| files::load_public_key(&content))
+            {
                 entry.wrong(why, "a public key, PEM or DER", report);
             }
         }
@@ -185,7 +187,8 @@ impl Credentials {
             Err(why) => {
                 let known = folder::names(&self.folder, kind);
                 let message = format!("`{option}`: {why}");
-                let expected = format!("a file in {kind}/ beside the configuration file, or an absolute path");
+                let expected =
+                    format!("a file in {kind}/ beside the configuration file, or an absolute path");
                 report.expected(file.offset, message, expected).suggestion =
                     nearest(file.text, known.iter().map(String::as_str)).map(str::to_owned);
                 None
@@ -225,10 +228,11 @@ impl Credentials {
     }
 
     /// The files of private keys that are not in `used`: with nothing to show, they are of no use.
-    pub(crate) fn unused_keys(&self, used: &[&Arc<dyn SigningKey>]) -> Vec<&str> {
-        let unused = self.keys.iter().filter(|loaded| {
-            !used.iter().any(|key| key.public_key() == loaded.key.public_key())
-        });
+    pub(crate) fn unused_keys(&self, used: &[Arc<dyn SigningKey>]) -> Vec<&str> {
+        let unused = self
+            .keys
+            .iter()
+            .filter(|loaded| !used.iter().any(|key| key.public_key() == loaded.key.public_key()));
         unused.map(|loaded| loaded.shown.as_str()).collect()
     }
 
