@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::EndpointConfig;
+use crate::config::{EndpointConfig, PpkId};
 use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
@@ -184,6 +184,8 @@ pub enum Failure {
     DeletedByPeer,
     /// Deleted by command.
     Terminated,
+    /// Policy forbids to go on: a PPK or downgrade prevention is required and the peer has none.
+    Policy(&'static str),
     /// The crypto backend failed.
     Crypto,
 }
@@ -205,6 +207,7 @@ impl fmt::Display for Failure {
             Self::Inactive => f.write_str("inactive"),
             Self::DeletedByPeer => f.write_str("deleted by the peer"),
             Self::Terminated => f.write_str("terminated"),
+            Self::Policy(text) => write!(f, "refused by policy: {text}"),
             Self::Crypto => f.write_str("crypto backend failed"),
         }
     }
@@ -217,6 +220,8 @@ pub enum Event {
     Done(RequestId, Result<(), Failure>),
     /// An IKE SA is established (both ends authenticated).
     IkeUp(IkeSaId),
+    /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
+    WithoutPpk(IkeSaId),
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
     IkeDown {
         /// The IKE SA.
@@ -357,6 +362,10 @@ pub struct IkeStatus {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// The PPK its keys depend on, by what it was made with or by a rekey since.
+    pub ppk: Option<PpkId>,
+    /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
+    pub full_transcript: bool,
     /// Negotiated algorithms, once known.
     pub algorithms: Option<crate::config::proposal::Selected>,
     /// When it was established.
@@ -392,6 +401,8 @@ pub struct ChildStatus {
     pub outbound: SaId,
     /// UDP encapsulation.
     pub encap: bool,
+    /// The PPK mixed into its own keys in CREATE_CHILD_SA (RFC 9867 §3.2).
+    pub ppk: Option<PpkId>,
     /// Negotiated algorithms.
     pub algorithms: crate::config::proposal::Selected,
     /// Inner addresses on this side.

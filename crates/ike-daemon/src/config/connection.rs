@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::pki::Answerer;
-use ike_proto::config::{AuthConfig, Childless, ConnectionConfig, Fragmentation, SendCert, Unique};
-
+use ike_proto::config::{
+    AuthConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PpkConfig,
+    PpkExchange, PpkRekey, SendCert, Unique,
+};
 use ike_proto::crypto::SigningKey;
 
 use super::charon::{Ports, set};
@@ -30,8 +32,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("mobike", Some("no")),
     ("ocsp", Some("never")),
     ("pools", None),
-    ("ppk_id", None),
-    ("ppk_required", Some("no")),
     ("pull", Some("yes")),
     ("version", Some("2")),
     ("vips", None),
@@ -195,7 +195,41 @@ fn options(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_
         ("no", SendCert::Never),
     ];
     set(&mut c.send_cert, s.choice("send_cert", &send_cert, report));
+    let downgrade_prevention = [
+        ("yes", DowngradePrevention::Yes),
+        ("no", DowngradePrevention::No),
+        ("require", DowngradePrevention::Require),
+        ("true", DowngradePrevention::Yes),
+        ("false", DowngradePrevention::No),
+    ];
+    let given = s.choice("downgrade_prevention", &downgrade_prevention, report);
+    set(&mut c.downgrade_prevention, given);
+    ppk(s, &mut c.ppk, report);
     set(&mut c.keyingtries, s.number("keyingtries", 0, u32::MAX, report));
+}
+
+/// What a connection does with post-quantum preshared keys.
+fn ppk(s: &mut Section<'_>, ppk: &mut PpkConfig, report: &mut Report<'_>) {
+    ppk.ids = values::ppk_ids(s, report);
+    set(&mut ppk.required, s.switch("ppk_required", report));
+    let exchange = [
+        ("any", PpkExchange::Any),
+        ("auth", PpkExchange::Auth),
+        ("intermediate", PpkExchange::Intermediate),
+    ];
+    set(&mut ppk.exchange, s.choice("ppk_exchange", &exchange, report));
+    let rekey = [
+        ("no", PpkRekey::No),
+        ("yes", PpkRekey::Yes),
+        ("require", PpkRekey::Require),
+        ("false", PpkRekey::No),
+        ("true", PpkRekey::Yes),
+    ];
+    set(&mut ppk.rekey, s.choice("ppk_rekey", &rekey, report));
+    let wants = ppk.required || ppk.rekey != PpkRekey::No;
+    if wants && ppk.ids.is_empty() {
+        s.missing("ppk_id", values::PPK_ID, report);
+    }
 }
 
 /// The times of an IKE SA, which default to each other.

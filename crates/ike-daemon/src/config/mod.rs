@@ -97,6 +97,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
         None => Secrets::default(),
     };
     endpoint.secrets = secrets.shared;
+    endpoint.ppks = secrets.ppks;
     let mut store = Credentials::load(folder, secrets.key_files, report);
     if let Some(section) = root.section("authorities", report) {
         authorities::read(section, &mut store, report);
@@ -147,6 +148,13 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
         if !needed.into_iter().all(has_key) {
             warnings.push(format!(
                 "connection {name}: no [secrets.ike-<suffix>] names the id of its remote"
+            ));
+        }
+        let ppk = &connection.ppk;
+        let found = endpoint.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id));
+        if !ppk.ids.is_empty() && !found {
+            warnings.push(format!(
+                "connection {name}: no [secrets.ppk<suffix>] has an id that its ppk_id names"
             ));
         }
         if connection.children.is_empty() {

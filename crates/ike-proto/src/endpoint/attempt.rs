@@ -15,9 +15,10 @@ use crate::event::{
 };
 use crate::exchange::auth::{local_id_at, sends_initial_contact};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
-use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent};
+use crate::exchange::ppk::{Announced, usable};
+use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Task};
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Steps, Task};
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
 use crate::wire::Message;
@@ -94,6 +95,9 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
+        if connection.ppk.required && usable(ctx.config, &connection.ppk).is_empty() {
+            return Err(Failure::Config("no PPK for ppk_id".to_owned()));
+        }
         let method = usable_methods(ctx, &connection.proposals)
             .first()
             .copied()
@@ -179,6 +183,7 @@ impl Attempt {
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
             force_nat: self.connection.encap || !ctx.plane.plain_esp,
+            ppk: Announced::by(ctx.config, &self.connection),
         }
     }
 
@@ -297,7 +302,13 @@ impl Attempt {
                     self.doubt(ctx, failure);
                 }
             }
-            Err(why) => ctx.dropped(path, why),
+            Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            //= RFC 8784 §6
+            //# it is RECOMMENDED that, if using PPKs is
+            //# mandatory for the initiator and the received response doesn't contain
+            //# the USE_PPK notification, the initiator not abort the exchange
+            //# immediately.
+            Err(Unfit::Policy(why)) => self.doubt(ctx, Failure::Policy(why)),
         }
     }
 
@@ -315,6 +326,11 @@ impl Attempt {
         let made_of_it = self.candidates.iter_mut().find_map(|candidate| {
             let waiting = candidate.state.unproven()?;
             Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
+        });
+        // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
+        let made_of_it = made_of_it.filter(|candidate| {
+            let (first, second) = (candidate.extensions, accepted.extensions);
+            !first.full_transcript && !second.full_transcript && first.ppk == second.ppk
         });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
@@ -372,7 +388,7 @@ impl Attempt {
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        let rest = session.selected.additional().collect();
+        let rest = Steps::new(&session.selected, extensions);
         let auth = ExpectAuthResponse { transcript, child, local_id, queue };
         let mut candidate = IkeSa::new(
             ctx,
@@ -527,6 +543,8 @@ impl Attempt {
             remote_id: None,
             nat_local: false,
             nat_remote: false,
+            ppk: None,
+            full_transcript: false,
             algorithms: None,
             established: None,
             setup_time: None,

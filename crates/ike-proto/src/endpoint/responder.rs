@@ -9,7 +9,7 @@ use crate::event::{Now, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Payloads;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
-use crate::ike_sa::state::ExpectAuthRequest;
+use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
@@ -180,8 +180,8 @@ fn half_open(
     // The connection that gave the proposal stands in until the peer is authenticated.
     let connection =
         connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
-    let mut rest = session.selected.additional().collect();
-    let state = expect_request(&mut rest, ExpectAuthRequest { transcript, connections });
+    let rest = Steps::new(&session.selected, extensions);
+    let state = expect_request(rest, ExpectAuthRequest { transcript, connections });
     let mut sa = IkeSa::new(
         ctx,
         NewIkeSa {

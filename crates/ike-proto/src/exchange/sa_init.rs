@@ -13,12 +13,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{Childless, ConnectionConfig, Fragmentation, ProposalConfig};
+use crate::config::{
+    Childless, ConnectionConfig, DowngradePrevention, Fragmentation, ProposalConfig,
+};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
@@ -42,6 +46,8 @@ pub(crate) struct Request<'a> {
     pub(crate) cookie: Option<&'a [u8]>,
     /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
     pub(crate) force_nat: bool,
+    /// The ways this end can take a PPK in.
+    pub(crate) ppk: Announced,
 }
 
 impl Request<'_> {
@@ -58,8 +64,12 @@ impl Request<'_> {
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
-        if self.connection.proposals.iter().any(ProposalConfig::has_additional_ke) {
+        if self.ppk.intermediate || wants_intermediate(self.connection) {
             payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
+        }
+        payloads.extend(self.ppk.kinds().map(|kind| notify(kind, &[])));
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
+            payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
         }
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
@@ -122,6 +132,20 @@ pub(crate) struct Sent {
     pub(crate) ke: Arc<dyn PendingKe>,
 }
 
+/// Why a response cannot be built on.
+pub(crate) enum Unfit {
+    /// It is not what the genuine peer would answer to `sent`; says why.
+    Useless(&'static str),
+    /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
+    Policy(&'static str),
+}
+
+impl From<&'static str> for Unfit {
+    fn from(why: &'static str) -> Self {
+        Self::Useless(why)
+    }
+}
+
 /// Derives what an initiator needs from a usable response to `sent`.
 pub(crate) fn accept_response(
     ctx: &Context<'_>,
@@ -129,7 +153,7 @@ pub(crate) fn accept_response(
     sent: &Sent,
     message: &Message<'_>,
     octets: &[u8],
-) -> Result<Accepted, &'static str> {
+) -> Result<Accepted, Unfit> {
     let payloads = Payloads(&message.payloads);
     let single = |_| "payload repeated";
     let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
@@ -137,15 +161,22 @@ pub(crate) fn accept_response(
     let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
     let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
     if ke.method != selected.ke || ke.method != sent.method {
-        return Err("key exchange method differs from the proposal");
+        return Err("key exchange method differs from the proposal".into());
     }
     let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
     if ke.data.len() != method.lengths().responder {
-        return Err("key exchange data of wrong length");
+        return Err("key exchange data of wrong length".into());
     }
-    let extensions = Extensions::negotiate(request.connection, &payloads);
+    let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
+    let extensions = Extensions::negotiate(request.connection, &payloads, ppk);
     if !extensions.intermediate && selected.additional().next().is_some() {
-        return Err("additional key exchanges without IKE_INTERMEDIATE");
+        return Err("additional key exchanges without IKE_INTERMEDIATE".into());
+    }
+    if request.connection.ppk.required && ppk.is_none() {
+        return Err(Unfit::Policy("the peer does not take a PPK"));
+    }
+    if refuses_short_transcript(request.connection, extensions) {
+        return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
     }
     let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
     let header = &message.header;
@@ -192,6 +223,12 @@ pub(crate) fn respond(
     let sa = required(payloads.sa()?)?;
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
+    let announced = Announced::read(&payloads);
+    ppk::retain(ctx.config, &mut connections, announced);
+    let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
+    connections.retain(|connection| {
+        full || connection.downgrade_prevention != DowngradePrevention::Require
+    });
     //= RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
     let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
@@ -203,6 +240,7 @@ pub(crate) fn respond(
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     connections.rotate_left(chosen);
+    let ppk = ppk::choose_place(ctx.config, &connections, announced);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
         return Err(invalid_ke(selected.ke));
@@ -220,7 +258,7 @@ pub(crate) fn respond(
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let extensions = Extensions::negotiate(&connection, &payloads);
+    let extensions = Extensions::negotiate(&connection, &payloads, ppk);
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let response = {
@@ -238,6 +276,15 @@ pub(crate) fn respond(
         }
         if extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
+        }
+        let chosen = extensions.ppk.map(PpkPlace::announced);
+        reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
+        if connection.downgrade_prevention != DowngradePrevention::No {
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If the responder supports this extension, then it also includes this
+            //# notification in the response message regardless of whether it was
+            //# received in the request or not.
+            reply.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
         }
         if connection.childless != Childless::Never {
             let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
@@ -277,14 +324,39 @@ pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
 }
 
 impl Extensions {
-    fn negotiate(connection: &ConnectionConfig, peer: &Payloads<'_, '_>) -> Self {
+    fn negotiate(
+        connection: &ConnectionConfig,
+        peer: &Payloads<'_, '_>,
+        ppk: Option<PpkPlace>,
+    ) -> Self {
+        let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
         Self {
             fragmentation: connection.fragmentation != Fragmentation::No
                 && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
             intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If a peer sent and received the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+            //# notification, then it uses the modified construction of the blocks of
+            //# data to be signed (or MAC'ed)
+            full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
+            ppk,
         }
     }
+}
+
+/// True if `connection` may come to need additional key exchanges, its children's among them.
+fn wants_intermediate(connection: &ConnectionConfig) -> bool {
+    let children = connection.children.iter().flat_map(|child| &child.esp_proposals);
+    connection.proposals.iter().chain(children).any(ProposalConfig::has_additional_ke)
+}
+
+/// True if `connection` requires downgrade prevention and the peer has not announced it.
+pub(crate) fn refuses_short_transcript(
+    connection: &ConnectionConfig,
+    extensions: Extensions,
+) -> bool {
+    connection.downgrade_prevention == DowngradePrevention::Require && !extensions.full_transcript
 }
 
 impl NatStatus {

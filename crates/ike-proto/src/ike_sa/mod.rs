@@ -24,6 +24,7 @@ use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::Refusal;
+use crate::exchange::ppk::PpkStage;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
 use crate::wire::payload::{Delete, Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
@@ -53,6 +54,7 @@ pub(crate) struct IkeSa {
     /// The connection; until the peer is authenticated the likeliest one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
+    pub(crate) ppk: PpkStage,
     pub(crate) window: Window,
     pub(crate) timers: TimerTable,
     pub(crate) state: State,
@@ -105,6 +107,7 @@ impl IkeSa {
             extensions: new.extensions,
             connection: new.connection,
             session: new.session,
+            ppk: PpkStage::default(),
             window: Window::new(ctx.config.retransmission),
             timers: TimerTable::default(),
             state: new.state,
@@ -309,6 +312,12 @@ impl IkeSa {
         match (&self.state, exchange) {
             (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
                 self.on_intermediate_request(ctx, payloads, opened);
+            }
+            (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
+                if waiting.step.method.is_none() =>
+            {
+                self.go_without_initial_ppk();
+                self.on_auth_request(ctx, payloads);
             }
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
                 self.on_auth_request(ctx, payloads);

@@ -13,9 +13,11 @@ use crate::crypto::{PendingKe, Prf};
 use crate::dataplane::{Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::followup::{Chain, Followup};
+use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
+use crate::keys::signed_octets::Transcript;
 use crate::wire::payload::{IdData, Proposal};
 use crate::wire::registry::KeMethodId;
 
@@ -55,6 +57,18 @@ pub(crate) struct InitTranscript {
     pub(crate) int_auth: IntAuth,
 }
 
+impl InitTranscript {
+    /// What the AUTH of one end covers of IKE_SA_INIT; `full` if both ends announced downgrade
+    /// prevention.
+    pub(crate) fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
+        let (own, peer) = match by_initiator {
+            true => (&self.request, &self.response),
+            false => (&self.response, &self.request),
+        };
+        if full { Transcript::Full { own, peer } } else { Transcript::RealMessage(own) }
+    }
+}
+
 /// Extensions both ends announced.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extensions {
@@ -64,6 +78,10 @@ pub(crate) struct Extensions {
     pub(crate) childless: bool,
     /// RFC 9242.
     pub(crate) intermediate: bool,
+    /// AUTH covers both IKE_SA_INIT messages (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub(crate) full_transcript: bool,
+    /// Where a PPK is taken in.
+    pub(crate) ppk: Option<PpkPlace>,
 }
 
 /// What NAT detection found (RFC 7296 §2.23).
@@ -82,18 +100,63 @@ pub(crate) struct ExpectAuthRequest {
     pub(crate) connections: Vec<Arc<ConnectionConfig>>,
 }
 
+/// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
+/// with or after the last of them a PPK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Steps {
+    methods: VecDeque<KeMethodId>,
+    ppk: bool,
+}
+
+/// One IKE_INTERMEDIATE exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Its key exchange.
+    pub(crate) method: Option<KeMethodId>,
+    /// True if it is the place for a PPK.
+    pub(crate) ppk: bool,
+}
+
+impl Steps {
+    /// What `selected` and `extensions` call for.
+    pub(crate) fn new(selected: &Selected, extensions: Extensions) -> Self {
+        let ppk = extensions.ppk == Some(PpkPlace::Intermediate);
+        Self { methods: selected.additional().collect(), ppk }
+    }
+
+    /// The next exchange.
+    pub(crate) fn next(&mut self) -> Option<Step> {
+        let method = self.methods.pop_front();
+        //= RFC 9867 §3.1
+        //# the
+        //# PPK_IDENTITY_KEY notification(s) MUST be sent in the last one, i.e.,
+        //# in the IKE_INTERMEDIATE exchange immediately preceding the IKE_AUTH
+        //# exchange. If this IKE_INTERMEDIATE exchange contains other payloads
+        //# aimed for some other purpose, then the notification(s) MAY be
+        //# piggybacked with these payloads.
+        let ppk = self.methods.is_empty() && std::mem::take(&mut self.ppk);
+        (method.is_some() || ppk).then_some(Step { method, ppk })
+    }
+
+    /// The PPK did not come with the last key exchange: it comes in an exchange of its own.
+    pub(crate) fn put_off_ppk(&mut self) {
+        self.ppk = true;
+    }
+}
+
 pub(crate) struct ExpectIntermediateRequest {
-    pub(crate) method: KeMethodId,
-    /// Methods after it.
-    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) step: Step,
+    /// What comes after it.
+    pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthRequest,
 }
 
 pub(crate) struct ExpectIntermediateResponse {
-    pub(crate) method: KeMethodId,
-    pub(crate) ke: Box<dyn PendingKe>,
-    /// Methods after it.
-    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
+    /// What comes after it.
+    pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthResponse,
     pub(crate) initial_contact: bool,
 }
@@ -212,6 +275,8 @@ pub(crate) struct ChildOffer {
     pub(crate) mode: Mode,
     pub(crate) nonce: Box<[u8]>,
     pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
     /// The child to replace.
     pub(crate) rekeys: Option<ChildSaId>,
     /// What the peer made of the same child meanwhile.
@@ -237,6 +302,8 @@ pub(crate) struct RekeyOffer {
     pub(crate) nonce: Box<[u8]>,
     pub(crate) method: KeMethodId,
     pub(crate) ke: Box<dyn PendingKe>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
     pub(crate) crossed: Option<CrossedIke>,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
@@ -268,6 +335,8 @@ pub(crate) struct Reply {
     pub(crate) ts_i: Vec<TrafficSelector>,
     pub(crate) ts_r: Vec<TrafficSelector>,
     pub(crate) transport: bool,
+    /// PPK_ID of the PPK taken.
+    pub(crate) ppk: Option<Vec<u8>>,
 }
 
 impl Task {

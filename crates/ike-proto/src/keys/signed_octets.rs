@@ -6,6 +6,14 @@
 //! MACedIDForI           = prf(SK_pi, IDType | RESERVED | InitIDData)
 //! AUTH (shared key)     = prf(prf(Shared Secret, "Key Pad for IKEv2"), <SignedOctets>)
 //! ```
+//!
+//! If both ends announced IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+//! (draft-ietf-ipsecme-ikev2-downgrade-prevention §6), each covers both messages:
+//!
+//! ```text
+//! InitiatorSignedOctets = ZeroPrefix | RealMessage2 | RealMessage1 | NonceRData | MACedIDForI [| IntAuth]
+//! ResponderSignedOctets = ZeroPrefix | RealMessage1 | RealMessage2 | NonceIData | MACedIDForR [| IntAuth]
+//! ```
 
 use std::fmt;
 
@@ -18,7 +26,19 @@ pub enum Transcript<'a> {
     /// The signer's own message, from the first octet of the header (no non-ESP marker) to the last
     /// octet of the last payload: the request for the initiator, the response for the responder.
     RealMessage(&'a [u8]),
+    /// Both messages, each as in [`RealMessage`](Self::RealMessage): both ends announced
+    /// IKE_SA_INIT_FULL_TRANSCRIPT_AUTH.
+    Full {
+        /// The signer's own message.
+        own: &'a [u8],
+        /// The message the signer received.
+        peer: &'a [u8],
+    },
 }
+
+/// Eight zero octets, which no message begins with: an initiator's SPI is never zero
+/// (draft-ietf-ipsecme-ikev2-downgrade-prevention §6).
+const ZERO_PREFIX: &[u8] = &[0; 8];
 
 /// InitiatorSignedOctets or ResponderSignedOctets.
 pub struct SignedOctets(Vec<u8>);
@@ -37,10 +57,13 @@ impl SignedOctets {
         id: Id<'_>,
         int_auth: Option<&[u8]>,
     ) -> Self {
-        let Transcript::RealMessage(message) = transcript;
+        let [prefix, first, second] = match transcript {
+            Transcript::RealMessage(message) => [&[][..], &[], message],
+            Transcript::Full { own, peer } => [ZERO_PREFIX, peer, own],
+        };
         let maced_id = prf.prf(sk_p.expose(), &[&[id.kind.0], &id.reserved, id.data]);
-        let octets = [message, peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
-        Self(octets.concat())
+        let rest = [peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
+        Self([&[prefix, first, second], &rest[..]].concat().concat())
     }
 
     /// The octets, for a signature.

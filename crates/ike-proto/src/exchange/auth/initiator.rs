@@ -3,6 +3,7 @@
 use super::psk::{own_psk, peer_psk};
 use super::{closed_placeholder, matches_id};
 use crate::config::{EndpointConfig, IdMatch};
+use crate::crypto::Secret;
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::Failure;
 use crate::exchange::sa_init::floated;
@@ -22,13 +23,19 @@ impl IkeSa {
             let text = format!("no pre-shared key for {}", waiting.local_id);
             return self.close(ctx, Failure::Config(text));
         };
-        let auth = psk_auth(
-            self.session.prf,
-            &psk.secret,
-            &self.own_octets(&waiting.transcript, &waiting.local_id),
-        );
         let local_id = waiting.local_id.clone();
         let child = waiting.child.as_ref().map(|offer| OfferParts::of(offer));
+        let auth_of = |sa: &Self, waiting: &ExpectAuthResponse| {
+            let octets = sa.own_octets(&waiting.transcript, &waiting.local_id);
+            psk_auth(sa.session.prf, &psk.secret, &octets)
+        };
+        let unmixed = self.may_go_without_ppk().then(|| auth_of(self, waiting));
+        let ppk_id = match self.mix_ppk_in_auth(ctx.config) {
+            Ok(ppk_id) => ppk_id,
+            Err(failure) => return self.close(ctx, failure),
+        };
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let auth = auth_of(self, waiting);
         let mut payloads = vec![Payload::IdI(local_id.as_id())];
         if initial_contact {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
@@ -44,12 +51,21 @@ impl IkeSa {
         if let Some(child) = child {
             payloads.extend(child.payloads());
         }
+        payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        let unmixed = unmixed.as_ref().map(Secret::expose);
+        payloads.extend(unmixed.map(|data| notify(NotifyType::NO_PPK_AUTH, data)));
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
     /// Initiator: judges the response. An error here ends this candidate, not the attempt.
     pub(crate) fn on_auth_response(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let parsed = Payloads(payloads);
+        if parsed.auth().is_ok_and(|auth| auth.is_some())
+            && let Err(failure) = self.settle_ppk(&parsed)
+        {
+            let refusal = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+            return self.reject_response(ctx, &refusal, failure);
+        }
         let remote_id = loop {
             let State::ExpectAuthResponse(waiting) = &self.state else { return };
             match self.authenticate_responder(ctx.config, waiting, &parsed) {
@@ -75,7 +91,7 @@ impl IkeSa {
         self.establish(ctx, local_id, remote_id, queue);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
-            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), &[]);
+            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::event::{Event, Failure, Path};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
-use crate::keys::signed_octets::{SignedOctets, Transcript};
+use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Auth, Id, IdData, Payload};
 use crate::wire::registry::AuthMethod;
 
@@ -34,12 +34,12 @@ impl IkeSa {
     }
 
     fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
-        let (message, nonce, key) = if initiator {
-            (&transcript.request, &transcript.nr, &self.session.keys.pi)
+        let (nonce, key) = if initiator {
+            (&transcript.nr, &self.session.keys.pi)
         } else {
-            (&transcript.response, &transcript.ni, &self.session.keys.pr)
+            (&transcript.ni, &self.session.keys.pr)
         };
-        let message = Transcript::RealMessage(message);
+        let message = transcript.covered(initiator, self.extensions.full_transcript);
         let int_auth = transcript.int_auth.finish();
         SignedOctets::new(self.session.prf, key, message, nonce, id, int_auth.as_deref())
     }
@@ -69,6 +69,7 @@ impl IkeSa {
         }));
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));
+        self.audit_ppk(ctx);
     }
 }
 

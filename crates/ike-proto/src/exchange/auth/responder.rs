@@ -10,10 +10,12 @@ use crate::config::{Childless, ConnectionConfig, EndpointConfig, PreSharedKey};
 use crate::crypto::Secret;
 use crate::dataplane::Mode;
 use crate::exchange::child_sa::ChildRequest;
+use crate::exchange::ppk::auth::AuthData;
+use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{ExpectAuthRequest, Reply, State};
+use crate::ike_sa::state::{Reply, State};
+use crate::ike_sa::{IkeSa, notify};
 use crate::keys::signed_octets::{PeerAuthenticated, psk_auth, verify_psk};
 use crate::wire::payload::{IdData, Payload, Sa, Spi};
 use crate::wire::registry::{AuthMethod, NotifyType};
@@ -21,19 +23,20 @@ use crate::wire::registry::{AuthMethod, NotifyType};
 impl IkeSa {
     /// Responder: judges the request. Only an authenticated peer changes anything beyond this SA.
     pub(crate) fn on_auth_request(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        match self.authenticate_initiator(ctx.config, waiting, &Payloads(payloads)) {
+        match self.authenticate_initiator(ctx.config, &Payloads(payloads)) {
             Ok(peer) => self.answer_auth(ctx, payloads, peer),
             Err(refusal) => self.refuse(ctx, refusal),
         }
     }
 
     fn authenticate_initiator(
-        &self,
+        &mut self,
         config: &EndpointConfig,
-        waiting: &ExpectAuthRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Peer, Refusal> {
+        let State::ExpectAuthRequest(waiting) = &self.state else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
         let id_i = required(payloads.id_i()?)?;
         let id_r = payloads.id_r()?;
         let auth = payloads.auth()?;
@@ -43,41 +46,51 @@ impl IkeSa {
             .iter()
             .filter(|connection| matches_id(connection.remote_id(), &remote_id))
             .filter(|connection| id_r.is_none_or(|wanted| answers_to(connection, self, wanted)))
-            .find(|connection| self.still_fits(connection));
-        let local_id = match (connection, id_r) {
+            .find(|connection| self.still_fits(connection))
+            .cloned();
+        let local_id = match (&connection, id_r) {
             (Some(connection), _) => local_id(connection, self),
             (None, Some(wanted)) => wanted.to_owned(),
             (None, None) => local_id(&self.connection, self),
         };
         // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
         // identity and a wrong secret must take the same way (bug class 43).
-        let psk = connection.and_then(|_| peer_psk(config, &local_id, &remote_id));
+        let psk = connection.as_ref().and_then(|_| peer_psk(config, &local_id, &remote_id));
         let nobody = Secret::copy_from(&[0x5a; 32]);
         let secret = psk.as_deref().map_or(&nobody, |psk| &psk.secret);
         let method = auth.map(|auth| auth.method);
         let data = auth.map_or(&[][..], |auth| auth.data);
+        let taken = match &connection {
+            Some(connection) => self.take_ppk_in_auth(config, connection, payloads),
+            None => Ok(AuthData::Payload),
+        };
+        let data = match &taken {
+            Ok(AuthData::NoPpkAuth(data)) => data,
+            _ => data,
+        };
+        let State::ExpectAuthRequest(waiting) = &self.state else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
         let verdict = verify_psk(
             self.session.prf,
             secret,
             &self.peer_octets(&waiting.transcript, *id_i),
             data,
         );
+        taken?;
         match (connection, psk, verdict) {
             (Some(connection), Some(psk), Ok(evidence)) if method == Some(AuthMethod::PSK) => {
-                Ok(Peer {
-                    connection: Arc::clone(connection),
-                    local_id,
-                    remote_id,
-                    psk,
-                    _evidence: evidence,
-                })
+                Ok(Peer { connection, local_id, remote_id, psk, _evidence: evidence })
             }
             _ => Err(NotifyType::AUTHENTICATION_FAILED.into()),
         }
     }
 
-    /// True if the algorithms in use are among those `connection` wants.
+    /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
     fn still_fits(&self, connection: &ConnectionConfig) -> bool {
+        if refuses_short_transcript(connection, self.extensions) {
+            return false;
+        }
         let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
         let options =
             SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
@@ -122,12 +135,18 @@ impl IkeSa {
             Err(refusal) => return self.refuse(ctx, refusal),
         };
         let auth = auth.expose().to_vec();
+        let ppk = self.took_ppk_in_auth().then(Vec::new);
         match child {
-            None => self.respond(ctx, &auth_payloads(&peer.local_id, &auth)),
+            None => {
+                let mut reply = auth_payloads(&peer.local_id, &auth);
+                reply.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+                self.respond(ctx, &reply);
+            }
             // RFC 7296 §2.21.2: fatal in both peers, so there is no AUTH beside it.
             Some(Err(refusal)) if refusal.ends_sa() => return self.refuse(ctx, refusal),
             Some(Err(refusal)) => {
                 let mut reply = auth_payloads(&peer.local_id, &auth);
+                reply.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 reply.push(refusal.payload());
                 self.respond(ctx, &reply);
                 self.child_failed(ctx, "", refusal.into());
@@ -142,9 +161,10 @@ impl IkeSa {
                     ts_i: child.remote_ts.clone(),
                     ts_r: child.local_ts.clone(),
                     transport: child.mode == Mode::Transport,
+                    ppk,
                 };
                 let nonces = (&*transcript.ni, &*transcript.nr);
-                match self.keyed(ctx, answered.child, &[], nonces) {
+                match self.keyed(ctx, answered.child, &[], nonces, None) {
                     Ok(ready) => self.install_then_respond(ctx, ready, reply),
                     Err(refusal) => return self.refuse(ctx, refusal),
                 }
