@@ -206,7 +206,8 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     match verdict {
         Ok(peer) => {
             let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
-            Answer::Key(PeerKey { spki: peer.spki, revocation_pending })
+            let certificate = peer.certificate.map(|certificate| certificate.subject_text());
+            Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate })
         }
         Err(why) => Answer::Failed(why.to_string()),
     }
