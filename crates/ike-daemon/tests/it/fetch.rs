@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use ike_daemon::fetch::Fetcher;
 
 /// A server that gives each connection the next of `answers`, and tells what it was asked.
-struct Server {
-    address: SocketAddr,
-    requests: Receiver<String>,
+pub struct Server {
+    pub address: SocketAddr,
+    pub requests: Receiver<String>,
 }
 
-fn serve(answers: Vec<Vec<u8>>) -> Server {
+pub fn serve(answers: Vec<Vec<u8>>) -> Server {
     serve_slowly(answers, Duration::ZERO)
 }
 
@@ -52,7 +52,7 @@ fn whole(request: &[u8]) -> bool {
     request.len() >= end + 4 + length
 }
 
-fn ok(body: &[u8]) -> Vec<u8> {
+pub fn ok(body: &[u8]) -> Vec<u8> {
     let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     [header.as_bytes(), body].concat()
 }
@@ -61,7 +61,7 @@ fn moved(location: &str) -> Vec<u8> {
     format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n").into()
 }
 
-fn url(server: &Server) -> String {
+pub fn url(server: &Server) -> String {
     format!("http://{}/ca.crl", server.address)
 }
 
