@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{EndpointConfig, PpkId};
+use crate::crypto::SignatureScheme;
 use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
-use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -366,6 +367,10 @@ pub struct IkeStatus {
     pub ppk: Option<PpkId>,
     /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
     pub full_transcript: bool,
+    /// How this end authenticated, round by round, once established.
+    pub local_auth: Vec<UsedAuth>,
+    /// How the peer authenticated, round by round, once established.
+    pub remote_auth: Vec<UsedAuth>,
     /// Negotiated algorithms, once known.
     pub algorithms: Option<crate::config::proposal::Selected>,
     /// When it was established.
@@ -380,6 +385,19 @@ pub struct IkeStatus {
     pub outstanding: Option<ExchangeType>,
     /// Children.
     pub children: Vec<ChildStatus>,
+}
+
+/// How one end authenticated in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedAuth {
+    /// Its identity; that of a peer with NULL authentication is anybody's word.
+    pub id: IdData,
+    /// The method of the AUTH payload.
+    pub method: AuthMethod,
+    /// The signature's scheme; `None` for a method without signature.
+    pub scheme: Option<SignatureScheme>,
+    /// The subject of a peer's certificate, safe in a log line.
+    pub certificate: Option<String>,
 }
 
 /// One Child SA as `list` shows it.

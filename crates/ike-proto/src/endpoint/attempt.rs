@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use crate::config::{ChildConfig, Childless, ConnectionConfig};
 use crate::crypto::{CipherSuite, Secret};
 use crate::event::{
-    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Transmit, TransmitKind,
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
+use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
 use crate::exchange::ppk::{Announced, usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Steps, Task};
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
+use crate::question::Answer;
 use crate::wire::Message;
 use crate::wire::payload::{Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId};
@@ -214,6 +216,15 @@ impl Attempt {
         self.reap(ctx);
     }
 
+    /// The answer to what a candidate asked.
+    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        let asker = |candidate: &&mut IkeSa| candidate.state.ticket() == Some(ticket);
+        if let Some(candidate) = self.candidates.iter_mut().find(asker) {
+            candidate.on_answered(ctx, ticket, answer);
+        }
+        self.reap(ctx);
+    }
+
     fn on_init_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -345,7 +356,7 @@ impl Attempt {
         ctx: &mut Context<'_>,
         accepted: Accepted,
     ) -> Result<(), Failure> {
-        let Accepted { session, transcript, extensions, nat, spi_r } = accepted;
+        let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let path = sa_init::floated(self.path, nat, ctx.config.natt_port);
         let first = self.wanted.first();
         let childless = match (self.connection.childless, extensions.childless) {
@@ -389,7 +400,15 @@ impl Attempt {
         }
         let local_id = local_id_at(&self.connection, path);
         let rest = Steps::new(&session.selected, extensions);
-        let auth = ExpectAuthResponse { transcript, child, local_id, queue };
+        let auth = ExpectAuthResponse {
+            transcript,
+            child,
+            local_id,
+            queue,
+            announced,
+            rounds: Rounds::default(),
+            initial_contact: self.initial_contact,
+        };
         let mut candidate = IkeSa::new(
             ctx,
             NewIkeSa {
@@ -408,7 +427,7 @@ impl Attempt {
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
-        candidate.proceed(ctx, rest, auth, self.initial_contact);
+        candidate.proceed(ctx, rest, auth);
         self.candidates.push(candidate);
         self.give_up_at = None;
         self.reap(ctx);
@@ -418,9 +437,17 @@ impl Attempt {
     /// Drops candidates that failed. After the last one a contradicting response still has a moment.
     fn reap(&mut self, ctx: &mut Context<'_>) {
         let mut failed = None;
+        let used = &mut self.used;
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
+                if candidate.window.next_request_id() == Ok(1) {
+                    // It sent nothing, so that another may yet use its keys.
+                    let Session { selected, keys, .. } = &candidate.session;
+                    used.retain(|(suite, key, _)| {
+                        *suite != selected.suite || !key.ct_eq(keys.ei.expose())
+                    });
+                }
                 false
             }
             _ => true,
@@ -545,6 +572,8 @@ impl Attempt {
             nat_remote: false,
             ppk: None,
             full_transcript: false,
+            local_auth: Vec::new(),
+            remote_auth: Vec::new(),
             algorithms: None,
             established: None,
             setup_time: None,

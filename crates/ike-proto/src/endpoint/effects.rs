@@ -77,7 +77,11 @@ impl Endpoint {
             .copied()
             .filter(|other| *other != ike && Some(*other) != replaced)
             .collect();
-        if initiator {
+        //= RFC 7619 §2.3
+        //# INITIAL_CONTACT
+        //# notifications MUST NOT be used to delete any other IKE SAs based on
+        //# the same peer identity without additional verification
+        if initiator || identity.1.kind == IdType::NULL {
             return;
         }
         match unique {

@@ -525,8 +525,8 @@ impl IkeSa {
     ) {
         let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
         match &reply.auth {
-            Some((id, auth)) => {
-                let mut payloads = super::auth::auth_payloads(id, auth);
+            Some(auth) => {
+                let mut payloads = auth.payloads();
                 payloads.extend(reply.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 payloads.push(refusal);
                 self.respond(ctx, &payloads);
@@ -580,7 +580,7 @@ fn task_of(offer: ChildOffer, retry: Retry) -> Task {
 impl Reply {
     fn payloads(&self) -> Vec<Payload<'_>> {
         let mut payloads = match &self.auth {
-            Some((id, auth)) => super::auth::auth_payloads(id, auth),
+            Some(auth) => auth.payloads(),
             None => Vec::new(),
         };
         if self.transport {

@@ -38,12 +38,8 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         mut rest: Steps,
         auth: ExpectAuthResponse,
-        initial_contact: bool,
     ) {
-        let Some(step) = rest.next() else {
-            self.state = State::ExpectAuthResponse(Box::new(auth));
-            return self.send_auth_request(ctx, initial_contact);
-        };
+        let Some(step) = rest.next() else { return self.begin_auth(ctx, auth) };
         let mut started = None;
         if let Some(method) = step.method {
             let ke = ctx.crypto.ke(method).and_then(|backend| backend.initiate(ctx.rng).ok());
@@ -65,7 +61,7 @@ impl IkeSa {
             let (prf, key) = (self.session.prf, &self.session.keys.pi);
             auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
         });
-        let next = ExpectIntermediateResponse { ke: started, ppks, rest, auth, initial_contact };
+        let next = ExpectIntermediateResponse { ke: started, ppks, rest, auth };
         self.state = State::ExpectIntermediateResponse(Box::new(next));
         if covered.is_err() {
             return self.close(ctx, Failure::Crypto);
@@ -116,7 +112,7 @@ impl IkeSa {
         else {
             return;
         };
-        let ExpectIntermediateResponse { rest, mut auth, initial_contact, .. } = *waiting;
+        let ExpectIntermediateResponse { rest, mut auth, .. } = *waiting;
         let (prf, key) = (self.session.prf, &self.session.keys.pr);
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
@@ -128,7 +124,7 @@ impl IkeSa {
         }
         // Nothing of the peer's comes under the old keys any more.
         self.session.previous = None;
-        self.proceed(ctx, rest, auth, initial_contact);
+        self.proceed(ctx, rest, auth);
     }
 
     // ---- responder ----

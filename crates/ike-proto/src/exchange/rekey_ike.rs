@@ -8,6 +8,7 @@
 //! The new SA is an [`IkeSa`] of its own; the children are moved to it, never copied.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::child_sa::{respond_ke, usable_methods};
@@ -417,6 +418,7 @@ impl IkeSa {
         let state = State::Established(Box::new(Established {
             local_id: established.local_id.clone(),
             remote_id: established.remote_id.clone(),
+            authenticated: Arc::clone(&established.authenticated),
             since: ctx.now.mono,
             children: Vec::new(),
             ours: None,

@@ -13,6 +13,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
 use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -71,6 +72,8 @@ impl Request<'_> {
         if self.connection.downgrade_prevention != DowngradePrevention::No {
             payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
         }
+        let own = OwnAnnouncements::new(crypto, [self.connection]);
+        payloads.extend(own.hash_payload());
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
 }
@@ -80,6 +83,7 @@ pub(crate) struct Accepted {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
 }
@@ -185,6 +189,8 @@ pub(crate) fn accept_response(
         .map_err(|_| "keys cannot be derived")?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
+    let mut announced = Announcements::default();
+    announced.read(&payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {
@@ -195,6 +201,7 @@ pub(crate) fn accept_response(
             int_auth: IntAuth::default(),
         },
         extensions,
+        announced,
         nat,
         spi_r: header.spi_r,
     })
@@ -205,6 +212,7 @@ pub(crate) struct Answer {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
     /// Connections whose addresses fit, the one whose proposal was chosen first.
@@ -223,8 +231,8 @@ pub(crate) fn respond(
     let sa = required(payloads.sa()?)?;
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
-    let announced = Announced::read(&payloads);
-    ppk::retain(ctx.config, &mut connections, announced);
+    let ppks = Announced::read(&payloads);
+    ppk::retain(ctx.config, &mut connections, ppks);
     let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
     connections.retain(|connection| {
         full || connection.downgrade_prevention != DowngradePrevention::Require
@@ -240,7 +248,7 @@ pub(crate) fn respond(
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     connections.rotate_left(chosen);
-    let ppk = ppk::choose_place(ctx.config, &connections, announced);
+    let ppk = ppk::choose_place(ctx.config, &connections, ppks);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
         return Err(invalid_ke(selected.ke));
@@ -261,6 +269,9 @@ pub(crate) fn respond(
     let extensions = Extensions::negotiate(&connection, &payloads, ppk);
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
+    let own = OwnAnnouncements::new(ctx.crypto, connections.iter().map(|c| &**c));
+    let mut announced = Announcements::default();
+    announced.read(&payloads);
     let response = {
         let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
         let mut reply = vec![
@@ -294,6 +305,8 @@ pub(crate) fn respond(
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
             reply.push(Payload::Notify(notify));
         }
+        reply.extend(own.hash_payload());
+        reply.extend(own.payloads(INIT_ROOM));
         encode_message(&header(spi_i, spi_r, true), &reply)
     };
     let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
@@ -305,7 +318,7 @@ pub(crate) fn respond(
         nr: nr.as_slice().into(),
         int_auth: IntAuth::default(),
     };
-    Ok(Answer { session, transcript, extensions, nat, spi_r, connections })
+    Ok(Answer { session, transcript, extensions, announced, nat, spi_r, connections })
 }
 
 /// An unprotected answer that refuses `request` and keeps no state.

@@ -10,6 +10,7 @@ use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, SaId};
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
+use crate::question::Question;
 
 /// The lowest SPI RFC 4303 §2.1 leaves to use.
 const FIRST_ESP_SPI: u32 = 256;
@@ -48,6 +49,14 @@ impl Context<'_> {
             self.ids.unattended.insert(ticket, Unattended::Removals(removals, 0));
         }
         self.out.push_back(Output::DataPlane(ticket, batch));
+        ticket
+    }
+
+    /// Asks; the SA that handles the input gets the answer.
+    pub(crate) fn ask(&mut self, question: Question) -> Ticket {
+        let ticket = Ticket(self.ids.next());
+        self.ids.asked.insert(ticket, self.ids.owner);
+        self.out.push_back(Output::Ask(ticket, question));
         ticket
     }
 
@@ -124,6 +133,8 @@ pub(crate) struct Ids {
     pub(crate) owner: IkeSaId,
     /// Whom the data plane's answers are for.
     pub(crate) tickets: HashMap<Ticket, IkeSaId>,
+    /// Who asked the questions that are open.
+    pub(crate) asked: HashMap<Ticket, IkeSaId>,
     /// Batches that no SA waits for.
     pub(crate) unattended: HashMap<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
@@ -185,6 +196,7 @@ impl Ids {
             next: 0,
             owner: IkeSaId(0),
             tickets: HashMap::new(),
+            asked: HashMap::new(),
             unattended: HashMap::new(),
             esp: EspIndex::default(),
         }

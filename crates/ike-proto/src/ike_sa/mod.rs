@@ -258,7 +258,7 @@ impl IkeSa {
             }
         } else {
             self.requests.release(ctx.budget);
-            if self.awaits_authentication() {
+            if self.state.is_unproven() {
                 // It has overtaken the response that lets the peer make requests, and comes again.
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
@@ -284,11 +284,6 @@ impl IkeSa {
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
             }
         }
-    }
-
-    /// True for an initiator that has not authenticated the peer yet.
-    fn awaits_authentication(&self) -> bool {
-        matches!(self.state, State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_))
     }
 
     /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
@@ -321,10 +316,10 @@ impl IkeSa {
                 if waiting.step.method.is_none() =>
             {
                 self.go_without_initial_ppk();
-                self.on_auth_request(ctx, payloads);
+                self.on_auth_request(ctx, payloads, opened);
             }
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
-                self.on_auth_request(ctx, payloads);
+                self.on_auth_request(ctx, payloads, opened);
             }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
                 self.on_create_child_request(ctx, payloads);
@@ -344,10 +339,15 @@ impl IkeSa {
             State::ExpectIntermediateResponse(_) => {
                 self.on_intermediate_response(ctx, payloads, opened);
             }
-            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads),
+            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
             State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            // Nothing is outstanding in these.
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_)
             | State::Closed(_) => {}
         }
     }
@@ -355,10 +355,21 @@ impl IkeSa {
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and
     /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
     pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        let reason = refusal.clone().into();
+        self.refuse_because(ctx, &refusal, reason);
+    }
+
+    /// As [`refuse`](Self::refuse), with a reason that the peer is not told.
+    pub(crate) fn refuse_because(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
         self.respond(ctx, &[refusal.payload()]);
         let unauthenticated = !matches!(self.state, State::Established(_));
         if refusal.ends_sa() || unauthenticated {
-            self.close(ctx, refusal.into());
+            self.close(ctx, reason);
         }
     }
 
@@ -381,7 +392,9 @@ impl IkeSa {
             //# If the error occurs on the initiator, the notification MAY be
             //# returned in a separate INFORMATIONAL exchange, usually with no other
             //# payloads.
-            State::ExpectAuthResponse(_) => Some(refusal.payload()),
+            State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_) => {
+                Some(refusal.payload())
+            }
             _ => None,
         };
         if let Some(payload) = payload {
@@ -469,7 +482,11 @@ impl IkeSa {
         {
             match key {
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
-                TimerKey::Ike(Timer::HalfOpen) => self.close(ctx, Failure::Timeout),
+                TimerKey::Ike(Timer::HalfOpen) => {
+                    let asked = self.state.ticket().is_some();
+                    let unanswered = || Failure::Credentials("no answer in time".to_owned());
+                    self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
+                }
                 TimerKey::Ike(Timer::Reassembly) => {
                     self.requests.release(ctx.budget);
                     self.responses.release(ctx.budget);
@@ -512,6 +529,9 @@ impl IkeSa {
     /// tells whoever waits.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
+        if let Some(ticket) = state.ticket() {
+            ctx.ids.asked.remove(&ticket);
+        }
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
         self.timers.clear_all();
@@ -519,7 +539,10 @@ impl IkeSa {
             State::Established(established) => {
                 self.on_established_closed(ctx, *established, &reason);
             }
-            State::ExpectIntermediateRequest(_) | State::ExpectAuthRequest(_) => {
+            State::ExpectIntermediateRequest(_)
+            | State::ExpectAuthRequest(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_) => {
                 ctx.event(Event::IkeDown {
                     ike: self.id,
                     connection: String::new(),
@@ -528,7 +551,10 @@ impl IkeSa {
                 });
             }
             // The attempt that made this candidate reports for all of them.
-            mut state @ (State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)) => {
+            mut state @ (State::ExpectIntermediateResponse(_)
+            | State::ExpectAuthResponse(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)) => {
                 let Some(waiting) = state.unproven() else { return };
                 if let Some(offer) = &waiting.child {
                     ctx.ids.esp.remove(&offer.spi_in);

@@ -12,9 +12,12 @@ use crate::config::{ChildConfig, ConnectionConfig};
 use crate::crypto::{PendingKe, Prf};
 use crate::dataplane::{Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
+use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::questions::{Judging, SigningRound};
+use crate::exchange::auth::rounds::{AuthReply, Authenticated, Rounds};
 use crate::exchange::followup::{Chain, Followup};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
-use crate::keys::epoch::Epoch;
+use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
 use crate::keys::signed_octets::Transcript;
@@ -32,6 +35,14 @@ pub(crate) enum State {
     ExpectAuthRequest(Box<ExpectAuthRequest>),
     /// Initiator: IKE_AUTH was sent.
     ExpectAuthResponse(Box<ExpectAuthResponse>),
+    /// Initiator: IKE_AUTH is to be sent once it is signed.
+    AwaitRequestSignature(Box<AwaitSignature<ExpectAuthResponse>>),
+    /// Initiator: the responder showed its certificates.
+    AwaitResponderVerdict(Box<AwaitVerdict<ExpectAuthResponse>>),
+    /// Responder: the initiator showed its certificates.
+    AwaitInitiatorVerdict(Box<AwaitVerdict<ExpectAuthRequest>>),
+    /// Responder: the initiator is authenticated, and the response is to be signed.
+    AwaitResponseSignature(Box<AwaitSignature<ExpectAuthRequest>>),
     /// Both ends are authenticated.
     Established(Box<Established>),
     /// Over; the endpoint forgets it at the end of the input.
@@ -97,7 +108,12 @@ pub(crate) struct NatStatus {
 
 pub(crate) struct ExpectAuthRequest {
     pub(crate) transcript: InitTranscript,
+    /// What the peer may turn out to be; one after its first round.
     pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+    pub(crate) announced: Announcements,
+    pub(crate) rounds: Rounds,
+    /// The first IKE_AUTH request: its Child SA waits for the last round (RFC 4739 §2).
+    pub(crate) first: Option<Opened>,
 }
 
 /// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
@@ -158,7 +174,6 @@ pub(crate) struct ExpectIntermediateResponse {
     /// What comes after it.
     pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthResponse,
-    pub(crate) initial_contact: bool,
 }
 
 pub(crate) struct ExpectAuthResponse {
@@ -168,11 +183,34 @@ pub(crate) struct ExpectAuthResponse {
     pub(crate) local_id: IdData,
     /// What to do once established.
     pub(crate) queue: VecDeque<Task>,
+    pub(crate) announced: Announcements,
+    pub(crate) rounds: Rounds,
+    /// True if INITIAL_CONTACT is to be sent.
+    pub(crate) initial_contact: bool,
+}
+
+/// A signature is being made.
+pub(crate) struct AwaitSignature<W> {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: W,
+    /// This end's round.
+    pub(crate) round: SigningRound,
+}
+
+/// The peer's certificates are being judged.
+pub(crate) struct AwaitVerdict<W> {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: W,
+    /// The peer's message.
+    pub(crate) message: Opened,
+    pub(crate) judging: Judging,
 }
 
 pub(crate) struct Established {
     pub(crate) local_id: IdData,
     pub(crate) remote_id: IdData,
+    /// How both ends authenticated.
+    pub(crate) authenticated: Arc<Authenticated>,
     pub(crate) since: Instant,
     pub(crate) children: Vec<ChildSa>,
     /// The request in flight.
@@ -326,8 +364,8 @@ pub(crate) struct Responding {
 
 /// The payloads of a response that waits, owned.
 pub(crate) struct Reply {
-    /// IDr and AUTH of an IKE_AUTH response: sent also if the child fails.
-    pub(crate) auth: Option<(IdData, Vec<u8>)>,
+    /// IDr, CERT and AUTH of an IKE_AUTH response: sent also if the child fails.
+    pub(crate) auth: Option<AuthReply>,
     /// SA, and with it the selectors; absent in the last IKE_FOLLOWUP_KE.
     pub(crate) proposal: Option<Proposal>,
     pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
@@ -379,6 +417,8 @@ impl State {
     pub(crate) fn half_open(&self) -> Option<&ExpectAuthRequest> {
         match self {
             Self::ExpectAuthRequest(waiting) => Some(waiting),
+            Self::AwaitInitiatorVerdict(asked) => Some(&asked.waiting),
+            Self::AwaitResponseSignature(asked) => Some(&asked.waiting),
             Self::ExpectIntermediateRequest(waiting) => Some(&waiting.auth),
             _ => None,
         }
@@ -388,7 +428,40 @@ impl State {
     pub(crate) fn unproven(&mut self) -> Option<&mut ExpectAuthResponse> {
         match self {
             Self::ExpectAuthResponse(waiting) => Some(waiting),
+            Self::AwaitRequestSignature(asked) => Some(&mut asked.waiting),
+            Self::AwaitResponderVerdict(asked) => Some(&mut asked.waiting),
             Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
+            _ => None,
+        }
+    }
+
+    /// True for an initiator that has not authenticated the peer yet.
+    pub(crate) fn is_unproven(&self) -> bool {
+        matches!(
+            self,
+            Self::ExpectAuthResponse(_)
+                | Self::AwaitRequestSignature(_)
+                | Self::AwaitResponderVerdict(_)
+                | Self::ExpectIntermediateResponse(_)
+        )
+    }
+
+    /// The IKE_SA_INIT messages of an SA in IKE_AUTH.
+    pub(crate) fn transcript(&self) -> Option<&InitTranscript> {
+        match self {
+            Self::ExpectAuthResponse(waiting) => Some(&waiting.transcript),
+            Self::AwaitResponderVerdict(asked) => Some(&asked.waiting.transcript),
+            _ => self.half_open().map(|waiting| &waiting.transcript),
+        }
+    }
+
+    /// The question that is open.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::AwaitRequestSignature(asked) => Some(asked.ticket),
+            Self::AwaitResponseSignature(asked) => Some(asked.ticket),
+            Self::AwaitResponderVerdict(asked) => Some(asked.ticket),
+            Self::AwaitInitiatorVerdict(asked) => Some(asked.ticket),
             _ => None,
         }
     }

@@ -32,6 +32,8 @@ impl IkeSa {
             nat_remote: self.nat.remote,
             ppk: self.ppk.used().cloned(),
             full_transcript: self.extensions.full_transcript,
+            local_auth: established.map(|e| e.authenticated.local.clone()).unwrap_or_default(),
+            remote_auth: established.map(|e| e.authenticated.remote.clone()).unwrap_or_default(),
             algorithms: Some(self.session.selected.clone()),
             established: established.map(|established| established.since),
             setup_time: established

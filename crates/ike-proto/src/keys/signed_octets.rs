@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use crate::crypto::{Prf, Secret};
+use crate::crypto::{CryptoProvider, Prf, Secret, SignatureScheme};
 use crate::wire::payload::Id;
 
 /// The messages of IKE_SA_INIT that an AUTH payload covers.
@@ -112,6 +112,21 @@ pub fn verify_psk(
     } else {
         Err(AuthFailure)
     }
+}
+
+/// Verifies the peer's `signature`, in the form of X.509, with the public key in `spki`, a DER
+/// SubjectPublicKeyInfo; `octets` are the peer's. Whose key it is was settled before.
+pub fn verify_signature(
+    crypto: &CryptoProvider,
+    scheme: SignatureScheme,
+    spki: &[u8],
+    octets: &SignedOctets,
+    signature: &[u8],
+) -> Result<PeerAuthenticated, AuthFailure> {
+    crypto
+        .verify(scheme, spki, octets.as_bytes(), signature)
+        .map(|()| PeerAuthenticated(()))
+        .map_err(|_| AuthFailure)
 }
 
 /// 17 octets, no terminating zero.
