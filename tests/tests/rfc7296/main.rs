@@ -4,4 +4,5 @@
 
 mod errors;
 mod messages;
+mod negotiation;
 mod paths;

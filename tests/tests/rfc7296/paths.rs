@@ -23,7 +23,7 @@ fn answers_to(bench: &mut Bench, src: SocketAddr, octets: &[u8]) -> Vec<SocketAd
 #[test]
 fn s2_11_a_response_goes_to_where_the_request_came_from() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let elsewhere = SocketAddr::new(address(9), 1234);
     let request = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
     assert_eq!(answers_to(&mut bench, elsewhere, &request), [elsewhere]);

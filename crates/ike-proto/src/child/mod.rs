@@ -47,6 +47,9 @@ pub(crate) struct ChildSa {
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
     /// (RFC 7296 §2.8).
     pub(crate) pending_out: Option<Box<SaSpec>>,
+    /// True once the peer has closed it, in a request that crossed this end's own: there is no outbound
+    /// half any more (RFC 7296 §1.4.1).
+    pub(crate) half_closed: bool,
     /// True if its policy was told to send through it: of the children that share a policy the one
     /// this was said of last.
     pub(crate) routed: bool,
@@ -71,6 +74,11 @@ impl ChildSa {
     /// True if traffic goes out through it.
     pub(crate) fn carries(&self) -> bool {
         matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
+    }
+
+    /// True if the data plane has its outbound half.
+    pub(crate) fn has_outbound(&self) -> bool {
+        self.pending_out.is_none() && !self.half_closed && self.phase != Phase::Rekeyed
     }
 
     /// One half of the pair as the data plane wants it.

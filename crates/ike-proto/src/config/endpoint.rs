@@ -65,8 +65,8 @@ pub struct EndpointConfig {
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
     pub half_open_timeout: Duration,
-    /// `fragment_size`: octets of an IP packet carrying a fragment; 0 takes 1280 (IPv6: 1280,
-    /// IPv4: 576 is always safe).
+    /// `fragment_size`: octets of an IP packet carrying a fragment, 160 at least; 0 takes 1280. (Of
+    /// IPv6 1280 is always safe, of IPv4 576.)
     pub fragment_size: u16,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,

@@ -164,6 +164,9 @@ impl IkeSa {
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
+        if !selected.spi.is_usable() {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
         let mut local_ts = required(payloads.ts_i()?)?.clone();
         let mut remote_ts = required(payloads.ts_r()?)?.clone();
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -231,7 +234,7 @@ impl IkeSa {
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Refusal> {
         let started = ctx.now.mono;
-        let sa = required(payloads.sa()?)?;
+        let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -383,6 +386,7 @@ impl IkeSa {
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,
+            half_closed: false,
             routed: false,
             replaces: parts.replaces,
             started: parts.started,

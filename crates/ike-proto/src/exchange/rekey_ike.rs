@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::child_sa::{respond_ke, usable_methods};
-use super::followup::TheirOffer;
+use super::followup::{OurOffer, TheirOffer};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -103,9 +103,7 @@ impl IkeSa {
         let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional) {
             Ok(made) => made,
             Err(refusal) => {
-                // The peer has a new SA that this end cannot use: the two no longer agree.
-                ctx.done(offer.request, Err(refusal.clone().into()));
-                return self.close(ctx, refusal.into());
+                return self.fail_offer(ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
             }
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };

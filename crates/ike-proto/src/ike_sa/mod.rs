@@ -3,6 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, `finish` ends each of them. What comes out goes to the
 //! queue of the [`Context`].
 
+mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
@@ -25,7 +26,7 @@ use crate::event::{
 };
 use crate::exchange::Refusal;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
-use crate::wire::payload::{Delete, Notify, Payload};
+use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use context::{Context, Effect};
@@ -36,6 +37,9 @@ use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
+
+/// The least `fragment_size` there is room in for headers, IV, padding and integrity check value.
+const LEAST_FRAGMENT: u16 = 160;
 
 /// One IKE SA.
 pub(crate) struct IkeSa {
@@ -350,29 +354,29 @@ impl IkeSa {
     }
 
     /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
-    /// is well. Tells once: nothing is left here to send it again.
+    /// is well. One that is not authenticated is told once: nothing is left here to send it again.
     pub(crate) fn reject_response(
         &mut self,
         ctx: &mut Context<'_>,
         refusal: &Refusal,
         reason: Failure,
     ) {
-        let payload = match self.state {
-            //= RFC 7296 §2.21.3
-            //# If
-            //# errors are seen that indicate that the peers do not have the same
-            //# state, it might be good to delete the IKE SA to clean up state and
-            //# start over.
-            State::Established(_) => Some(Payload::Delete(Delete::ike())),
-            //= RFC 7296 §2.21.2
-            //# If the error occurs on the initiator, the notification MAY be
-            //# returned in a separate INFORMATIONAL exchange, usually with no other
-            //# payloads.
-            State::ExpectAuthResponse(_) => Some(refusal.payload()),
-            _ => None,
-        };
-        if let Some(payload) = payload {
-            self.request(ctx, ExchangeType::INFORMATIONAL, &[payload]);
+        //= RFC 7296 §2.21.3
+        //# If
+        //# errors are seen that indicate that the peers do not have the same
+        //# state, it might be good to delete the IKE SA to clean up state and
+        //# start over.
+        if let State::Established(established) = &mut self.state
+            && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
+        {
+            return self.abandon(ctx, ours, refusal.kind);
+        }
+        //= RFC 7296 §2.21.2
+        //# If the error occurs on the initiator, the notification MAY be
+        //# returned in a separate INFORMATIONAL exchange, usually with no other
+        //# payloads.
+        if matches!(self.state, State::ExpectAuthResponse(_)) {
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         }
         self.close(ctx, reason);
     }
@@ -541,8 +545,10 @@ impl IkeSa {
     }
 }
 
-/// The most octets of IKE message in an IP packet of `fragment_size` octets.
+/// The most octets of IKE message in an IP packet of `fragment_size` octets; 0 takes what every path
+/// of IPv6 carries.
 fn max_message(fragment_size: u16, path: Path) -> usize {
+    let fragment_size = if fragment_size == 0 { 1280 } else { fragment_size.max(LEAST_FRAGMENT) };
     let ip = if path.remote.is_ipv4() { 20 } else { 40 };
     let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };
     usize::from(fragment_size).saturating_sub(ip + 8 + marker)

@@ -70,7 +70,7 @@ impl IkeSa {
             }
             moved.push(child.id);
             stale.extend([inbound, outbound]);
-            let installed_out = child.pending_out.is_none();
+            let installed_out = child.has_outbound();
             child.local = path.local.ip();
             child.remote = path.remote.ip();
             child.encap = ChildSa::encap_on(path, child.encap.is_some());

@@ -293,6 +293,11 @@ impl Initiated {
         }
     }
 
+    /// True if the SA ends with it.
+    pub(crate) fn ends_sa(&self) -> bool {
+        matches!(self, Self::DeleteIke { .. })
+    }
+
     /// As [`Task::request`].
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
