@@ -6,3 +6,4 @@ mod errors;
 mod messages;
 mod negotiation;
 mod paths;
+mod retransmissions;

@@ -1,6 +1,7 @@
 //! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
 
 pub(crate) mod attempt;
+mod closed;
 mod commands;
 mod cookie;
 mod effects;
@@ -9,6 +10,7 @@ pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,15 +18,19 @@ use std::time::Instant;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId};
-use crate::event::{Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId};
+use crate::event::{
+    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Transmit, TransmitKind,
+};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::window::Datagrams;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
 use attempt::Attempt;
+use closed::{Closed, Late};
 use cookie::Cookies;
 use unattended::{Chore, NOBODY};
 
@@ -56,6 +62,7 @@ pub struct Endpoint {
     traps: Vec<Trap>,
     /// Removals that failed.
     chores: Vec<Chore>,
+    closed: Closed,
     /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
     courtesy: Courtesy,
     /// IKE_SA_INIT requests refused lately.
@@ -139,6 +146,7 @@ impl Endpoint {
             half_open: 0,
             traps: Vec::new(),
             chores: Vec::new(),
+            closed: Closed::new(),
             courtesy: Courtesy { left: COURTESIES, since: None },
             refused: Refused::default(),
             shutdown: None,
@@ -214,7 +222,7 @@ impl Endpoint {
         // The receiver's SPI: the sender of the I flag is the initiator.
         let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.by_spi.get(&spi) else {
-            return self.on_unknown_spi(now, path, &header);
+            return self.on_unknown_spi(now, path, &header, octets);
         };
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         match entries.get_mut(&id).map(|slot| &mut slot.entry) {
@@ -253,13 +261,26 @@ impl Endpoint {
         }
     }
 
-    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header) {
-        self.drop_datagram(path, "SPI of no IKE SA");
+    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header, octets: &[u8]) {
         let request = !header.flags.response && header.spi_r != 0;
+        if request {
+            match self.closed.judge(path, header, self.hasher.hash_one(octets)) {
+                Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
+                Late::Ignore => return self.drop_datagram(path, "IKE SA is closed"),
+                Late::Unknown => {}
+            }
+        }
+        self.drop_datagram(path, "SPI of no IKE SA");
         if request && self.courtesy.take(now.mono) {
             let refusal = NotifyType::INVALID_IKE_SPI.into();
             self.send_unprotected(path, crate::exchange::sa_init::refuse(header, &refusal));
         }
+    }
+
+    fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
+        let kind = TransmitKind::Retransmission;
+        let transmits = datagrams.iter().map(|octets| Transmit { path, kind, octets: octets.clone() });
+        self.out.extend(transmits.map(Output::Transmit));
     }
 
     fn drop_datagram(&mut self, path: Path, why: &'static str) {
@@ -267,8 +288,8 @@ impl Endpoint {
     }
 
     fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
-        let kind = crate::event::TransmitKind::Ike;
-        let transmit = crate::event::Transmit { path, kind, octets: octets.into() };
+        let kind = TransmitKind::Ike;
+        let transmit = Transmit { path, kind, octets: octets.into() };
         self.out.push_back(Output::Transmit(transmit));
     }
 
@@ -280,6 +301,8 @@ impl Endpoint {
             if id == NOBODY {
                 self.deadlines.remove(&(at, id));
                 self.run_chores(now);
+                let next = self.closed.expire(now.mono);
+                self.deadlines.extend(next.map(|at| (at, NOBODY)));
                 continue;
             }
             let Some((entries, mut ctx)) = self.parts(now, id) else { return };
@@ -343,6 +366,7 @@ impl Endpoint {
             effects: &mut self.effects,
             ids: &mut self.ids,
             budget: &mut self.budget,
+            hasher: &self.hasher,
         };
         Some((&mut self.entries, ctx))
     }
@@ -415,6 +439,7 @@ impl Endpoint {
         if slot.half_open {
             self.half_open = self.half_open.saturating_sub(1);
         }
+        let known = slot.identity.is_some();
         if let Some(identity) = slot.identity
             && let Some(peers) = self.by_identity.get_mut(&identity)
         {
@@ -438,8 +463,12 @@ impl Endpoint {
         if self.by_spi.get(&spi) == Some(&id) {
             self.by_spi.remove(&spi);
         }
-        if let Entry::Attempt(attempt) = slot.entry {
-            self.on_attempt_failed(now, *attempt, reason);
+        match slot.entry {
+            Entry::Attempt(attempt) => self.on_attempt_failed(now, *attempt, reason),
+            Entry::Sa(mut sa) => {
+                let due = self.closed.keep(now.mono, &mut sa, known);
+                self.deadlines.extend(due.map(|at| (at, NOBODY)));
+            }
         }
     }
 

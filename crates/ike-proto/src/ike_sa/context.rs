@@ -1,6 +1,8 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 
 use super::IkeSa;
 use super::reassembly::MemoryBudget;
@@ -25,9 +27,15 @@ pub(crate) struct Context<'a> {
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) ids: &'a mut Ids,
     pub(crate) budget: &'a mut MemoryBudget,
+    pub(crate) hasher: &'a RandomState,
 }
 
 impl Context<'_> {
+    /// A digest that nobody outside can foresee, to know a datagram again by.
+    pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
+        self.hasher.hash_one(octets)
+    }
+
     /// Queues an event.
     pub(crate) fn event(&mut self, event: Event) {
         self.out.push_back(Output::Event(event));

@@ -72,6 +72,8 @@ pub(crate) struct IkeSa {
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
     responses: Reassembly,
+    /// Digest of the request in hand, or of its first fragment.
+    request_digest: u64,
 }
 
 /// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
@@ -119,7 +121,13 @@ impl IkeSa {
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
+            request_digest: 0,
         }
+    }
+
+    /// Where the peer's latest request came from.
+    pub(crate) fn answer_to(&self) -> Path {
+        self.answer_to
     }
 
     /// The SPI this end chose.
@@ -204,7 +212,11 @@ impl IkeSa {
         let header = &message.header;
         let skf = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
-                return self.session.epoch.open(octets, sk).map(Some).map_err(|_| BAD);
+                let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
+                if !header.flags.response {
+                    self.request_digest = ctx.digest(octets);
+                }
+                return Ok(Some(opened));
             }
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
@@ -224,6 +236,9 @@ impl IkeSa {
             content,
             front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
+        if skf.number == 1 && !header.flags.response {
+            self.request_digest = ctx.digest(octets);
+        }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
         match set.insert(fragment, ctx.budget) {
             Progress::Complete(opened) => Ok(Some(opened)),
@@ -264,7 +279,8 @@ impl IkeSa {
             {
                 return;
             }
-            if !self.window.on_request_authenticated(header.message_id, header.exchange) {
+            let (id, exchange) = (header.message_id, header.exchange);
+            if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
                 return;
             }
             // The peer has our last response: nothing under the old keys is to be sent again.
