@@ -7,6 +7,8 @@ use ike_proto::{
     RequestId,
 };
 
+use pki::Answerer;
+
 use crate::plane::Plane;
 
 /// One endpoint of a [`World`](crate::World).
@@ -15,6 +17,12 @@ pub struct Host {
     pub endpoint: Endpoint,
     /// Its data plane.
     pub plane: Plane,
+    /// Its keys and certificates.
+    pub answerer: Answerer,
+    /// How long its answers take; `None` takes for ever.
+    pub answer_delay: Option<Duration>,
+    /// What was asked, in order.
+    pub asked: Vec<&'static str>,
     /// Events but for [`Event::Dropped`], with their times.
     pub log: Vec<(Duration, Event)>,
     /// Reasons of dropped datagrams, in order.
@@ -34,6 +42,9 @@ impl Host {
         Self {
             endpoint,
             plane,
+            answerer: Answerer::default(),
+            answer_delay: Some(Duration::ZERO),
+            asked: Vec::new(),
             log: Vec::new(),
             dropped: Vec::new(),
             wake: None,

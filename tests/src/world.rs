@@ -11,8 +11,8 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Command, Endpoint, Event, Input, Now, Output, RequestId, Ticket, Transmit, TransmitKind,
-    Transport,
+    Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
+    TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
@@ -54,6 +54,8 @@ enum Work {
     Arrive(Packet),
     /// The data plane of a host is through with a batch.
     Batch(usize, Ticket, Vec<dataplane::Command>),
+    /// The keeper of a host's keys has thought about it.
+    Answer(usize, Ticket, Box<Question>),
     /// An ESP packet arrives.
     Esp(Probe),
 }
@@ -115,6 +117,11 @@ impl World {
     /// The instant of [`now`](Self::now).
     pub fn instant(&self) -> Instant {
         beginning() + self.now
+    }
+
+    /// The wall-clock time: every world begins on 2030-06-01.
+    pub fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_906_502_400) + self.now
     }
 
     /// The time of an instant an endpoint speaks of.
@@ -184,6 +191,10 @@ impl World {
                 Work::Batch(host, ticket, batch) => {
                     self.hosts[host].batches -= 1;
                     self.apply(host, ticket, batch);
+                }
+                Work::Answer(host, ticket, question) => {
+                    let answer = self.hosts[host].answerer.answer(&question, self.wall());
+                    self.handle(host, Input::Answered(ticket, answer));
                 }
                 Work::Esp(probe) => self.esp(probe),
             };
@@ -282,7 +293,7 @@ impl World {
     // ---- inside ----
 
     fn handle(&mut self, host: usize, input: Input<'_>) {
-        let now = Now { mono: self.instant(), wall: SystemTime::UNIX_EPOCH + self.now };
+        let now = Now { mono: self.instant(), wall: self.wall() };
         self.hosts[host].endpoint.handle(now, input);
         self.drain(host);
     }
@@ -304,9 +315,22 @@ impl World {
                         self.schedule(self.now + delay, Work::Batch(host, ticket, batch));
                     }
                 }
+                Output::Ask(ticket, question) => self.ask(host, ticket, question),
                 Output::Event(Event::Dropped { why, .. }) => self.hosts[host].dropped.push(why),
                 Output::Event(event) => self.hosts[host].log.push((self.now, event)),
             }
+        }
+    }
+
+    fn ask(&mut self, host: usize, ticket: Ticket, question: Question) {
+        let asked = match &question {
+            Question::Sign(_) => "sign",
+            Question::Judge(_) => "judge",
+            Question::Revocation(_) => "revocation",
+        };
+        self.hosts[host].asked.push(asked);
+        if let Some(delay) = self.hosts[host].answer_delay {
+            self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
         }
     }
 

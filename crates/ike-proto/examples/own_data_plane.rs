@@ -15,7 +15,9 @@ use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, Reply, SaId,
     TrafficSelector, Usage, apply_all,
 };
-use ike_proto::{Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, RequestId};
+use ike_proto::{
+    Answer, Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, RequestId,
+};
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -131,6 +133,11 @@ impl Driver {
                     let child = Some(child);
                     let order = Order::Initiate { connection, child, local: GATEWAY, remote: PEER };
                     self.endpoint.handle(now, Input::Command(RequestId(0), order));
+                }
+                // Pre-shared keys need no signature.
+                Output::Ask(ticket, _) => {
+                    let none = Answer::Failed("no private key".to_owned());
+                    self.endpoint.handle(now, Input::Answered(ticket, none));
                 }
                 Output::Event(event) => println!("{}: {event:?}", self.plane.name),
                 Output::Timeout(_) => match self.plane.poll_event() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::EndpointConfig;
 use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
+use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -48,7 +49,7 @@ pub struct IkeSaId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChildSaId(pub u64);
 
-/// Matches an output to the [`Input::Completed`] that answers it.
+/// Matches an output to the [`Input::Completed`] or [`Input::Answered`] that answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -67,6 +68,8 @@ pub enum Input<'a> {
     Command(RequestId, Command),
     /// A batch given out as [`Output::DataPlane`] was applied, or failed at its first bad command.
     Completed(Ticket, Result<Vec<Reply>, DataPlaneError>),
+    /// The answer to an [`Output::Ask`]. One that is asked no more is ignored.
+    Answered(Ticket, Answer),
     /// The data plane reports something by itself.
     DataPlane(dataplane::Event),
 }
@@ -120,6 +123,8 @@ pub enum Output {
     Transmit(Transmit),
     /// Apply the commands in order, stop at the first failure, and report by [`Input::Completed`].
     DataPlane(Ticket, Vec<dataplane::Command>),
+    /// Find out, in any order and as slowly as need be, and report by [`Input::Answered`].
+    Ask(Ticket, Question),
     /// Something worth telling.
     Event(Event),
     /// The queue is empty: call again at this time, or when there is input.
@@ -159,6 +164,10 @@ pub enum Failure {
     Refused(NotifyType),
     /// No configured key fits the peer, or its AUTH payload is wrong.
     Authentication,
+    /// The peer's certificates or key were refused; says why.
+    Untrusted(String),
+    /// This end has no credentials that could be used, or they could not be; says why.
+    Credentials(String),
     /// The data plane refused.
     DataPlane(String),
     /// The configuration does not know the name, or lacks what is needed; says what.
@@ -186,6 +195,8 @@ impl fmt::Display for Failure {
             Self::Peer(kind) => write!(f, "the peer answered {kind}"),
             Self::Refused(kind) => write!(f, "refused with {kind}"),
             Self::Authentication => f.write_str("authentication failed"),
+            Self::Untrusted(text) => write!(f, "authentication failed: {text}"),
+            Self::Credentials(text) => write!(f, "cannot authenticate: {text}"),
             Self::DataPlane(text) => write!(f, "data plane: {text}"),
             Self::Config(text) => write!(f, "configuration: {text}"),
             Self::NotFound => f.write_str("no such SA"),

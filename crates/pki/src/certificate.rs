@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, oid::AssociatedOid};
+use ike_proto::crypto::SignatureScheme;
 use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE, context};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::IdData;
@@ -20,6 +21,7 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::time::Validity;
 
+use crate::signed::Signed;
 use crate::text;
 
 /// A certificate and what IKE needs of it. Parsing says nothing about trust.
@@ -223,6 +225,12 @@ impl Certificate {
     /// True if the key may sign revocation lists: keyUsage is absent, or has cRLSign.
     pub fn may_sign_crls(&self) -> bool {
         self.extensions.key_usage.is_none_or(|usage| usage.crl_sign())
+    }
+
+    /// What it was signed by; `None` for what `auth` has no name for. ECDSA is told apart by its hash
+    /// alone.
+    pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
+        SignatureScheme::from_algorithm_identifier(Signed::parse(&self.der)?.algorithm)
     }
 
     /// The identities IKE can use: the subject, if it is not empty, and the dNSName, rfc822Name and

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ike_proto::config::SchemeConstraints;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::{CertEncoding, IdType};
@@ -29,6 +30,8 @@ pub struct PeerPolicy {
     pub revocation: RevocationPolicy,
     /// Extended key usages.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
+    /// Key types, sizes and signature schemes of the path, the peer's own key included.
+    pub chain: SchemeConstraints,
 }
 
 /// A raw public key and whose it is.
@@ -177,6 +180,7 @@ fn certificate(
         found => Some(found?),
     };
     identity::check(id, end_entity)?;
+    check_strength(end_entity, path.as_ref(), &policy.chain)?;
     let revocation = match &path {
         Some(path) => revocation(path, policy, trust, now)?,
         // Nobody could have revoked a certificate that is trusted without a CA.
@@ -188,6 +192,32 @@ fn certificate(
         not_after: Some(path.map_or(end_entity.not_after(), |path| path.not_after())),
         revocation,
     })
+}
+
+/// Is every key and every signature of the path as good as `auth` asks for? The signature on the CA
+/// it ends at proves nothing, and is not looked at.
+fn check_strength(
+    end_entity: &Certificate,
+    path: Option<&Path>,
+    chain: &SchemeConstraints,
+) -> Result<(), PkiError> {
+    if *chain == SchemeConstraints::default() {
+        return Ok(());
+    }
+    let weak =
+        |certificate: &Certificate| PkiError::Strength { subject: certificate.subject_text() };
+    if !chain.allows_key(end_entity.spki()) {
+        return Err(weak(end_entity));
+    }
+    for (certificate, issuer) in path.iter().flat_map(|path| path.links()) {
+        if !chain.allows_key(issuer.spki()) {
+            return Err(weak(issuer));
+        }
+        if !certificate.signature_scheme().is_some_and(|scheme| chain.allows(scheme)) {
+            return Err(weak(certificate));
+        }
+    }
+    Ok(())
 }
 
 /// The path is good and the identity bound: only now does revocation matter.

@@ -96,7 +96,7 @@ impl Write for Shared {
 /// Takes everybody who has the key.
 fn hospitable() -> Bench {
     let mut side = side(1, 2);
-    side.connection.remote_id = IdMatch::Any;
+    side.connection.set_remote_id(IdMatch::Any);
     let secret = Secret::copy_from(PSK);
     side.settings.secrets = vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })];
     Bench::with(side)

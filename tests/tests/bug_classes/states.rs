@@ -261,7 +261,7 @@ fn class_21_an_initiators_spi_may_be_chosen_twice() {
 fn class_21_what_the_endpoint_sent_comes_back_to_it() {
     // With one key for all who have it, an endpoint has the key that its own messages prove.
     let mut side = side(1, 2);
-    side.connection.remote_id = IdMatch::Any;
+    side.connection.set_remote_id(IdMatch::Any);
     let secret = Secret::copy_from(PSK);
     side.settings.secrets = vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })];
     for mut bench in [Bench::new(), Bench::with(side)] {

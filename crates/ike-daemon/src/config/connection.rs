@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, Unique};
+use ike_proto::config::{
+    AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, LocalAuth, RemoteAuth, Unique,
+};
 use ike_proto::wire::payload::IdData;
 
 use super::charon::{Ports, set};
@@ -91,13 +93,12 @@ pub(crate) fn read(
     options(&mut s, &mut c, report);
     times(&mut s, &mut c, report);
     if let Some((auth, id)) = round(&mut s, "local", UNSUPPORTED_LOCAL, report, values::identity) {
-        c.local_auth = auth;
-        c.local_id = id;
+        c.local = vec![LocalAuth { id, ..LocalAuth::new("local", auth) }];
     }
     if let Some((auth, id)) = round(&mut s, "remote", UNSUPPORTED_REMOTE, report, values::id_match)
     {
-        c.remote_auth = auth;
-        c.remote_id = id.unwrap_or(IdMatch::Any);
+        let id = id.unwrap_or(IdMatch::Any);
+        c.remote = vec![RemoteAuth { id, ..RemoteAuth::new("remote", auth) }];
     }
     if let Some(mut children) = s.section("children", report) {
         for (name, section) in children.subsections(report) {

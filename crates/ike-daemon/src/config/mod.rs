@@ -108,7 +108,7 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
         let name = &connection.name;
         let keyed = endpoint.secrets.iter().any(|key| {
             key.ids.is_empty()
-                || key.ids.iter().any(|id| connection::may_assert(&connection.remote_id, id))
+                || key.ids.iter().any(|id| connection::may_assert(connection.remote_id(), id))
         });
         if !keyed {
             warnings.push(format!(

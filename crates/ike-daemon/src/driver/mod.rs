@@ -172,6 +172,10 @@ impl Driver {
                     let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
+                Output::Ask(ticket, _) => {
+                    let none = ike_proto::Answer::Failed("no certificates are loaded".to_owned());
+                    self.endpoint.handle(now(), Input::Answered(ticket, none));
+                }
                 Output::Event(event) => self.event(event),
                 Output::Timeout(deadline) => {
                     self.deadline = deadline;

@@ -56,8 +56,8 @@ fn options_become_what_they_say() {
     assert_eq!(connection.unique, Unique::Replace);
     assert_eq!(connection.childless, Childless::Allow);
     assert_eq!(connection.fragmentation, Fragmentation::Yes);
-    assert_eq!(connection.local_id, Some(IdData::fqdn("gateway.example.org")));
-    assert_eq!(connection.remote_id, IdMatch::Suffix(IdData::fqdn("*.branches.example.org")));
+    assert_eq!(connection.local_id(), Some(&IdData::fqdn("gateway.example.org")));
+    assert_eq!(connection.remote_id(), &IdMatch::Suffix(IdData::fqdn("*.branches.example.org")));
     assert_eq!(connection.proposals.len(), 2);
     assert_eq!(connection.proposals[1].to_string(), "aes256-sha256-modp2048");
     let lan = connection.child("lan").unwrap();

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
 use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
@@ -43,27 +44,6 @@ impl AddressSpec {
             _ => None,
         }
     }
-}
-
-/// Which identities a peer may assert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IdMatch {
-    /// `%any`, the default.
-    Any,
-    /// Exactly this.
-    Exact(IdData),
-    /// An FQDN or e-mail address beginning with `*`: the rest must match, without regard to case.
-    Suffix(IdData),
-    /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
-    DnPattern(IdData),
-}
-
-/// How one end authenticates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AuthConfig {
-    /// `psk`: a pre-shared key (RFC 7296 §2.15).
-    #[default]
-    Psk,
 }
 
 /// `fragmentation` (RFC 7383).
@@ -132,14 +112,13 @@ pub struct ConnectionConfig {
     pub remote_port: u16,
     /// `proposals`.
     pub proposals: Vec<ProposalConfig>,
-    /// `local.auth`.
-    pub local_auth: AuthConfig,
-    /// `local.id`; `None` uses the local address.
-    pub local_id: Option<IdData>,
-    /// `remote.auth`.
-    pub remote_auth: AuthConfig,
-    /// `remote.id`.
-    pub remote_id: IdMatch,
+    /// `local<suffix>`: how this end authenticates, round by round (RFC 4739). Without a round there is
+    /// no IKE SA.
+    pub local: Vec<LocalAuth>,
+    /// `remote<suffix>`: how the peer must authenticate, round by round.
+    pub remote: Vec<RemoteAuth>,
+    /// `send_cert`.
+    pub send_cert: SendCert,
     /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
     /// `dpd_delay`; zero turns liveness checks off.
@@ -175,10 +154,9 @@ impl ConnectionConfig {
             local_port: 500,
             remote_port: 500,
             proposals: ProposalConfig::default_ike(),
-            local_auth: AuthConfig::Psk,
-            local_id: None,
-            remote_auth: AuthConfig::Psk,
-            remote_id: IdMatch::Any,
+            local: vec![LocalAuth::new("local", AuthConfig::Psk)],
+            remote: vec![RemoteAuth::new("remote", AuthConfig::Psk)],
+            send_cert: SendCert::IfAsked,
             encap: false,
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
@@ -190,6 +168,30 @@ impl ConnectionConfig {
             over_time: rekey_time / 10,
             rand_time: rekey_time / 10,
             children: Vec::new(),
+        }
+    }
+
+    /// This end's configured identity, which is that of its first round.
+    pub fn local_id(&self) -> Option<&IdData> {
+        self.local.first()?.id.as_ref()
+    }
+
+    /// Sets [`local_id`](Self::local_id).
+    pub fn set_local_id(&mut self, id: Option<IdData>) {
+        if let Some(round) = self.local.first_mut() {
+            round.id = id;
+        }
+    }
+
+    /// Which identities the peer may assert in its first round.
+    pub fn remote_id(&self) -> &IdMatch {
+        self.remote.first().map_or(&IdMatch::Any, |round| &round.id)
+    }
+
+    /// Sets [`remote_id`](Self::remote_id).
+    pub fn set_remote_id(&mut self, id: IdMatch) {
+        if let Some(round) = self.remote.first_mut() {
+            round.id = id;
         }
     }
 

@@ -232,7 +232,7 @@ impl Endpoint {
                     _ => return false,
                 },
             };
-            let same_peer = match (remote, &other.remote_id, &connection.remote_id) {
+            let same_peer = match (remote, other.remote_id(), connection.remote_id()) {
                 (Some(id), _, wanted) | (None, IdMatch::Exact(id), wanted) => {
                     matches_id(wanted, id)
                 }

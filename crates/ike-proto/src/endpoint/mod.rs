@@ -169,6 +169,8 @@ impl Endpoint {
                     self.with_sa(now, owner, |sa, ctx| sa.on_completed(ctx, ticket, result));
                 }
             }
+            // Nothing is asked yet.
+            Input::Answered(..) => {}
             Input::DataPlane(event) => self.on_data_plane_event(now, event),
         }
         self.run_effects(now);
