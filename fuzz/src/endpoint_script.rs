@@ -58,7 +58,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
             side.connection.fragmentation = Fragmentation::Force;
         }
         if bits & 2 != 0 {
-            side.settings.cookie_threshold = 0;
+            side.settings.cookie_threshold = 1;
         }
         if bits & 4 != 0 {
             side.connection.childless = Childless::Prefer;

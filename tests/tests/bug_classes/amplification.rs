@@ -57,7 +57,7 @@ fn class_39_an_answer_to_a_spoofed_request_is_hardly_larger() {
 #[test]
 fn class_39_refusals_and_demands_are_smaller_than_requests() {
     let mut side = open_house();
-    side.settings.cookie_threshold = 0;
+    side.settings.cookie_threshold = 1;
     let mut demanding = Bench::with(side);
     for request in smallest_requests(&mut demanding) {
         let sent = demanding.give(&request);

@@ -1,17 +1,19 @@
 //! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
 
+mod admission;
 pub(crate) mod attempt;
 mod closed;
 mod commands;
 mod cookie;
 mod effects;
+mod index;
 mod responder;
 pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,9 +31,11 @@ use crate::ike_sa::window::Datagrams;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
+use admission::{Courtesy, HalfOpen, Refused};
 use attempt::Attempt;
 use closed::{Closed, Late};
 use cookie::Cookies;
+use index::Index;
 use unattended::{Chore, NOBODY};
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
@@ -52,13 +56,14 @@ pub struct Endpoint {
     entries: HashMap<IkeSaId, Slot>,
     by_spi: HashMap<u64, IkeSaId>,
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
-    by_identity: HashMap<(IdData, IdData), Vec<IkeSaId>>,
-    /// IKE_SA_INIT requests answered: where from, initiator's SPI, and a hash of the whole.
-    answered: HashMap<(SocketAddr, u64), Vec<(u64, IkeSaId)>>,
+    by_identity: HashMap<(IdData, IdData), BTreeSet<IkeSaId>>,
+    index: Index,
+    /// IKE_SA_INIT requests answered: initiator's SPI, and a hash of the whole.
+    answered: HashMap<u64, Vec<(u64, IkeSaId)>>,
     hasher: RandomState,
     deadlines: BTreeSet<(Instant, IkeSaId)>,
     cookies: Option<Cookies>,
-    half_open: usize,
+    half_open: HalfOpen,
     traps: Vec<Trap>,
     /// Removals that failed.
     chores: Vec<Chore>,
@@ -80,9 +85,12 @@ enum Entry {
 struct Slot {
     entry: Entry,
     deadline: Option<Instant>,
-    half_open: bool,
+    /// Counted as half-open, begun from this address.
+    half_open: Option<IpAddr>,
     identity: Option<(IdData, IdData)>,
-    request: Option<(SocketAddr, u64)>,
+    /// The initiator's SPI of the IKE_SA_INIT request it answered.
+    request: Option<u64>,
+    keys: index::Keys,
 }
 
 impl Slot {
@@ -99,23 +107,9 @@ struct Trap {
     policy: PolicyId,
     connection: String,
     child: Arc<ChildConfig>,
+    /// The peer that the child is made with.
+    remote: IpAddr,
 }
-
-/// A bucket of unprotected answers, refilled every second.
-struct Courtesy {
-    left: u32,
-    since: Option<Instant>,
-}
-
-/// How many were refused in the present second.
-#[derive(Default)]
-struct Refused {
-    count: usize,
-    since: Option<Instant>,
-}
-
-/// Unprotected answers a second.
-const COURTESIES: u32 = 100;
 
 impl Endpoint {
     /// An endpoint without any SA. `plane` is what the data plane behind it can do.
@@ -143,11 +137,12 @@ impl Endpoint {
             hasher: RandomState::new(),
             deadlines: BTreeSet::new(),
             cookies,
-            half_open: 0,
+            half_open: HalfOpen::default(),
+            index: Index::default(),
             traps: Vec::new(),
             chores: Vec::new(),
             closed: Closed::new(),
-            courtesy: Courtesy { left: COURTESIES, since: None },
+            courtesy: Courtesy::new(),
             refused: Refused::default(),
             shutdown: None,
             now: None,
@@ -199,7 +194,7 @@ impl Endpoint {
 
     /// IKE SAs that this end answered and that are not authenticated yet.
     pub fn half_open(&self) -> usize {
-        self.half_open
+        self.half_open.all()
     }
 
     /// The settings in force.
@@ -281,7 +276,8 @@ impl Endpoint {
 
     fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
         let kind = TransmitKind::Retransmission;
-        let transmits = datagrams.iter().map(|octets| Transmit { path, kind, octets: octets.clone() });
+        let transmits =
+            datagrams.iter().map(|octets| Transmit { path, kind, octets: octets.clone() });
         self.out.extend(transmits.map(Output::Transmit));
     }
 
@@ -328,7 +324,7 @@ impl Endpoint {
             // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.
             Plane::Mapping { .. } => return,
         };
-        let Some((ike, child)) = self.owner_of(sa) else { return };
+        let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
         self.with_sa(now, ike, |sa, ctx| match event {
             Plane::SoftExpire(_) => {
                 sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
@@ -338,17 +334,6 @@ impl Endpoint {
             }
             _ => sa.activate(ctx, child),
         });
-    }
-
-    /// The child an SA of the data plane belongs to; outbound SAs are found by a search, since they
-    /// expire seldom.
-    fn owner_of(&self, sa: dataplane::SaId) -> Option<(IkeSaId, crate::event::ChildSaId)> {
-        self.ids.esp.get(&sa.spi).copied().or_else(|| {
-            self.entries.iter().find_map(|(id, slot)| match &slot.entry {
-                Entry::Sa(ike) => Some((*id, ike.child_with_outbound(sa)?)),
-                Entry::Attempt(_) => None,
-            })
-        })
     }
 
     /// The table of SAs, and everything else an SA may use while it handles an input.
@@ -409,14 +394,24 @@ impl Endpoint {
         if let Some(reason) = over {
             return self.remove(now, id, reason);
         }
-        let half_open = matches!(&slot.entry, Entry::Sa(sa) if sa.is_half_open());
-        let was_half_open = std::mem::replace(&mut slot.half_open, half_open);
-        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
-        match (was_half_open, half_open) {
-            (false, true) => self.half_open += 1,
-            (true, false) => self.half_open = self.half_open.saturating_sub(1),
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        self.index.update(id, slot);
+        let half_open = match &slot.entry {
+            Entry::Sa(sa) if sa.is_half_open() => Some(sa.path.remote.ip().to_canonical()),
+            _ => None,
+        };
+        match (slot.half_open, half_open) {
+            (None, Some(address)) => {
+                slot.half_open = half_open;
+                self.half_open.add(address);
+            }
+            (Some(address), None) => {
+                slot.half_open = None;
+                self.half_open.remove(address);
+            }
             _ => {}
         }
+        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
         if let Some(old) = old_deadline.filter(|_| old_deadline != deadline) {
             self.deadlines.remove(&(old, id));
         }
@@ -428,7 +423,14 @@ impl Endpoint {
     /// Adds an entry and indexes it by `spi`.
     fn insert(&mut self, now: Now, id: IkeSaId, spi: u64, entry: Entry) {
         self.by_spi.insert(spi, id);
-        let slot = Slot { entry, deadline: None, half_open: false, identity: None, request: None };
+        let slot = Slot {
+            entry,
+            deadline: None,
+            half_open: None,
+            identity: None,
+            request: None,
+            keys: index::Keys::default(),
+        };
         self.entries.insert(id, slot);
         self.settle(now, id);
     }
@@ -438,14 +440,15 @@ impl Endpoint {
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, id));
         }
-        if slot.half_open {
-            self.half_open = self.half_open.saturating_sub(1);
+        if let Some(address) = slot.half_open {
+            self.half_open.remove(address);
         }
+        self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
         if let Some(identity) = slot.identity
             && let Some(peers) = self.by_identity.get_mut(&identity)
         {
-            peers.retain(|other| *other != id);
+            peers.remove(&id);
             if peers.is_empty() {
                 self.by_identity.remove(&identity);
             }
@@ -487,36 +490,6 @@ impl Endpoint {
 
 /// Marks a shutdown that was reported.
 const DONE: RequestId = RequestId(u64::MAX);
-
-/// True if a second has gone by.
-fn is_over(since: Option<Instant>, now: Instant) -> bool {
-    since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
-}
-
-impl Refused {
-    fn in_second(&self, now: Instant) -> usize {
-        if is_over(self.since, now) { 0 } else { self.count }
-    }
-
-    fn count(&mut self, now: Instant) {
-        if is_over(self.since, now) {
-            (self.since, self.count) = (Some(now), 0);
-        }
-        self.count = self.count.saturating_add(1);
-    }
-}
-
-impl Courtesy {
-    fn take(&mut self, now: Instant) -> bool {
-        if is_over(self.since, now) {
-            self.since = Some(now);
-            self.left = COURTESIES;
-        }
-        let any = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        any
-    }
-}
 
 /// Leaves out what no backend can do, so that it is neither offered nor chosen.
 fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {

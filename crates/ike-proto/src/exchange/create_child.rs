@@ -150,7 +150,7 @@ impl IkeSa {
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
                 let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-                if !ctx.ids.esp.claim(outbound, spi_in) {
+                if !ctx.ids.claim(outbound, spi_in) {
                     ctx.ids.esp.remove(&spi_in);
                     ctx.done(offer.request, Ok(()));
                     let State::Established(established) = &mut self.state else { return };
@@ -229,7 +229,7 @@ impl IkeSa {
         request: Option<crate::event::RequestId>,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let State::Established(established) = &mut self.state else { return };
             established.queue.push_front(Task::DeleteSpi(spi_in));
@@ -473,7 +473,7 @@ impl IkeSa {
         reply: Reply,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
         }

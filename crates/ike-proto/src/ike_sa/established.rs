@@ -160,12 +160,6 @@ impl IkeSa {
         asked || queued || there
     }
 
-    /// The child whose outbound SA is `sa`.
-    pub(crate) fn child_with_outbound(&self, sa: SaId) -> Option<ChildSaId> {
-        let State::Established(established) = &self.state else { return None };
-        established.children.iter().find(|child| child.outbound() == sa).map(|child| child.id)
-    }
-
     /// Sends the next queued request, if the window is free.
     pub(super) fn pump(&mut self, ctx: &mut Context<'_>) {
         while let State::Established(established) = &mut self.state {

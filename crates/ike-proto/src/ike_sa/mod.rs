@@ -68,6 +68,8 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// SAs that were rekeyed into this one and may still be there, the oldest first.
+    pub(crate) predecessors: Vec<IkeSaId>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
@@ -118,6 +120,7 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            predecessors: Vec::new(),
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),

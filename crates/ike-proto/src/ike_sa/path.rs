@@ -64,7 +64,7 @@ impl IkeSa {
         for child in &mut established.children {
             let (inbound, outbound) = (child.inbound(), child.outbound());
             let there = SaId { dst: path.remote.ip(), ..outbound };
-            if !ctx.ids.esp.claim(there, child.spi_in) {
+            if !ctx.ids.claim(there, child.spi_in) {
                 stuck.push(child.id);
                 continue;
             }
