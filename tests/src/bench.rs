@@ -234,5 +234,6 @@ pub fn initiate() -> Command {
         child: Some("net".to_owned()),
         local: address(1),
         remote: address(2),
+        packet: None,
     }
 }

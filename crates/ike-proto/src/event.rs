@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::EndpointConfig;
-use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
+use crate::dataplane::{self, DataPlaneError, Flow, Mode, Reply, SaId, TrafficSelector};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -88,6 +88,8 @@ pub enum Command {
         local: IpAddr,
         /// Address to initiate to.
         remote: IpAddr,
+        /// The packet that the child is for, of [`Event::Acquire`].
+        packet: Option<Flow>,
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
@@ -277,6 +279,8 @@ pub enum Event {
         connection: String,
         /// Child name.
         child: String,
+        /// The packet that hit it.
+        packet: Flow,
     },
     /// The peer of this IKE SA now sends from another address.
     PathChanged {

@@ -222,7 +222,7 @@ fn class_21_a_rekey_that_overtakes_the_response_that_made_the_child() {
     let mut peer = bench.established(1007);
     let (connection, child) = ("ab".to_owned(), Some("more".to_owned()));
     let (local, remote) = (address(1), address(2));
-    bench.world.command(0, Command::Initiate { connection, child, local, remote });
+    bench.world.command(0, Command::Initiate { connection, child, local, remote, packet: None });
     assert_eq!(bench.sent().len(), 1);
     // The peer has made the child 1009 and rekeys it, and its response is late.
     let mut payloads = child_payloads(1011);

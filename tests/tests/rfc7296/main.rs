@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod acquire;
 mod errors;
 mod messages;
 mod negotiation;

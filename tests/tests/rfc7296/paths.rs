@@ -85,7 +85,7 @@ fn s2_4_initial_contact_is_not_said_of_a_second_ike_sa() {
         let child = Some("net".to_owned());
         let (local, remote) = (address(1), address(2));
         let connection = connection.to_owned();
-        pair.command(A, Command::Initiate { connection, child, local, remote });
+        pair.command(A, Command::Initiate { connection, child, local, remote, packet: None });
     }
     pair.run_for(Duration::from_secs(30));
     assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (2, 2), "{}", pair.story());

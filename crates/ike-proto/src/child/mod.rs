@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
 use crate::dataplane::{
-    Command, Direction, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
-    UdpEncap,
+    Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    TrafficSelector, UdpEncap,
 };
 use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
 use crate::keys::schedule::DirectionKeys;
@@ -74,6 +74,18 @@ impl ChildSa {
     /// True if traffic goes out through it.
     pub(crate) fn carries(&self) -> bool {
         matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
+    }
+
+    /// True if `packet` may travel through it.
+    pub(crate) fn takes(&self, packet: Flow) -> bool {
+        let within = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
+        within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
+    }
+
+    /// True if it is between one address and one other.
+    pub(crate) fn is_single_pair(&self) -> bool {
+        let single = |list: &[TrafficSelector]| list.iter().all(|ts| ts.start == ts.end);
+        single(&self.local_ts) && single(&self.remote_ts)
     }
 
     /// True if the data plane has its outbound half.

@@ -7,7 +7,7 @@ use super::attempt::{Attempt, NewAttempt, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
-use crate::dataplane::{Command as Plane, PolicyAction, PolicyId, PolicySpec};
+use crate::dataplane::{Command as Plane, Flow, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{
     ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
 };
@@ -23,8 +23,9 @@ impl Endpoint {
             return self.done(request, Err(Failure::Terminated));
         }
         match command {
-            Command::Initiate { connection, child, local, remote } => {
-                self.on_initiate(now, request, &connection, child.as_deref(), local, remote);
+            Command::Initiate { connection, child, local, remote, packet } => {
+                let ends = (local, remote);
+                self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
             }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
             Command::TerminateChild(child) => {
@@ -86,8 +87,8 @@ impl Endpoint {
         request: RequestId,
         connection: &str,
         child: Option<&str>,
-        local: IpAddr,
-        remote: IpAddr,
+        (local, remote): (IpAddr, IpAddr),
+        packet: Option<Flow>,
     ) {
         let found = self.find_connection(connection).and_then(|connection| {
             let child = match child {
@@ -104,7 +105,7 @@ impl Endpoint {
         match found {
             Ok((connection, child)) => {
                 let path = self.path_to(&connection, local, remote);
-                let wanted = Wanted { child, request: Some(request) };
+                let wanted = Wanted { child, request: Some(request), packet };
                 self.initiate(now, connection, path, wanted);
             }
             Err(failure) => self.done(request, Err(failure)),
@@ -146,6 +147,7 @@ impl Endpoint {
                     Some(Entry::Sa(sa)) => match wanted.child {
                         Some(config) => sa.enqueue(Task::CreateChild {
                             config,
+                            packet: wanted.packet,
                             request: wanted.request,
                             retry: Retry::default(),
                         }),
@@ -246,11 +248,11 @@ impl Endpoint {
             .children
             .iter()
             .filter(|child| child.carries())
-            .map(|child| Wanted { child: Some(Arc::clone(&child.config)), request: None })
+            .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
         match wanted.first_mut() {
             Some(first) => first.request = request,
-            None => wanted.push(Wanted { child: None, request }),
+            None => wanted.push(Wanted { child: None, request, packet: None }),
         }
         let connection = Arc::clone(&sa.connection);
         let path = self.path_to(&connection, sa.path.local.ip(), sa.path.remote.ip());
@@ -345,19 +347,19 @@ impl Endpoint {
     }
 
     /// A packet met a trap: the driver finds the addresses and initiates.
-    pub(super) fn on_acquire(&mut self, policy: PolicyId) {
+    pub(super) fn on_acquire(&mut self, policy: PolicyId, packet: Flow) {
         let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => {
                 attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
             }
-            Some(Entry::Sa(sa)) => sa.has_child(&trap.child.name),
+            Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet),
             None => false,
         };
         let under_way = self.index.towards(&trap.connection, trap.remote).any(makes);
         if !under_way {
             let (connection, child) = (trap.connection.clone(), trap.child.name.clone());
-            self.out.push_back(Output::Event(Event::Acquire { connection, child }));
+            self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
     }
 

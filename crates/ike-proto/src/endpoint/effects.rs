@@ -167,6 +167,6 @@ impl Endpoint {
         let Some(connection) = found else { return };
         let Some(config) = connection.child(child).cloned() else { return };
         let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
-        self.initiate(now, connection, path, Wanted { child: Some(config), request: None });
+        self.initiate(now, connection, path, Wanted::of(config));
     }
 }

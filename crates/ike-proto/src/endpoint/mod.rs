@@ -319,7 +319,9 @@ impl Endpoint {
     fn on_data_plane_event(&mut self, now: Now, event: dataplane::Event) {
         use dataplane::Event as Plane;
         let sa = match event {
-            Plane::Acquire { policy, .. } => return self.on_acquire(policy),
+            Plane::Acquire { policy, local, remote } => {
+                return self.on_acquire(policy, dataplane::Flow { local, remote });
+            }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
             // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.
             Plane::Mapping { .. } => return,

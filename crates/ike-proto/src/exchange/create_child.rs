@@ -60,8 +60,15 @@ impl IkeSa {
             .iter()
             .find(|old| old.id == child && old.phase == Phase::Installed);
         let Some(old) = old else { return false };
-        let spec =
-            OfferSpec { config: &old.config, rekeys: Some(old), with_ke: true, request, retry };
+        let spec = OfferSpec {
+            config: &old.config,
+            rekeys: Some(old),
+            // RFC 7296 §2.9.2: no selectors of a packet here.
+            packet: None,
+            with_ke: true,
+            request,
+            retry,
+        };
         let name = old.config.name.clone();
         match offer(ctx, id, path, &spec) {
             Ok(offer) => self.send_offer(ctx, offer),
@@ -308,6 +315,7 @@ impl IkeSa {
                 let State::Established(established) = &mut self.state else { return };
                 established.queue.push_back(Task::CreateChild {
                     config: offer.config,
+                    packet: None,
                     request: offer.request,
                     retry: Retry::default(),
                 });
@@ -565,7 +573,10 @@ fn taken() -> Failure {
 fn task_of(offer: ChildOffer, retry: Retry) -> Task {
     match offer.rekeys {
         Some(child) => Task::RekeyChild { child, request: offer.request, retry },
-        None => Task::CreateChild { config: offer.config, request: offer.request, retry },
+        None => {
+            let ChildOffer { config, packet, request, .. } = offer;
+            Task::CreateChild { config, packet, request, retry }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
-use crate::dataplane::{Command, SaId};
+use crate::dataplane::{Command, Flow, SaId};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::Payloads;
 use crate::exchange::child_sa::OfferSpec;
@@ -22,6 +22,10 @@ use crate::wire::registry::NotifyType;
 /// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
 const RETRY_AFTER: Duration = Duration::from_secs(6);
 const RETRY_SPREAD: Duration = Duration::from_secs(4);
+
+/// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
+/// pair of addresses.
+const MAX_PAIRS: usize = 64;
 
 /// An inbound SA that still decrypts after its child was rekeyed.
 pub(crate) struct Lingering {
@@ -143,8 +147,9 @@ impl IkeSa {
         }
     }
 
-    /// True if a child of this configuration is there or being made.
-    pub(crate) fn has_child(&self, name: &str) -> bool {
+    /// True if `packet` needs no further child of this configuration: one is being made, or there is one
+    /// that takes it or all that the peer wants to take.
+    pub(crate) fn serves(&self, name: &str, packet: Flow) -> bool {
         let State::Established(established) = &self.state else { return false };
         let asked = match &established.ours {
             Some(Initiated::Child(offer)) => offer.config.name == name,
@@ -154,10 +159,12 @@ impl IkeSa {
             .queue
             .iter()
             .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
-        let there = established.children.iter().any(|child| {
+        let there = established.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
         });
-        asked || queued || there
+        // Of a peer that wants an SA for each pair of addresses there is another for this pair.
+        let enough = |child: &ChildSa| child.takes(packet) || !child.is_single_pair();
+        asked || queued || there.clone().any(enough) || there.count() >= MAX_PAIRS
     }
 
     /// Sends the next queued request, if the window is free.
@@ -188,9 +195,15 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return };
         let alive = established.phase == IkePhase::Alive;
         match task {
-            Task::CreateChild { config, request, retry } if alive => {
-                let spec =
-                    OfferSpec { config: &config, rekeys: None, with_ke: true, request, retry };
+            Task::CreateChild { config, packet, request, retry } if alive => {
+                let spec = OfferSpec {
+                    config: &config,
+                    rekeys: None,
+                    packet,
+                    with_ke: true,
+                    request,
+                    retry,
+                };
                 self.send_create_child(ctx, &spec);
             }
             Task::RekeyChild { child, request, retry } if alive => {
