@@ -93,6 +93,30 @@ impl ChildSa {
         self.pending_out.is_none() && !self.half_closed && self.phase != Phase::Rekeyed
     }
 
+    /// Selectors of transport mode are the addresses of the two ends as this one sees them: puts those
+    /// of `path` in the place of the former. True if that changed any.
+    //= RFC 7296 §2.23.1
+    //# This will also ensure that the Security Association Database (SAD)
+    //# entries for the tunnel exit checks and return packets are added using
+    //# the addresses as seen by the local operating system stack.
+    pub(crate) fn follow_addresses(&mut self, path: Path) -> bool {
+        if self.mode != Mode::Transport {
+            return false;
+        }
+        let mut changed = false;
+        for (list, old, new) in [
+            (&mut self.local_ts, self.local, path.local.ip()),
+            (&mut self.remote_ts, self.remote, path.remote.ip()),
+        ] {
+            let (old, new) = (old.to_canonical(), new.to_canonical());
+            for ts in list.iter_mut().filter(|ts| ts.start == old && ts.end == old && old != new) {
+                (ts.start, ts.end) = (new, new);
+                changed = true;
+            }
+        }
+        changed
+    }
+
     /// One half of the pair as the data plane wants it.
     pub(crate) fn spec(&self, direction: Direction, keys: DirectionKeys) -> Box<SaSpec> {
         let inbound = direction == Direction::In;
