@@ -135,7 +135,9 @@ pub fn open(
 async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
     loop {
         match events.recv().await {
-            Ok(Event::Acquire { connection, child }) => operator.acquire(connection, child),
+            Ok(Event::Acquire { connection, child, packet }) => {
+                operator.acquire(connection, child, packet);
+            }
             Ok(_) => {}
             // What was missed will be asked for again by the next packet.
             Err(broadcast::error::RecvError::Lagged(_)) => {}

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod acquire;
 mod errors;
 mod messages;
+mod negotiation;
 mod paths;
+mod retransmissions;
