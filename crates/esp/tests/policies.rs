@@ -14,6 +14,7 @@ fn policy(id: u64, local: &str, remote: &str, action: PolicyAction) -> PolicySpe
     PolicySpec {
         id: PolicyId(id),
         child: format!("child{id}"),
+        owner: "site [peer]".into(),
         local_ts: vec![ts(local)],
         remote_ts: vec![ts(remote)],
         action,
