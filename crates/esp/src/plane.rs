@@ -119,9 +119,10 @@ impl Plane {
     /// What arriving in clear must not, and what may, in the order in which it applies.
     #[cfg(all(feature = "tun", target_os = "linux"))]
     pub(crate) fn clear_rules(&self) -> Vec<ClearRule> {
-        let rule = |(local, remote, action): (&TrafficSelector, &TrafficSelector, &PolicyAction)| {
-            ClearRule { local: *local, remote: *remote, pass: *action == PolicyAction::Pass }
-        };
+        let rule =
+            |(local, remote, action): (&TrafficSelector, &TrafficSelector, &PolicyAction)| {
+                ClearRule { local: *local, remote: *remote, pass: *action == PolicyAction::Pass }
+            };
         self.shared.tables().spd.pairs().map(rule).collect()
     }
 

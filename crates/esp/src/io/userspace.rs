@@ -51,6 +51,7 @@ pub struct Config {
 pub struct UserspacePlane {
     plane: Plane,
     notify: Arc<Notify>,
+    lost: Arc<Notify>,
     fed: mpsc::Sender<(Outer, Vec<u8>)>,
     plain_esp: bool,
     routes: Option<Routes>,
@@ -72,7 +73,9 @@ impl UserspacePlane {
         };
         let plane = Plane::new(now(), ciphers);
         let notify = Arc::new(Notify::new());
-        let alarm = Alarm { plane: plane.clone(), notify: Arc::clone(&notify) };
+        let lost = Arc::new(Notify::new());
+        let (ring, give_up) = (Arc::clone(&notify), Arc::clone(&lost));
+        let alarm = Alarm { plane: plane.clone(), notify: ring, lost: give_up };
         let (fed, inbox) = mpsc::channel(FED_QUEUE);
         let plain_esp = !plain.is_empty();
         let sockets = Sockets { encap, plain };
@@ -94,13 +97,18 @@ impl UserspacePlane {
             tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone()));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm));
-        Ok(Self { plane, notify, fed, plain_esp, routes, guard, tasks })
+        Ok(Self { plane, notify, lost, fed, plain_esp, routes, guard, tasks })
     }
 
     /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
     /// kept.
     pub fn event_ready(&self) -> Arc<Notify> {
         Arc::clone(&self.notify)
+    }
+
+    /// Woken when the device is gone, deleted by somebody else: the plane carries nothing any more.
+    pub fn lost(&self) -> Arc<Notify> {
+        Arc::clone(&self.lost)
     }
 
     /// The plane itself: counters, and further workers.

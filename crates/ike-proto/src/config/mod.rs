@@ -7,7 +7,7 @@ pub mod connection;
 pub mod endpoint;
 pub mod proposal;
 
-pub use child::{Action, ChildConfig, TsSpec};
+pub use child::{Action, ChildConfig, FailureShunt, TsSpec};
 pub use connection::{
     AddressSpec, AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, PreSharedKey,
     Unique,

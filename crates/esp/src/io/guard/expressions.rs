@@ -53,7 +53,12 @@ impl Expressions {
 
     /// Counts the packets that come so far.
     pub(super) fn counter(mut self) -> Self {
-        self.element().nested_data_counter().push_packets(0).push_bytes(0).end_nested().end_nested();
+        self.element()
+            .nested_data_counter()
+            .push_packets(0)
+            .push_bytes(0)
+            .end_nested()
+            .end_nested();
         self
     }
 
