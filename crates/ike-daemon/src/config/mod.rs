@@ -71,9 +71,9 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 /// Reads `text`; a relative `secret_file` is looked for in `folder`.
 pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
     let mut report = Report::new(text);
-    let (document, syntax) = DeTable::parse_recoverable(text);
+    let (mut document, syntax) = DeTable::parse_recoverable(text);
     let config = read(Section::new("", 0, document.get_ref()), folder, &mut report);
-    wipe::wipe(document.into_inner());
+    wipe::wipe(document.get_mut());
     let diagnostics = report.finish(&syntax);
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
 }
