@@ -1,0 +1,101 @@
+//! What the table says.
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+
+use ike_proto::dataplane::TrafficSelector;
+
+use super::Names;
+use super::batch::{Batch, Hook};
+use super::expressions::Expressions;
+use crate::ip::proto;
+use crate::plane::ClearRule;
+
+const INPUT: &CStr = c"input";
+const FORWARD: &CStr = c"forward";
+const ENCAP: &CStr = c"encap";
+const CLEAR: &CStr = c"clear";
+
+/// NFPROTO_IPV4, and where its addresses are.
+const IPV4: (u8, u32, u32) = (2, 12, 16);
+/// NFPROTO_IPV6, and where its addresses are.
+const IPV6: (u8, u32, u32) = (10, 8, 24);
+
+/// The index of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Writes chains and rules into a table that is empty.
+pub(super) fn write(batch: &mut Batch, names: &Names, rules: &[ClearRule]) {
+    let Names { table, device, ports } = names;
+    batch.new_chain(table, ENCAP, None);
+    batch.new_chain(table, CLEAR, None);
+    for rule in rules {
+        if let Some(expressions) = clear(rule) {
+            batch.rule(table, CLEAR, &expressions);
+        }
+    }
+    let new = Expressions::new;
+    for &port in ports {
+        batch.rule(table, ENCAP, &new().transport(2, port..=port).accept());
+    }
+    batch.rule(table, ENCAP, &new().transport(2, 0..=u16::MAX).back());
+    batch.rule(table, ENCAP, &new().accept());
+
+    batch.new_chain(table, FORWARD, Some(Hook::Forward));
+    batch.rule(table, FORWARD, &new().from_interface(*device).accept());
+    batch.rule(table, FORWARD, &new().jump(CLEAR));
+    batch.new_chain(table, INPUT, Some(Hook::Input));
+    batch.rule(table, INPUT, &new().from_interface(*device).accept());
+    batch.rule(table, INPUT, &new().from_interface(LOOPBACK).accept());
+    batch.rule(table, INPUT, &new().protocol(proto::ESP).accept());
+    batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP));
+    batch.rule(table, INPUT, &new().jump(CLEAR));
+}
+
+/// One rule of the SPD for what arrives: from the remote to the local side.
+fn clear(rule: &ClearRule) -> Option<Expressions> {
+    let ClearRule { local, remote, pass } = rule;
+    let expressions = addresses(remote, local)?;
+    let expressions = match [remote.protocol, local.protocol].into_iter().max() {
+        Some(0) | None => expressions,
+        Some(protocol) => expressions.protocol(protocol),
+    };
+    let expressions = ports(expressions, remote, true);
+    let expressions = ports(expressions, local, false);
+    Some(if *pass { expressions.accept() } else { expressions.counter().drop() })
+}
+
+/// Packets from `source` to `destination`; `None` if they are not of one family.
+fn addresses(source: &TrafficSelector, destination: &TrafficSelector) -> Option<Expressions> {
+    let ((family, source_at, destination_at), source, destination) = match (source, destination) {
+        (TrafficSelector { start: IpAddr::V4(s), end: IpAddr::V4(e), .. }, to) => {
+            let (IpAddr::V4(start), IpAddr::V4(end)) = (to.start, to.end) else { return None };
+            let octets = |a: &std::net::Ipv4Addr| a.octets().to_vec();
+            (IPV4, (octets(s), octets(e)), (octets(&start), octets(&end)))
+        }
+        (TrafficSelector { start: IpAddr::V6(s), end: IpAddr::V6(e), .. }, to) => {
+            let (IpAddr::V6(start), IpAddr::V6(end)) = (to.start, to.end) else { return None };
+            let octets = |a: &std::net::Ipv6Addr| a.octets().to_vec();
+            (IPV6, (octets(s), octets(e)), (octets(&start), octets(&end)))
+        }
+        _ => return None,
+    };
+    let expressions = Expressions::new()
+        .family(family)
+        .network(source_at, &source.0, &source.1)
+        .network(destination_at, &destination.0, &destination.1);
+    Some(expressions)
+}
+
+/// The ports of `selector`, or the ICMP type and code. What nf_tables cannot tell apart (OPAQUE, the
+/// type of a mobility header) is taken in, which drops rather too much.
+fn ports(expressions: Expressions, selector: &TrafficSelector, source: bool) -> Expressions {
+    let TrafficSelector { protocol, start_port, end_port, .. } = *selector;
+    let any = (start_port, end_port) == (0, u16::MAX) || start_port > end_port;
+    if any || protocol == proto::MOBILITY {
+        return expressions;
+    }
+    let icmp = matches!(protocol, proto::ICMP | proto::ICMPV6);
+    let offset = if source || icmp { 0 } else { 2 };
+    expressions.transport(offset, start_port..=end_port)
+}
