@@ -107,7 +107,8 @@ impl IkeSa {
             // The keys hold the PPK of the first.
             candidates.retain(|other| other.ppk == first.ppk);
         }
-        if signature::is_signature(method) {
+        // Where nobody takes signatures, one is wrong as a secret is.
+        if signature::is_signature(method) && takes_keys(&self.state, index) {
             let decoy = taken.is_err() || candidates.is_empty();
             let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
             return Ok(Plan::Judge(Judging { candidates, decoy, without_ppk, proven: None }));
@@ -449,4 +450,11 @@ impl IkeSa {
         }
         true
     }
+}
+
+/// True if a connection that the initiator may turn out to be takes a public key in this round.
+fn takes_keys(state: &State, index: usize) -> bool {
+    let connections = state.half_open().map(|waiting| waiting.connections.as_slice());
+    let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
+    rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
 }
