@@ -10,6 +10,7 @@
 //! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
 //! * [`forge`]: what somebody without keys can send.
+//! * [`wiretap`]: what somebody can do who breaks the key exchange.
 //! * [`handmade`]: a peer that has the keys and no manners; [`mod@bench`] puts one endpoint before it.
 
 mod agreement;
@@ -28,6 +29,7 @@ pub mod plane;
 mod random;
 pub mod setup;
 pub mod traffic;
+pub mod wiretap;
 mod world;
 
 pub use host::Host;
