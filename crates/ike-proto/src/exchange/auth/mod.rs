@@ -87,6 +87,7 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
         }));
+        self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));
         self.audit_ppk(ctx);

@@ -47,8 +47,12 @@ impl IkeSa {
 
     /// Reads from the response whether the peer took the PPK. Comes before the peer's AUTH is checked.
     pub(crate) fn settle_ppk(&mut self, payloads: &Payloads<'_, '_>) -> Result<(), Failure> {
-        let PpkStage::Offered(id, unmixed) = std::mem::take(&mut self.ppk) else {
-            return Ok(());
+        let (id, unmixed) = match std::mem::take(&mut self.ppk) {
+            PpkStage::Offered(id, unmixed) => (id, unmixed),
+            settled => {
+                self.ppk = settled;
+                return Ok(());
+            }
         };
         //= RFC 8784 §3
         //# the content of the received PPK_IDENTITY (if any) MUST
