@@ -11,12 +11,12 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
+    Answer, Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
     TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
-use crate::host::Host;
+use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
 use crate::random::Seeded;
@@ -199,6 +199,17 @@ impl World {
                 }
                 Work::Answer(host, ticket, question) => {
                     let answer = self.hosts[host].answerer.answer(&question, self.wall());
+                    if let (Question::Sign(request), Answer::Signed(signed)) = (&*question, &answer)
+                    {
+                        let signatures = request.octets.iter().zip(&signed.signatures);
+                        let record = signatures.map(|(octets, signature)| SignedRecord {
+                            octets: octets.as_bytes().to_vec(),
+                            scheme: signed.scheme,
+                            signature: signature.clone(),
+                            certs: signed.certs.clone(),
+                        });
+                        self.hosts[host].signed.extend(record);
+                    }
                     self.handle(host, Input::Answered(ticket, answer));
                 }
                 Work::Esp(probe) => self.esp(probe),
