@@ -17,14 +17,21 @@ give them x509ca ca.pem
 [ $legacy = no ] || conf them charon.signature_authentication no
 case $CASE in
 rsa-pkcs1 | rsa-openssl)
-    ike both local.auth rsa-sha256
+    # strongSwan's "rsa" is this padding alone, ours the better one too.
+    ike us local.auth rsa/pkcs1-sha256
+    ike them local.auth rsa-sha256
     by=RSA_EMSA_PKCS1_SHA2_256
     ;;
 rsa-pss)
     ike both local.auth rsa/pss-sha256
     by=RSA_EMSA_PSS_SHA2_256
     ;;
-rsa-legacy) by='RSA signature|RSA_EMSA_PKCS1' ;;
+rsa-legacy)
+    # The hash of the old method is SHA-1, which has to be asked for.
+    ike us local.auth rsa-sha1
+    ike us remote.auth ike:rsa-sha1
+    by='RSA signature|RSA_EMSA_PKCS1'
+    ;;
 ecdsa256*) by='ECDSA-256|ECDSA_WITH_SHA256_DER' ;;
 ecdsa384*) by='ECDSA-384|ECDSA_WITH_SHA384_DER' ;;
 ecdsa521*) by='ECDSA-521|ECDSA_WITH_SHA512_DER' ;;

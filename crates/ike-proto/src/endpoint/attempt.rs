@@ -148,7 +148,8 @@ impl Attempt {
                 Arc::from(backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?)
             }
         };
-        let octets: Arc<[u8]> = self.request(ctx, method, ke.public()).encode(ctx.crypto).into();
+        let octets: Arc<[u8]> =
+            self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([Arc::clone(&octets)]);
         self.transmit(ctx, octets, TransmitKind::Ike);
