@@ -71,7 +71,7 @@ fn exchanges(account: &Value, step: usize) -> Vec<(String, u64, u64)> {
 #[test]
 fn the_suites_from_hybrid_to_paranoid_work() {
     for (suite, intermediates, alone, auth) in
-        [("hybrid", 1, 1184, 700), ("cnsa2", 1, 1568, 9000), ("paranoid", 2, 1568, 9000)]
+        [("hybrid", 1, 1184, 600), ("cnsa2", 1, 1568, 9000), ("paranoid", 2, 1568, 9000)]
     {
         let account = account(suite);
         let first = exchanges(&account, 0);
