@@ -221,6 +221,12 @@ impl Handmade {
         psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
     }
 
+    /// Mixes `ppk` in, as IKE_AUTH does (RFC 8784 §3).
+    pub fn mix(&mut self, ppk: &[u8]) {
+        let mixed = self.keys.mixed_in_auth(self.prf, &Secret::copy_from(ppk));
+        self.keys.replace_auth_keys(mixed);
+    }
+
     /// The AUTH payload around `data`.
     pub fn auth_payload(data: &[u8]) -> Payload<'_> {
         Payload::Auth(Auth { method: AuthMethod::PSK, data })

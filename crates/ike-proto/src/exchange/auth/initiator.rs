@@ -243,7 +243,7 @@ impl IkeSa {
         let Ok((evidence, scheme)) = verdict else {
             return self.reject_responder(ctx, Failure::Authentication);
         };
-        let used = signed_by(id.to_owned(), auth.method, scheme);
+        let used = signed_by(id.to_owned(), auth.method, scheme, &key);
         if !key.revocation_pending {
             return self.responder_proven(ctx, used, evidence, &payloads);
         }

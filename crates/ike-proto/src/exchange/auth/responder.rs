@@ -261,7 +261,8 @@ impl IkeSa {
         let octets = self.peer_octets(&waiting.transcript, *id);
         let verdict = signature::verify((ctx.config, ctx.crypto), asked, &key.spki, &octets, data);
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
-        Ok((key, signed_by(id.to_owned(), data.0, scheme), evidence))
+        let used = signed_by(id.to_owned(), data.0, scheme, &key);
+        Ok((key, used, evidence))
     }
 
     /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
