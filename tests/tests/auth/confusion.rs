@@ -60,7 +60,7 @@ fn no_way_stands_for_another() {
                     assert_eq!(at_a, told(), "{shown:?} for {wanted:?}");
                 } else {
                     assert_eq!(at_a, Failure::Authentication, "{shown:?} for {wanted:?}");
-                    assert_eq!(at_b.len(), 1);
+                    assert!(!at_b.is_empty());
                 }
             }
         }

@@ -39,7 +39,7 @@ fn signing(seed: u64, a: KeyType, b: KeyType) -> Setup {
 #[track_caller]
 fn refused(pair: &mut Pair) -> (Failure, Vec<Failure>) {
     let request = pair.initiate(A, Some("net"));
-    pair.run_until(std::time::Duration::from_secs(400), |w| w.hosts[A].done(request).is_some());
+    pair.run_until(std::time::Duration::from_secs(900), |w| w.hosts[A].done(request).is_some());
     let result = pair.a().done(request).expect("an end");
     pair.run_for(std::time::Duration::from_secs(200));
     assert!(pair.a().ikes().is_empty() && pair.b().ikes().is_empty(), "{}", pair.story());

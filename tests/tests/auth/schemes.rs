@@ -217,7 +217,10 @@ fn lost_reordered_and_duplicated_fragments_of_ml_dsa() {
             jitter: Duration::from_millis(200),
             ..Conditions::default()
         };
-        setup.both(|side| side.settings.retransmission.tries = 20);
+        setup.both(|side| {
+            let ladder = &mut side.settings.retransmission;
+            (ladder.tries, ladder.base, ladder.timeout) = (25, 1.0, Duration::from_secs(1));
+        });
         let pair = comes_up(setup);
         // Whatever came twice was asked about once.
         assert_eq!(pair.b().asked, ["judge", "sign"], "seed {seed}");

@@ -97,7 +97,7 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
-        if connection.ppk.required && usable(ctx.config, &connection.ppk).is_empty() {
+        if connection.requires_ppk() && usable(ctx.config, &connection.ppk).is_empty() {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
         let method = usable_methods(ctx, &connection.proposals)

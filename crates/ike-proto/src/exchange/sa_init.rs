@@ -177,7 +177,7 @@ pub(crate) fn accept_response(
     if !extensions.intermediate && selected.additional().next().is_some() {
         return Err("additional key exchanges without IKE_INTERMEDIATE".into());
     }
-    if request.connection.ppk.required && ppk.is_none() {
+    if request.connection.requires_ppk() && ppk.is_none() {
         return Err(Unfit::Policy("the peer does not take a PPK"));
     }
     if refuses_short_transcript(request.connection, extensions) {
