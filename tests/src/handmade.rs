@@ -205,16 +205,20 @@ impl Handmade {
         }
     }
 
-    /// Authentication Data for `id` and `psk`.
-    pub fn auth(&self, id: &IdData, psk: &[u8]) -> Vec<u8> {
+    /// What its AUTH payload covers.
+    pub fn octets(&self, id: &IdData) -> SignedOctets {
         let (message, nonce, key) = if self.initiator {
             (&self.request, &self.nr, &self.keys.pi)
         } else {
             (&self.response, &self.ni, &self.keys.pr)
         };
         let message = Transcript::RealMessage(message);
-        let octets = SignedOctets::new(self.prf, key, message, nonce, id.as_id(), None);
-        psk_auth(self.prf, &Secret::copy_from(psk), &octets).expose().to_vec()
+        SignedOctets::new(self.prf, key, message, nonce, id.as_id(), None)
+    }
+
+    /// Authentication Data for `id` and `psk`.
+    pub fn auth(&self, id: &IdData, psk: &[u8]) -> Vec<u8> {
+        psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
     }
 
     /// Mixes `ppk` in, as IKE_AUTH does (RFC 8784 §3).

@@ -7,6 +7,7 @@
 //! * [`plane`]: a data plane that can be slow or refuse, and tells keys apart.
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
+//! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
 //! * [`forge`]: what somebody without keys can send.
 //! * [`wiretap`]: what somebody can do who breaks the key exchange.
@@ -16,6 +17,7 @@ mod agreement;
 pub mod audit;
 pub mod bench;
 pub mod cheap;
+pub mod credentials;
 pub mod explore;
 pub mod forge;
 pub mod handmade;
@@ -30,7 +32,7 @@ pub mod traffic;
 pub mod wiretap;
 mod world;
 
-pub use host::Host;
+pub use host::{Host, SignedRecord};
 pub use pair::{A, B, Pair};
 pub use random::Seeded;
 pub use setup::{Setup, Side};

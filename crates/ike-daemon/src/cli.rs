@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config;
+use crate::demo;
 use crate::pki::PkiArgs;
 
 /// Where the control socket is unless told otherwise.
@@ -60,6 +61,9 @@ pub enum Command {
     Pki(PkiArgs),
     /// Shows a handshake and traffic between two daemons in this process; needs no root
     Demo {
+        /// Algorithms
+        #[arg(long, value_enum, default_value_t)]
+        suite: demo::Suite,
         /// As JSON
         #[arg(long)]
         json: bool,

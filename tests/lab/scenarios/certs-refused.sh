@@ -24,7 +24,7 @@ id)
     reason='.'
     ;;
 type)
-    ike "$who" remote.auth ed25519
+    ike "$who" remote.auth rsa-sha256
     reason='.'
     ;;
 psk)

@@ -9,5 +9,6 @@ mod daemons;
 mod demo;
 mod fetch;
 mod pki;
+mod ppk;
 mod program;
 mod secrets;

@@ -87,8 +87,7 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
         }));
-        let request = self.window.in_progress().filter(|_| !self.initiator);
-        self.follows_auth = request.and_then(|(message_id, _)| message_id.checked_add(1));
+        self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));
         self.audit_ppk(ctx);

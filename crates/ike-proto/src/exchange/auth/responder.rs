@@ -107,7 +107,8 @@ impl IkeSa {
             // The keys hold the PPK of the first.
             candidates.retain(|other| other.ppk == first.ppk);
         }
-        if signature::is_signature(method) {
+        // Where nobody takes signatures, one is wrong as a secret is.
+        if signature::is_signature(method) && takes_keys(&self.state, index) {
             let decoy = taken.is_err() || candidates.is_empty();
             let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
             return Ok(Plan::Judge(Judging { candidates, decoy, without_ppk, proven: None }));
@@ -258,7 +259,7 @@ impl IkeSa {
             return Err(Failure::Authentication);
         };
         let octets = self.peer_octets(&waiting.transcript, *id);
-        let verdict = signature::verify(ctx.crypto, asked, &key.spki, &octets, data);
+        let verdict = signature::verify((ctx.config, ctx.crypto), asked, &key.spki, &octets, data);
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
         let used = signed_by(id.to_owned(), data.0, scheme, &key);
         Ok((key, used, evidence))
@@ -289,7 +290,7 @@ impl IkeSa {
         waiting.connections = vec![Arc::clone(connection)];
         waiting.rounds.prove(used, evidence);
         if waiting.first.is_none() {
-            waiting.announced.read(&Payloads(payloads));
+            waiting.announced.read(ctx.config, &Payloads(payloads));
             waiting.first = Some(opened.clone());
         }
         let silent = !waiting.announced.multiple_auth;
@@ -450,4 +451,11 @@ impl IkeSa {
         }
         true
     }
+}
+
+/// True if a connection that the initiator may turn out to be takes a public key in this round.
+fn takes_keys(state: &State, index: usize) -> bool {
+    let connections = state.half_open().map(|waiting| waiting.connections.as_slice());
+    let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
+    rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
 }
