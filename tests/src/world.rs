@@ -61,6 +61,11 @@ enum Work {
 }
 
 impl World {
+    /// When every world begins: 2030-06-01.
+    pub fn dawn() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_906_502_400)
+    }
+
     /// An empty world.
     pub fn new(seed: u64) -> Self {
         let mut rng = Seeded::new(seed);
@@ -119,9 +124,9 @@ impl World {
         beginning() + self.now
     }
 
-    /// The wall-clock time: every world begins on 2030-06-01.
+    /// The wall-clock time.
     pub fn wall(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_906_502_400) + self.now
+        Self::dawn() + self.now
     }
 
     /// The time of an instant an endpoint speaks of.

@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::EndpointConfig;
+use crate::config::{EndpointConfig, PpkId};
+use crate::crypto::SignatureScheme;
 use crate::dataplane::{self, DataPlaneError, Flow, Mode, Reply, SaId, TrafficSelector};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
-use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -186,6 +187,8 @@ pub enum Failure {
     DeletedByPeer,
     /// Deleted by command.
     Terminated,
+    /// Policy forbids to go on: a PPK or downgrade prevention is required and the peer has none.
+    Policy(&'static str),
     /// The crypto backend failed.
     Crypto,
 }
@@ -207,6 +210,7 @@ impl fmt::Display for Failure {
             Self::Inactive => f.write_str("inactive"),
             Self::DeletedByPeer => f.write_str("deleted by the peer"),
             Self::Terminated => f.write_str("terminated"),
+            Self::Policy(text) => write!(f, "refused by policy: {text}"),
             Self::Crypto => f.write_str("crypto backend failed"),
         }
     }
@@ -219,6 +223,8 @@ pub enum Event {
     Done(RequestId, Result<(), Failure>),
     /// An IKE SA is established (both ends authenticated).
     IkeUp(IkeSaId),
+    /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
+    WithoutPpk(IkeSaId),
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
     IkeDown {
         /// The IKE SA.
@@ -361,6 +367,14 @@ pub struct IkeStatus {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// The PPK its keys depend on, by what it was made with or by a rekey since.
+    pub ppk: Option<PpkId>,
+    /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
+    pub full_transcript: bool,
+    /// How this end authenticated, round by round, once established.
+    pub local_auth: Vec<UsedAuth>,
+    /// How the peer authenticated, round by round, once established.
+    pub remote_auth: Vec<UsedAuth>,
     /// Negotiated algorithms, once known.
     pub algorithms: Option<crate::config::proposal::Selected>,
     /// When it was established.
@@ -375,6 +389,17 @@ pub struct IkeStatus {
     pub outstanding: Option<ExchangeType>,
     /// Children.
     pub children: Vec<ChildStatus>,
+}
+
+/// How one end authenticated in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedAuth {
+    /// Its identity; that of a peer with NULL authentication is anybody's word.
+    pub id: IdData,
+    /// The method of the AUTH payload.
+    pub method: AuthMethod,
+    /// The signature's scheme; `None` for a method without signature.
+    pub scheme: Option<SignatureScheme>,
 }
 
 /// One Child SA as `list` shows it.
@@ -396,6 +421,8 @@ pub struct ChildStatus {
     pub outbound: SaId,
     /// UDP encapsulation.
     pub encap: bool,
+    /// The PPK mixed into its own keys in CREATE_CHILD_SA (RFC 9867 §3.2).
+    pub ppk: Option<PpkId>,
     /// Negotiated algorithms.
     pub algorithms: crate::config::proposal::Selected,
     /// Inner addresses on this side.

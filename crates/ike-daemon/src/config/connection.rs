@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{
-    AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, LocalAuth, RemoteAuth, Unique,
+    AuthConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, IdMatch,
+    LocalAuth, PpkConfig, PpkExchange, PpkRekey, RemoteAuth, Unique,
 };
 use ike_proto::wire::payload::IdData;
 
@@ -28,8 +29,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("mobike", Some("no")),
     ("ocsp", Some("never")),
     ("pools", None),
-    ("ppk_id", None),
-    ("ppk_required", Some("no")),
     ("pull", Some("yes")),
     ("send_cert", Some("never")),
     ("send_certreq", Some("no")),
@@ -162,7 +161,41 @@ fn options(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_
         ("false", Unique::No),
     ];
     set(&mut c.unique, s.choice("unique", &unique, report));
+    let downgrade_prevention = [
+        ("yes", DowngradePrevention::Yes),
+        ("no", DowngradePrevention::No),
+        ("require", DowngradePrevention::Require),
+        ("true", DowngradePrevention::Yes),
+        ("false", DowngradePrevention::No),
+    ];
+    let given = s.choice("downgrade_prevention", &downgrade_prevention, report);
+    set(&mut c.downgrade_prevention, given);
+    ppk(s, &mut c.ppk, report);
     set(&mut c.keyingtries, s.number("keyingtries", 0, u32::MAX, report));
+}
+
+/// What a connection does with post-quantum preshared keys.
+fn ppk(s: &mut Section<'_>, ppk: &mut PpkConfig, report: &mut Report<'_>) {
+    ppk.ids = values::ppk_ids(s, report);
+    set(&mut ppk.required, s.switch("ppk_required", report));
+    let exchange = [
+        ("any", PpkExchange::Any),
+        ("auth", PpkExchange::Auth),
+        ("intermediate", PpkExchange::Intermediate),
+    ];
+    set(&mut ppk.exchange, s.choice("ppk_exchange", &exchange, report));
+    let rekey = [
+        ("no", PpkRekey::No),
+        ("yes", PpkRekey::Yes),
+        ("require", PpkRekey::Require),
+        ("false", PpkRekey::No),
+        ("true", PpkRekey::Yes),
+    ];
+    set(&mut ppk.rekey, s.choice("ppk_rekey", &rekey, report));
+    let wants = ppk.required || ppk.rekey != PpkRekey::No;
+    if wants && ppk.ids.is_empty() {
+        s.missing("ppk_id", values::PPK_ID, report);
+    }
 }
 
 /// The times of an IKE SA, which default to each other.

@@ -92,7 +92,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
         connections.finish(&[], report);
     }
     if let Some(section) = root.section("secrets", report) {
-        endpoint.secrets = secrets::read(section, folder, report);
+        (endpoint.secrets, endpoint.ppks) = secrets::read(section, folder, report);
     }
     root.finish(UNSUPPORTED, report);
     let warnings = warnings(&endpoint);
@@ -113,6 +113,13 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
         if !keyed {
             warnings.push(format!(
                 "connection {name}: no [secrets.ike-<suffix>] names the id of its remote"
+            ));
+        }
+        let ppk = &connection.ppk;
+        let found = endpoint.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id));
+        if !ppk.ids.is_empty() && !found {
+            warnings.push(format!(
+                "connection {name}: no [secrets.ppk<suffix>] has an id that its ppk_id names"
             ));
         }
         if connection.children.is_empty() {

@@ -1,9 +1,9 @@
-//! `[secrets.ike<suffix>]`: pre-shared keys.
+//! `[secrets.ike<suffix>]`: pre-shared keys; `[secrets.ppk<suffix>]`: post-quantum ones.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ike_proto::config::PreSharedKey;
+use ike_proto::config::{PostQuantumKey, PpkId, PreSharedKey};
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
@@ -12,8 +12,8 @@ use super::section::{Section, join, list};
 use super::values;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 9] =
-    ["eap", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+const UNSUPPORTED: [&str; 8] =
+    ["eap", "ntlm", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -21,13 +21,25 @@ const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and 
 /// Octets a pre-shared key may have at most.
 const LONGEST: usize = 4096;
 
-/// Reads all pre-shared keys. A relative `secret_file` is looked for in `folder`.
+/// Octets a PPK identifier may have at most.
+const LONGEST_PPK_ID: usize = 255;
+
+/// Reads all pre-shared keys, and all post-quantum ones. A relative `secret_file` is looked for in
+/// `folder`.
 pub(crate) fn read(
     mut s: Section<'_>,
     folder: &Path,
     report: &mut Report<'_>,
-) -> Vec<Arc<PreSharedKey>> {
+) -> (Vec<Arc<PreSharedKey>>, Vec<Arc<PostQuantumKey>>) {
     let mut keys = Vec::new();
+    let mut ppks = Vec::new();
+    for (name, value) in s.with_prefix("ppk") {
+        if let Some(section) = s.sub(name.get_ref(), value, report)
+            && let Some(key) = ppk(section, folder, report)
+        {
+            ppks.push(Arc::new(key));
+        }
+    }
     for (name, value) in s.with_prefix("ike") {
         if let Some(section) = s.sub(name.get_ref(), value, report)
             && let Some(key) = key(section, folder, report)
@@ -46,7 +58,31 @@ pub(crate) fn read(
         }
     }
     s.finish(&[], report);
-    keys
+    (keys, ppks)
+}
+
+/// A PPK and its identifiers, of which it needs one.
+fn ppk(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<PostQuantumKey> {
+    let mut ids = Vec::new();
+    for (name, value) in s.with_prefix("id") {
+        let path = join(&s.path, name.get_ref());
+        for item in list(&path, value, values::PPK_ID, report).unwrap_or_default() {
+            let id = values::identity(item, &path, report).map(|id| PpkId::new(id.data));
+            match id {
+                Some(id) if id.octets().len() > LONGEST_PPK_ID => {
+                    let message = format!("`{path}` is longer than {LONGEST_PPK_ID} octets");
+                    report.add(item.offset, message);
+                }
+                id => ids.extend(id),
+            }
+        }
+    }
+    if ids.is_empty() {
+        s.missing("id", values::PPK_ID, report);
+    }
+    let secret = secret(&mut s, folder, report);
+    s.finish(&[], report);
+    Some(PostQuantumKey { ids, secret: secret? })
 }
 
 fn key(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<PreSharedKey> {

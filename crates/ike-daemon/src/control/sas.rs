@@ -46,6 +46,15 @@ pub struct IkeSa {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// True if its keys depend on a post-quantum preshared key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ppk: bool,
+    /// Which one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppk_id: Option<String>,
+    /// True if both ends authenticated both IKE_SA_INIT messages.
+    #[serde(default)]
+    pub downgrade_prevention: bool,
     /// Algorithms, once negotiated.
     #[serde(flatten)]
     pub algorithms: Algorithms,
@@ -90,6 +99,9 @@ pub struct ChildSa {
     pub spi_in: String,
     /// Outbound SPI, 8 hexadecimal digits.
     pub spi_out: String,
+    /// The post-quantum preshared key mixed into its own keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppk_id: Option<String>,
     /// Algorithms.
     #[serde(flatten)]
     pub algorithms: Algorithms,
@@ -185,6 +197,9 @@ impl IkeSa {
             responder_spi: format!("{:016x}", s.spi_r),
             nat_local: s.nat_local,
             nat_remote: s.nat_remote,
+            ppk: s.ppk.is_some(),
+            ppk_id: s.ppk.as_ref().map(ToString::to_string),
+            downgrade_prevention: s.full_transcript,
             algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),
             established: s.established.map(|then| since(then, *at)),
             rekey_time: s.rekey_at.map(|then| since(*at, then)),
@@ -213,6 +228,7 @@ impl ChildSa {
             encap: s.encap,
             spi_in: format!("{:08x}", s.inbound.spi),
             spi_out: format!("{:08x}", s.outbound.spi),
+            ppk_id: s.ppk.as_ref().map(ToString::to_string),
             algorithms: Algorithms::new(&s.algorithms),
             esn: s.algorithms.esn,
             bytes_in: inbound.bytes,

@@ -38,7 +38,11 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     let (host, port) = (&sa.remote_host, sa.remote_port);
     writeln!(out, "  remote '{}' @ {host}[{port}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
     if sa.algorithms.encr_alg.is_some() {
-        writeln!(out, "  {}", suite(&sa.algorithms))?;
+        let ppk = if sa.ppk { "/PPK" } else { "" };
+        writeln!(out, "  {}{ppk}", suite(&sa.algorithms))?;
+    }
+    if let Some(id) = &sa.ppk_id {
+        writeln!(out, "  PPK '{id}'")?;
     }
     if let Some(established) = sa.established {
         write!(out, "  established {established}s ago")?;
@@ -73,6 +77,9 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
         sa.protocol,
         suite(&sa.algorithms),
     )?;
+    if let Some(id) = &sa.ppk_id {
+        writeln!(out, "    PPK '{id}'")?;
+    }
     write!(out, "    installed {}s ago in {:.1} ms", sa.install_time, sa.setup_time_ms)?;
     if let Some(rekey) = sa.rekey_time {
         write!(out, ", rekeying in {rekey}s")?;

@@ -23,6 +23,9 @@ impl Log {
             Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
+            Event::WithoutPpk(ike) => {
+                warn!(ike = ike.0, "IKE SA without the PPK configured for it")
+            }
             Event::IkeDown { ike, connection, established: true, reason } => {
                 info!(ike = ike.0, %connection, %reason, "IKE SA down");
             }

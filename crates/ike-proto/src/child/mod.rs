@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
+use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
     Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
     TrafficSelector, UdpEncap,
@@ -35,6 +35,8 @@ pub(crate) struct ChildSa {
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
     pub(crate) selected: Selected,
+    /// The PPK mixed into its own keys (RFC 9867 §3.2).
+    pub(crate) ppk: Option<PpkId>,
     pub(crate) mode: Mode,
     pub(crate) spi_in: u32,
     pub(crate) spi_out: u32,
@@ -183,6 +185,7 @@ impl ChildSa {
             inbound: self.inbound(),
             outbound: self.outbound(),
             encap: self.encap.is_some(),
+            ppk: self.ppk.clone(),
             algorithms: self.selected.clone(),
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
+use super::ppk::PpkConfig;
 use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
@@ -74,6 +75,18 @@ pub enum Childless {
     Never,
 }
 
+/// `downgrade_prevention` (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DowngradePrevention {
+    /// Announced; used with peers that announce it too.
+    #[default]
+    Yes,
+    /// Not announced.
+    No,
+    /// Peers that do not announce it are refused.
+    Require,
+}
+
 /// `unique`: what a second IKE SA with the same peer identity does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unique {
@@ -127,6 +140,10 @@ pub struct ConnectionConfig {
     pub fragmentation: Fragmentation,
     /// `childless`.
     pub childless: Childless,
+    /// `downgrade_prevention`.
+    pub downgrade_prevention: DowngradePrevention,
+    /// `ppk_id`, `ppk_required`, `ppk_exchange` and `ppk_rekey`.
+    pub ppk: PpkConfig,
     /// `keyingtries`; 0 is for ever.
     pub keyingtries: u32,
     /// `unique`.
@@ -161,6 +178,8 @@ impl ConnectionConfig {
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,
+            downgrade_prevention: DowngradePrevention::Yes,
+            ppk: PpkConfig::default(),
             keyingtries: 1,
             unique: Unique::No,
             rekey_time,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::{ConnectionConfig, PreSharedKey};
+use super::ppk::PostQuantumKey;
 
 /// Which of several endpoints this is. The index is the top octet of every SPI chosen here, so that
 /// a datagram can be steered to its shard by SPI alone.
@@ -57,6 +58,8 @@ pub struct EndpointConfig {
     pub connections: Vec<Arc<ConnectionConfig>>,
     /// Pre-shared keys.
     pub secrets: Vec<Arc<PreSharedKey>>,
+    /// Post-quantum preshared keys, in order of preference.
+    pub ppks: Vec<Arc<PostQuantumKey>>,
     /// Retransmission ladder.
     pub retransmission: Retransmission,
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
@@ -96,6 +99,7 @@ impl Default for EndpointConfig {
             shard: Shard::default(),
             connections: Vec::new(),
             secrets: Vec::new(),
+            ppks: Vec::new(),
             retransmission: Retransmission::default(),
             cookie_threshold: 30,
             cookie_threshold_ip: 3,

@@ -6,6 +6,7 @@ pub mod auth;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod ppk;
 pub mod proposal;
 
 pub use auth::{
@@ -14,7 +15,9 @@ pub use auth::{
 };
 pub use child::{Action, ChildConfig, TsSpec};
 pub use connection::{
-    AddressSpec, Childless, ConnectionConfig, Fragmentation, PreSharedKey, Unique,
+    AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
+    Unique,
 };
 pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

@@ -12,15 +12,18 @@ use crate::config::{ChildConfig, Childless, ConnectionConfig};
 use crate::crypto::{CipherSuite, Secret};
 use crate::dataplane::Flow;
 use crate::event::{
-    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Transmit, TransmitKind,
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
+use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
-use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent};
+use crate::exchange::ppk::{Announced, usable};
+use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Task};
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
+use crate::question::Answer;
 use crate::wire::Message;
 use crate::wire::payload::{Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId};
@@ -104,6 +107,9 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
+        if connection.ppk.required && usable(ctx.config, &connection.ppk).is_empty() {
+            return Err(Failure::Config("no PPK for ppk_id".to_owned()));
+        }
         let method = usable_methods(ctx, &connection.proposals)
             .first()
             .copied()
@@ -189,6 +195,7 @@ impl Attempt {
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
             force_nat: self.connection.encap || !ctx.plane.plain_esp,
+            ppk: Announced::by(ctx.config, &self.connection),
         }
     }
 
@@ -215,6 +222,15 @@ impl Attempt {
             if candidate.spi_r == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
+        }
+        self.reap(ctx);
+    }
+
+    /// The answer to what a candidate asked.
+    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        let asker = |candidate: &&mut IkeSa| candidate.state.ticket() == Some(ticket);
+        if let Some(candidate) = self.candidates.iter_mut().find(asker) {
+            candidate.on_answered(ctx, ticket, answer);
         }
         self.reap(ctx);
     }
@@ -307,7 +323,13 @@ impl Attempt {
                     self.doubt(ctx, failure);
                 }
             }
-            Err(why) => ctx.dropped(path, why),
+            Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            //= RFC 8784 §6
+            //# it is RECOMMENDED that, if using PPKs is
+            //# mandatory for the initiator and the received response doesn't contain
+            //# the USE_PPK notification, the initiator not abort the exchange
+            //# immediately.
+            Err(Unfit::Policy(why)) => self.doubt(ctx, Failure::Policy(why)),
         }
     }
 
@@ -326,6 +348,11 @@ impl Attempt {
             let waiting = candidate.state.unproven()?;
             Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
         });
+        // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
+        let made_of_it = made_of_it.filter(|candidate| {
+            let (first, second) = (candidate.extensions, accepted.extensions);
+            !first.full_transcript && !second.full_transcript && first.ppk == second.ppk
+        });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
             candidate.twins.push(Twin { response: transcript.response, extensions, nat });
@@ -339,7 +366,7 @@ impl Attempt {
         ctx: &mut Context<'_>,
         accepted: Accepted,
     ) -> Result<(), Failure> {
-        let Accepted { session, transcript, extensions, nat, spi_r } = accepted;
+        let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let path = sa_init::floated(self.path, nat, ctx.config.natt_port);
         let first = self.wanted.first();
         let childless = match (self.connection.childless, extensions.childless) {
@@ -384,8 +411,16 @@ impl Attempt {
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        let rest = session.selected.additional().collect();
-        let auth = ExpectAuthResponse { transcript, child, local_id, queue };
+        let rest = Steps::new(&session.selected, extensions);
+        let auth = ExpectAuthResponse {
+            transcript,
+            child,
+            local_id,
+            queue,
+            announced,
+            rounds: Rounds::default(),
+            initial_contact: self.initial_contact,
+        };
         let mut candidate = IkeSa::new(
             ctx,
             NewIkeSa {
@@ -404,7 +439,7 @@ impl Attempt {
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
-        candidate.proceed(ctx, rest, auth, self.initial_contact);
+        candidate.proceed(ctx, rest, auth);
         self.candidates.push(candidate);
         self.give_up_at = None;
         self.reap(ctx);
@@ -414,9 +449,17 @@ impl Attempt {
     /// Drops candidates that failed. After the last one a contradicting response still has a moment.
     fn reap(&mut self, ctx: &mut Context<'_>) {
         let mut failed = None;
+        let used = &mut self.used;
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
+                if candidate.window.next_request_id() == Ok(1) {
+                    // It sent nothing, so that another may yet use its keys.
+                    let Session { selected, keys, .. } = &candidate.session;
+                    used.retain(|(suite, key, _)| {
+                        *suite != selected.suite || !key.ct_eq(keys.ei.expose())
+                    });
+                }
                 false
             }
             _ => true,
@@ -540,6 +583,10 @@ impl Attempt {
             remote_id: None,
             nat_local: false,
             nat_remote: false,
+            ppk: None,
+            full_transcript: false,
+            local_auth: Vec::new(),
+            remote_auth: Vec::new(),
             algorithms: None,
             established: None,
             setup_time: None,

@@ -8,6 +8,7 @@ use crate::event::{Event, Failure, IkeSaId, Now, Output};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
+use crate::wire::registry::IdType;
 
 /// Replaced SAs of one line that may wait for the peer's Delete at a time.
 const MAX_PREDECESSORS: usize = 3;
@@ -71,7 +72,11 @@ impl Endpoint {
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
             self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
         }
-        if initiator {
+        //= RFC 7619 §2.3
+        //# INITIAL_CONTACT
+        //# notifications MUST NOT be used to delete any other IKE SAs based on
+        //# the same peer identity without additional verification
+        if initiator || identity.1.kind == IdType::NULL {
             return;
         }
         let matters = match unique {

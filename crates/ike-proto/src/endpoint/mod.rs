@@ -21,13 +21,15 @@ use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfi
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId};
 use crate::event::{
-    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Transmit, TransmitKind,
+    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket, Transmit,
+    TransmitKind,
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
 use crate::ike_sa::window::Datagrams;
+use crate::question::Answer;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
@@ -164,8 +166,7 @@ impl Endpoint {
                     self.with_sa(now, owner, |sa, ctx| sa.on_completed(ctx, ticket, result));
                 }
             }
-            // Nothing is asked yet.
-            Input::Answered(..) => {}
+            Input::Answered(ticket, answer) => self.on_answered(now, ticket, answer),
             Input::DataPlane(event) => self.on_data_plane_event(now, event),
         }
         self.run_effects(now);
@@ -230,6 +231,18 @@ impl Endpoint {
             None => {}
         }
         self.settle(now, id);
+    }
+
+    /// Hands an answer to the SA that asked, if it is still there and still waits for it.
+    fn on_answered(&mut self, now: Now, ticket: Ticket, answer: Answer) {
+        let Some(owner) = self.ids.asked.remove(&ticket) else { return };
+        let Some((entries, mut ctx)) = self.parts(now, owner) else { return };
+        match entries.get_mut(&owner).map(|slot| &mut slot.entry) {
+            Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
+            Some(Entry::Sa(sa)) => sa.on_answered(&mut ctx, ticket, answer),
+            None => return,
+        }
+        self.settle(now, owner);
     }
 
     /// A message that is not IKEv2, or not well-formed outside its SK payload.

@@ -8,9 +8,10 @@ use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
 use crate::event::{Now, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Payloads;
+use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
-use crate::ike_sa::state::ExpectAuthRequest;
+use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
@@ -177,12 +178,19 @@ fn half_open(
     answer: Answer,
     spi_i: u64,
 ) -> IkeSa {
-    let Answer { session, transcript, extensions, nat, spi_r, connections } = answer;
+    let Answer { session, transcript, extensions, announced, nat, spi_r, connections } = answer;
     // The connection that gave the proposal stands in until the peer is authenticated.
     let connection =
         connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
-    let mut rest = session.selected.additional().collect();
-    let state = expect_request(&mut rest, ExpectAuthRequest { transcript, connections });
+    let rest = Steps::new(&session.selected, extensions);
+    let auth = ExpectAuthRequest {
+        transcript,
+        connections,
+        announced,
+        rounds: Rounds::default(),
+        first: None,
+    };
+    let state = expect_request(rest, auth);
     let mut sa = IkeSa::new(
         ctx,
         NewIkeSa {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::ppk::{self, MixedPpk};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
 use crate::child::selectors::narrow;
@@ -87,6 +88,7 @@ pub(crate) fn offer(
         mode,
         nonce: ctx.nonce().into(),
         ke,
+        ppks: Vec::new(),
         rekeys: spec.rekeys.map(|old| old.id),
         crossed: None,
         deleted: Vec::new(),
@@ -151,6 +153,7 @@ impl ChildOffer {
         }
         payloads.push(Payload::TsI(self.local_ts.clone()));
         payloads.push(Payload::TsR(self.remote_ts.clone()));
+        payloads.extend(ppk::offer_payloads(&self.ppks));
         payloads
     }
 }
@@ -184,6 +187,7 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
         nonces: (&[u8], &[u8]),
         additional: &[Secret],
+        ppk: Option<MixedPpk>,
     ) -> Result<ReadyChild, Refusal> {
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&offer.proposals, sa)
@@ -225,7 +229,7 @@ impl IkeSa {
         };
         let child = self.unkeyed(ctx, &offer.config, selected, parts);
         let shared: Vec<_> = shared.iter().chain(additional).collect();
-        self.keyed(ctx, child, &shared, nonces)
+        self.keyed(ctx, child, &shared, nonces, ppk)
     }
 
     fn complete_ke(
@@ -374,19 +378,22 @@ impl IkeSa {
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
-    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order
-    /// (RFC 7296 §2.17, RFC 9370 §2.2.4).
+    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order, and its
+    /// PPK (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
         &self,
         ctx: &Context<'_>,
-        child: ChildSa,
+        mut child: ChildSa,
         shared: &[&Secret],
         (ni, nr): (&[u8], &[u8]),
+        ppk: Option<MixedPpk>,
     ) -> Result<ReadyChild, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let session = &self.session;
-        let keys = ChildKeys::derive(session.prf, &session.keys.d, shared, ni, nr, &lengths);
+        let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
+        let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
+        child.ppk = ppk.map(|ppk| ppk.id);
         Ok(ReadyChild { child, keys })
     }
 
@@ -404,6 +411,7 @@ impl IkeSa {
             phase: Phase::Installing,
             policy: parts.policy,
             selected,
+            ppk: None,
             mode: parts.mode,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,

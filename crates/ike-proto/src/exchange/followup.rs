@@ -13,6 +13,7 @@
 use std::time::{Duration, Instant};
 
 use super::child_sa::respond_ke;
+use super::ppk::MixedPpk;
 use super::rekey_ike::Successor;
 use super::{Payloads, Refusal, required};
 use crate::child::ChildSa;
@@ -97,6 +98,7 @@ pub(crate) struct Chain {
     link: [u8; 8],
     nonces: (Vec<u8>, Vec<u8>),
     shared: Vec<Secret>,
+    ppk: Option<MixedPpk>,
     method: KeMethodId,
     rest: Vec<KeMethodId>,
     expires: Instant,
@@ -130,6 +132,14 @@ impl IkeSa {
             }
             return self.complete_offer(ctx, what, payloads, &[]);
         };
+        let offered = match &what {
+            OurOffer::Child(offer) => &offer.ppks,
+            OurOffer::Ike(offer) => &offer.ppks,
+        };
+        if let Err(reason) = self.ppk_taken(offered, &parsed) {
+            // The chain is not worth walking to its end.
+            return self.refuse_ppk(ctx, what, payloads, reason, true);
+        }
         if self.loses(&what, &parsed) {
             //= RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
             return self.withdraw(ctx, what);
@@ -277,6 +287,7 @@ impl IkeSa {
         what: TheirOffer,
         shared: Vec<Secret>,
         (ni, nr): (&[u8], &[u8]),
+        ppk: Option<MixedPpk>,
     ) -> [u8; 8] {
         let selected = match &what {
             TheirOffer::Child(child) => &child.selected,
@@ -292,7 +303,7 @@ impl IkeSa {
         if established.theirs.len() >= MAX_CHAINS {
             drop_chain(ctx, established.theirs.remove(0));
         }
-        established.theirs.push(Chain { what, link, nonces, shared, method, rest, expires });
+        established.theirs.push(Chain { what, link, nonces, shared, ppk, method, rest, expires });
         self.arm_chains();
         link
     }
@@ -358,11 +369,11 @@ impl IkeSa {
         chain: Chain,
         (method, public): (KeMethodId, Vec<u8>),
     ) -> Result<(), Refusal> {
-        let Chain { what, nonces: (ni, nr), shared, .. } = chain;
+        let Chain { what, nonces: (ni, nr), shared, ppk, .. } = chain;
         let shared: Vec<_> = shared.iter().collect();
         match what {
             TheirOffer::Child(child) => {
-                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr))?;
+                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr), ppk)?;
                 let reply = Reply {
                     auth: None,
                     proposal: None,
@@ -371,6 +382,7 @@ impl IkeSa {
                     ts_i: Vec::new(),
                     ts_r: Vec::new(),
                     transport: false,
+                    ppk: None,
                 };
                 self.install_then_respond(ctx, ready, reply);
             }
@@ -381,6 +393,7 @@ impl IkeSa {
                     selected,
                     shared: &shared,
                     nonces: (&ni, &nr),
+                    ppk,
                     started,
                 };
                 let new = self.successor(ctx, new)?;

@@ -83,7 +83,8 @@ impl IkeSa {
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
             return self.on_ike_delete(ctx);
         }
-        let follows_auth = !self.initiator && self.window.in_progress().is_some_and(|r| r.0 == 2);
+        let this = self.window.in_progress().map(|(message_id, _)| message_id);
+        let follows_auth = this.is_some() && this == self.follows_auth;
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             self.respond(ctx, &[]);
             return self.close(ctx, Failure::Peer(kind));

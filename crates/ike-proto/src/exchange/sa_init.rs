@@ -13,12 +13,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
+use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{Childless, ConnectionConfig, Fragmentation, ProposalConfig};
+use crate::config::{
+    Childless, ConnectionConfig, DowngradePrevention, Fragmentation, ProposalConfig,
+};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
@@ -42,6 +47,8 @@ pub(crate) struct Request<'a> {
     pub(crate) cookie: Option<&'a [u8]>,
     /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
     pub(crate) force_nat: bool,
+    /// The ways this end can take a PPK in.
+    pub(crate) ppk: Announced,
 }
 
 impl Request<'_> {
@@ -58,9 +65,15 @@ impl Request<'_> {
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
-        if self.connection.proposals.iter().any(ProposalConfig::has_additional_ke) {
+        if self.ppk.intermediate || wants_intermediate(self.connection) {
             payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
+        payloads.extend(self.ppk.kinds().map(|kind| notify(kind, &[])));
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
+            payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
+        let own = OwnAnnouncements::new(crypto, [self.connection]);
+        payloads.extend(own.hash_payload());
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
 }
@@ -70,6 +83,7 @@ pub(crate) struct Accepted {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
 }
@@ -122,6 +136,20 @@ pub(crate) struct Sent {
     pub(crate) ke: Arc<dyn PendingKe>,
 }
 
+/// Why a response cannot be built on.
+pub(crate) enum Unfit {
+    /// It is not what the genuine peer would answer to `sent`; says why.
+    Useless(&'static str),
+    /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
+    Policy(&'static str),
+}
+
+impl From<&'static str> for Unfit {
+    fn from(why: &'static str) -> Self {
+        Self::Useless(why)
+    }
+}
+
 /// Derives what an initiator needs from a usable response to `sent`.
 pub(crate) fn accept_response(
     ctx: &Context<'_>,
@@ -129,7 +157,7 @@ pub(crate) fn accept_response(
     sent: &Sent,
     message: &Message<'_>,
     octets: &[u8],
-) -> Result<Accepted, &'static str> {
+) -> Result<Accepted, Unfit> {
     let payloads = Payloads(&message.payloads);
     let single = |_| "payload repeated";
     let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
@@ -137,15 +165,22 @@ pub(crate) fn accept_response(
     let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
     let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
     if ke.method != selected.ke || ke.method != sent.method {
-        return Err("key exchange method differs from the proposal");
+        return Err("key exchange method differs from the proposal".into());
     }
     let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
     if ke.data.len() != method.lengths().responder {
-        return Err("key exchange data of wrong length");
+        return Err("key exchange data of wrong length".into());
     }
-    let extensions = Extensions::negotiate(request.connection, &payloads);
+    let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
+    let extensions = Extensions::negotiate(request.connection, &payloads, ppk);
     if !extensions.intermediate && selected.additional().next().is_some() {
-        return Err("additional key exchanges without IKE_INTERMEDIATE");
+        return Err("additional key exchanges without IKE_INTERMEDIATE".into());
+    }
+    if request.connection.ppk.required && ppk.is_none() {
+        return Err(Unfit::Policy("the peer does not take a PPK"));
+    }
+    if refuses_short_transcript(request.connection, extensions) {
+        return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
     }
     let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
     let header = &message.header;
@@ -154,6 +189,8 @@ pub(crate) fn accept_response(
         .map_err(|_| "keys cannot be derived")?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
+    let mut announced = Announcements::default();
+    announced.read(&payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {
@@ -164,6 +201,7 @@ pub(crate) fn accept_response(
             int_auth: IntAuth::default(),
         },
         extensions,
+        announced,
         nat,
         spi_r: header.spi_r,
     })
@@ -174,6 +212,7 @@ pub(crate) struct Answer {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
     /// Connections whose addresses fit, the one whose proposal was chosen first.
@@ -195,6 +234,12 @@ pub(crate) fn respond(
     let sa = &required(payloads.sa()?)?.with_spi(Spi::is_empty);
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
+    let ppks = Announced::read(&payloads);
+    ppk::retain(ctx.config, &mut connections, ppks);
+    let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
+    connections.retain(|connection| {
+        full || connection.downgrade_prevention != DowngradePrevention::Require
+    });
     //= RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
     let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
@@ -206,6 +251,7 @@ pub(crate) fn respond(
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     connections.rotate_left(chosen);
+    let ppk = ppk::choose_place(ctx.config, &connections, ppks);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
         return Err(invalid_ke(selected.ke));
@@ -223,9 +269,12 @@ pub(crate) fn respond(
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let extensions = Extensions::negotiate(&connection, &payloads);
+    let extensions = Extensions::negotiate(&connection, &payloads, ppk);
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
+    let own = OwnAnnouncements::new(ctx.crypto, connections.iter().map(|c| &**c));
+    let mut announced = Announcements::default();
+    announced.read(&payloads);
     let response = {
         let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
         let mut reply = vec![
@@ -242,6 +291,15 @@ pub(crate) fn respond(
         if extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
+        let chosen = extensions.ppk.map(PpkPlace::announced);
+        reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
+        if connection.downgrade_prevention != DowngradePrevention::No {
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If the responder supports this extension, then it also includes this
+            //# notification in the response message regardless of whether it was
+            //# received in the request or not.
+            reply.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
         if connection.childless != Childless::Never {
             let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
             //= RFC 6023 §4
@@ -250,6 +308,8 @@ pub(crate) fn respond(
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
             reply.push(Payload::Notify(notify));
         }
+        reply.extend(own.hash_payload());
+        reply.extend(own.payloads(INIT_ROOM));
         encode_message(&header(spi_i, spi_r, true), &reply)
     };
     let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
@@ -261,7 +321,7 @@ pub(crate) fn respond(
         nr: nr.as_slice().into(),
         int_auth: IntAuth::default(),
     };
-    Ok(Answer { session, transcript, extensions, nat, spi_r, connections })
+    Ok(Answer { session, transcript, extensions, announced, nat, spi_r, connections })
 }
 
 /// An unprotected answer that refuses `request` and keeps no state.
@@ -280,14 +340,39 @@ pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
 }
 
 impl Extensions {
-    fn negotiate(connection: &ConnectionConfig, peer: &Payloads<'_, '_>) -> Self {
+    fn negotiate(
+        connection: &ConnectionConfig,
+        peer: &Payloads<'_, '_>,
+        ppk: Option<PpkPlace>,
+    ) -> Self {
+        let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
         Self {
             fragmentation: connection.fragmentation != Fragmentation::No
                 && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
             intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If a peer sent and received the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+            //# notification, then it uses the modified construction of the blocks of
+            //# data to be signed (or MAC'ed)
+            full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
+            ppk,
         }
     }
+}
+
+/// True if `connection` may come to need additional key exchanges, its children's among them.
+fn wants_intermediate(connection: &ConnectionConfig) -> bool {
+    let children = connection.children.iter().flat_map(|child| &child.esp_proposals);
+    connection.proposals.iter().chain(children).any(ProposalConfig::has_additional_ke)
+}
+
+/// True if `connection` requires downgrade prevention and the peer has not announced it.
+pub(crate) fn refuses_short_transcript(
+    connection: &ConnectionConfig,
+    extensions: Extensions,
+) -> bool {
+    connection.downgrade_prevention == DowngradePrevention::Require && !extensions.full_transcript
 }
 
 impl NatStatus {

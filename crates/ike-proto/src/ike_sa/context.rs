@@ -12,6 +12,7 @@ use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, SaId};
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
+use crate::question::Question;
 
 /// The lowest SPI RFC 4303 §2.1 leaves to use.
 const FIRST_ESP_SPI: u32 = 256;
@@ -58,6 +59,14 @@ impl Context<'_> {
         }
         self.ids.policies.note(&batch, ticket);
         self.out.push_back(Output::DataPlane(ticket, batch));
+        ticket
+    }
+
+    /// Asks; the SA that handles the input gets the answer.
+    pub(crate) fn ask(&mut self, question: Question) -> Ticket {
+        let ticket = Ticket(self.ids.next());
+        self.ids.asked.insert(ticket, self.ids.owner);
+        self.out.push_back(Output::Ask(ticket, question));
         ticket
     }
 
@@ -134,6 +143,8 @@ pub(crate) struct Ids {
     pub(crate) owner: IkeSaId,
     /// Whom the data plane's answers are for.
     pub(crate) tickets: HashMap<Ticket, IkeSaId>,
+    /// Who asked the questions that are open.
+    pub(crate) asked: HashMap<Ticket, IkeSaId>,
     /// Batches that no SA waits for.
     pub(crate) unattended: HashMap<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
@@ -252,6 +263,7 @@ impl Ids {
             next: 0,
             owner: IkeSaId(0),
             tickets: HashMap::new(),
+            asked: HashMap::new(),
             unattended: HashMap::new(),
             esp: EspIndex::default(),
             policies: Policies::default(),

@@ -25,6 +25,7 @@ use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::Refusal;
+use crate::exchange::ppk::PpkStage;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
@@ -57,6 +58,7 @@ pub(crate) struct IkeSa {
     /// The connection; until the peer is authenticated the likeliest one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
+    pub(crate) ppk: PpkStage,
     pub(crate) window: Window,
     pub(crate) timers: TimerTable,
     pub(crate) state: State,
@@ -70,6 +72,9 @@ pub(crate) struct IkeSa {
     pub(crate) reauthenticates: Option<IkeSaId>,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
+    /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
+    /// that the response failed (RFC 7296 §2.21.2).
+    pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
@@ -113,6 +118,7 @@ impl IkeSa {
             extensions: new.extensions,
             connection: new.connection,
             session: new.session,
+            ppk: PpkStage::default(),
             window: Window::new(ctx.config.retransmission),
             timers: TimerTable::default(),
             state: new.state,
@@ -121,6 +127,7 @@ impl IkeSa {
             waiting: Vec::new(),
             reauthenticates: None,
             predecessors: Vec::new(),
+            follows_auth: None,
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
@@ -273,7 +280,7 @@ impl IkeSa {
             }
         } else {
             self.requests.release(ctx.budget);
-            if self.awaits_authentication() {
+            if self.state.is_unproven() {
                 // It has overtaken the response that lets the peer make requests, and comes again.
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
@@ -302,11 +309,6 @@ impl IkeSa {
         }
     }
 
-    /// True for an initiator that has not authenticated the peer yet.
-    fn awaits_authentication(&self) -> bool {
-        matches!(self.state, State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_))
-    }
-
     /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
     /// the peer uses this SA, not the one of our rekey: the children move, and the peer's next try
     /// finds them.
@@ -333,8 +335,14 @@ impl IkeSa {
             (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
                 self.on_intermediate_request(ctx, payloads, opened);
             }
+            (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
+                if waiting.step.method.is_none() =>
+            {
+                self.go_without_initial_ppk();
+                self.on_auth_request(ctx, payloads, opened);
+            }
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
-                self.on_auth_request(ctx, payloads);
+                self.on_auth_request(ctx, payloads, opened);
             }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
                 self.on_create_child_request(ctx, payloads);
@@ -354,10 +362,15 @@ impl IkeSa {
             State::ExpectIntermediateResponse(_) => {
                 self.on_intermediate_response(ctx, payloads, opened);
             }
-            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads),
+            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
             State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            // Nothing is outstanding in these.
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_)
             | State::Closed(_) => {}
         }
     }
@@ -365,10 +378,21 @@ impl IkeSa {
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and
     /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
     pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        let reason = refusal.clone().into();
+        self.refuse_because(ctx, &refusal, reason);
+    }
+
+    /// As [`refuse`](Self::refuse), with a reason that the peer is not told.
+    pub(crate) fn refuse_because(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
         self.respond(ctx, &[refusal.payload()]);
         let unauthenticated = !matches!(self.state, State::Established(_));
         if refusal.ends_sa() || unauthenticated {
-            self.close(ctx, refusal.into());
+            self.close(ctx, reason);
         }
     }
 
@@ -394,7 +418,7 @@ impl IkeSa {
         //# If the error occurs on the initiator, the notification MAY be
         //# returned in a separate INFORMATIONAL exchange, usually with no other
         //# payloads.
-        if matches!(self.state, State::ExpectAuthResponse(_)) {
+        if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
             self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         }
         self.close(ctx, reason);
@@ -479,7 +503,11 @@ impl IkeSa {
         {
             match key {
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
-                TimerKey::Ike(Timer::HalfOpen) => self.close(ctx, Failure::Timeout),
+                TimerKey::Ike(Timer::HalfOpen) => {
+                    let asked = self.state.ticket().is_some();
+                    let unanswered = || Failure::Credentials("no answer in time".to_owned());
+                    self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
+                }
                 TimerKey::Ike(Timer::Reassembly) => {
                     self.requests.release(ctx.budget);
                     self.responses.release(ctx.budget);
@@ -522,6 +550,9 @@ impl IkeSa {
     /// tells whoever waits.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
+        if let Some(ticket) = state.ticket() {
+            ctx.ids.asked.remove(&ticket);
+        }
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
         self.timers.clear_all();
@@ -529,7 +560,10 @@ impl IkeSa {
             State::Established(established) => {
                 self.on_established_closed(ctx, *established, &reason);
             }
-            State::ExpectIntermediateRequest(_) | State::ExpectAuthRequest(_) => {
+            State::ExpectIntermediateRequest(_)
+            | State::ExpectAuthRequest(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_) => {
                 ctx.event(Event::IkeDown {
                     ike: self.id,
                     connection: String::new(),
@@ -538,7 +572,10 @@ impl IkeSa {
                 });
             }
             // The attempt that made this candidate reports for all of them.
-            mut state @ (State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)) => {
+            mut state @ (State::ExpectIntermediateResponse(_)
+            | State::ExpectAuthResponse(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)) => {
                 let Some(waiting) = state.unproven() else { return };
                 if let Some(offer) = &waiting.child {
                     ctx.ids.esp.remove(&offer.spi_in);
