@@ -70,6 +70,8 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
+    pub(crate) put_off_since: Option<Instant>,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
     /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
@@ -126,6 +128,7 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            put_off_since: None,
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
