@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod acquire;
+mod collisions;
 mod errors;
 mod messages;
 mod negotiation;

@@ -51,6 +51,7 @@ fn options_become_what_they_say() {
     let config = config::load(&path).unwrap();
     let endpoint = &config.endpoint;
     assert_eq!((endpoint.cookie_threshold, endpoint.half_open_timeout), (10, secs(20)));
+    assert_eq!((endpoint.cookie_threshold_ip, endpoint.block_threshold), (10, 50));
     assert_eq!((endpoint.retransmission.base, endpoint.retransmission.jitter), (1.5, 20));
     let connection = &endpoint.connections[0];
     assert_eq!(connection.unique, Unique::Replace);

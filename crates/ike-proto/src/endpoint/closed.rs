@@ -93,8 +93,13 @@ impl Closed {
         none.then_some(until)
     }
 
-    /// Judges a request with this header whose first or only datagram has this digest.
-    pub(super) fn judge(&mut self, path: Path, header: &Header, digest: u64) -> Late {
+    /// Judges a request with this header. `digest` is that of the datagram.
+    pub(super) fn judge(
+        &mut self,
+        path: Path,
+        header: &Header,
+        digest: impl FnOnce() -> u64,
+    ) -> Late {
         let (own, peers) = if header.flags.initiator {
             (header.spi_r, header.spi_i)
         } else {
@@ -105,8 +110,8 @@ impl Closed {
             return Late::Unknown;
         }
         let last = &answer.last;
-        let same = (header.message_id, header.exchange, digest)
-            == (last.message_id, last.exchange, last.request);
+        let same = (header.message_id, header.exchange) == (last.message_id, last.exchange)
+            && digest() == last.request;
         if same && answer.left > 0 {
             answer.left -= 1;
             // What was captured could be played back from anywhere.

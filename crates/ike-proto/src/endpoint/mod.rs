@@ -274,7 +274,7 @@ impl Endpoint {
     fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header, octets: &[u8]) {
         let request = !header.flags.response && header.spi_r != 0;
         if request {
-            match self.closed.judge(path, header, self.hasher.hash_one(octets)) {
+            match self.closed.judge(path, header, || self.hasher.hash_one(octets)) {
                 Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
                 Late::Ignore => return self.drop_datagram(path, "IKE SA is closed"),
                 Late::Unknown => {}

@@ -23,6 +23,8 @@ use crate::wire::registry::NotifyType;
 const RETRY_AFTER: Duration = Duration::from_secs(6);
 const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
+/// How long TEMPORARY_FAILURE is taken for that.
+const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
 /// pair of addresses.
 const MAX_PAIRS: usize = 64;
@@ -267,6 +269,7 @@ impl IkeSa {
             //# the IKE SA is deleted without needing an explicit Delete payload.
             return self.close(ctx, Failure::Peer(NotifyType::INVALID_SYNTAX));
         }
+        self.note_put_off(ctx, payloads);
         let State::Established(established) = &mut self.state else { return };
         match established.ours.take() {
             Some(Initiated::Child(offer)) => {
@@ -286,6 +289,30 @@ impl IkeSa {
                 self.close(ctx, reason);
             }
             Some(Initiated::DeleteSpi | Initiated::Liveness) | None => {}
+        }
+    }
+
+    /// Counts how long the peer has been putting off what this end asks for.
+    fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
+        let State::Established(established) = &mut self.state else { return };
+        let asked = matches!(
+            established.ours,
+            Some(Initiated::Child(_) | Initiated::RekeyIke(_) | Initiated::Followup(_))
+        );
+        if !asked {
+            return;
+        }
+        let put_off = Payloads(payloads).notify(NotifyType::TEMPORARY_FAILURE).is_some();
+        let now = ctx.now.mono;
+        self.put_off_since = put_off.then(|| self.put_off_since.unwrap_or(now));
+        //= RFC 7296 §2.25
+        //# If a peer continues to
+        //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
+        //# it SHOULD conclude that the state information is out of sync and
+        //# close the IKE SA.
+        if self.put_off_since.is_some_and(|since| now >= since + PUT_OFF) {
+            let reason = Failure::Peer(NotifyType::TEMPORARY_FAILURE);
+            established.queue.push_front(Task::DeleteIke { reason, request: None });
         }
     }
 

@@ -70,11 +70,13 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
+    pub(crate) put_off_since: Option<Instant>,
+    /// SAs that were rekeyed into this one and may still be there, the oldest first.
+    pub(crate) predecessors: Vec<IkeSaId>,
     /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
     /// that the response failed (RFC 7296 §2.21.2).
     pub(crate) follows_auth: Option<u32>,
-    /// SAs that were rekeyed into this one and may still be there, the oldest first.
-    pub(crate) predecessors: Vec<IkeSaId>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
@@ -126,8 +128,9 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
-            follows_auth: None,
+            put_off_since: None,
             predecessors: Vec::new(),
+            follows_auth: None,
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
