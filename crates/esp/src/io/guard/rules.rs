@@ -42,11 +42,11 @@ pub(super) fn write(batch: &mut Batch, names: &Names, rules: &[ClearRule]) {
     batch.rule(table, ENCAP, &new().accept());
 
     batch.new_chain(table, FORWARD, Some(Hook::Forward));
-    batch.rule(table, FORWARD, &new().from_interface(*device).accept());
+    batch.rule(table, FORWARD, &new().arrived_by(*device).accept());
     batch.rule(table, FORWARD, &new().jump(CLEAR));
     batch.new_chain(table, INPUT, Some(Hook::Input));
-    batch.rule(table, INPUT, &new().from_interface(*device).accept());
-    batch.rule(table, INPUT, &new().from_interface(LOOPBACK).accept());
+    batch.rule(table, INPUT, &new().arrived_by(*device).accept());
+    batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept());
     batch.rule(table, INPUT, &new().protocol(proto::ESP).accept());
     batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP));
     batch.rule(table, INPUT, &new().jump(CLEAR));
