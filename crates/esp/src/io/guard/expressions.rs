@@ -70,10 +70,6 @@ impl Expressions {
         self.verdict(VerdictCode::Drop, None)
     }
 
-    pub(super) fn back(self) -> Self {
-        self.verdict(VerdictCode::Return, None)
-    }
-
     pub(super) fn jump(self, chain: &CStr) -> Self {
         self.verdict(VerdictCode::Jump, Some(chain))
     }
