@@ -131,8 +131,7 @@ pub fn esp() -> Vec<Vec<u8>> {
     };
     let replay = vec![3, 0];
     let mangle = vec![4, 0, 0, 20, 0x80];
-    let stranger =
-        vec![8, 4, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
+    let stranger = [&[8, 4, 0, 0, 0, 1][..], &[9; 28]].concat();
     let clear = [&[6, V4.len() as u8][..], V4].concat();
     let time = vec![7, 4, 0];
     let lives = [

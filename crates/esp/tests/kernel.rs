@@ -19,7 +19,7 @@ use tun_rs::{AsyncDevice, DeviceBuilder};
 
 mod common;
 
-use common::{CIPHERS, Counting, addr, tcp, ts, udp};
+use common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(200);
@@ -104,14 +104,49 @@ impl Host {
         self.outside.send(&packet).await.unwrap();
         timeout(SHORT, to.recv_from(&mut [0; 100])).await.is_ok()
     }
+
+    /// The same in fragments.
+    async fn hears_fragments(&self, from: &str, to: &UdpSocket) -> bool {
+        let at = to.local_addr().unwrap();
+        let packet = with_checksum(udp(addr(from), at.ip(), 9, at.port(), 2000));
+        for piece in fragments(&packet, 1280) {
+            self.outside.send(&piece).await.unwrap();
+        }
+        timeout(SHORT, to.recv_from(&mut [0; 100])).await.is_ok()
+    }
+}
+
+/// What hears ESP over IP.
+fn raw_esp() -> UdpSocket {
+    raw(socket2::Domain::IPV4, 50)
+}
+
+/// A raw socket; what is done with it here it does as UDP sockets do.
+fn raw(family: socket2::Domain, protocol: i32) -> UdpSocket {
+    let raw = socket2::Socket::new(family, socket2::Type::RAW, Some(protocol.into())).unwrap();
+    raw.set_nonblocking(true).unwrap();
+    UdpSocket::from_std(std::os::fd::OwnedFd::from(raw).into()).unwrap()
+}
+
+/// An IPv4 packet of any protocol, with zeros inside.
+fn ip_packet(from: &str, to: &str, protocol: u8, payload: usize) -> Vec<u8> {
+    let (header, len) = esp::ip::header(addr(from), addr(to), 0, protocol, payload).unwrap();
+    let mut packet = header[..len].to_vec();
+    packet.resize(len + payload, 0);
+    packet
 }
 
 /// Sets the UDP checksum, which IPv6 wants.
-fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
+fn with_checksum(packet: Vec<u8>) -> Vec<u8> {
+    checksummed(packet, 17, 6)
+}
+
+/// Sets the checksum of a transport protocol, which is at this offset of it.
+fn checksummed(mut packet: Vec<u8>, protocol: u32, at: usize) -> Vec<u8> {
     let (start, addresses) = if packet[0] >> 4 == 4 { (20, 12..20) } else { (40, 8..40) };
     let len = packet.len() - start;
-    let mut sum = 17 + len as u32;
-    packet[start + 6..start + 8].fill(0);
+    let mut sum = protocol + len as u32;
+    packet[start + at..start + at + 2].fill(0);
     let mut words = packet[addresses].to_vec();
     words.extend_from_slice(&packet[start..]);
     words.resize(words.len().next_multiple_of(2), 0);
@@ -121,7 +156,7 @@ fn with_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    packet[start + 6..start + 8].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet[start + at..start + at + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     packet
 }
 
@@ -146,6 +181,8 @@ async fn packets_in_clear_inside() {
     let (ike, other) = (socket("10.1.0.1:500").await, socket("10.1.0.1:80").await);
     assert!(host.hears("10.2.0.1", &four).await, "without a policy nothing is dropped");
     assert!(host.hears("fd02::1", &six).await);
+    assert!(host.hears_fragments("10.2.0.1", &four).await);
+    assert!(host.hears_fragments("fd02::1", &six).await);
 
     host.install(1, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
     host.install(2, "fd01::/64", "fd02::/64", PolicyAction::Trap);
@@ -156,6 +193,36 @@ async fn packets_in_clear_inside() {
     assert!(host.hears("fd02:0:0:1::", &six).await);
     assert!(host.hears("10.2.0.1", &ike).await, "IKE is not ESP's business");
     assert!(!host.hears("10.2.0.1", &other).await);
+
+    // Nor are its fragments, of which the later ones have no port; those of others are.
+    let ike_six = socket("[fd01::1]:4500").await;
+    assert!(host.hears("fd02::1", &ike_six).await);
+    for (from, exempt, other) in [("10.2.0.1", &ike, &four), ("fd02::1", &ike_six, &six)] {
+        assert!(host.hears_fragments(from, exempt).await, "IKE from {from} in fragments");
+        assert!(!host.hears_fragments(from, other).await, "fragments from {from}");
+    }
+    let esp = raw_esp();
+    let packet = ip_packet("10.2.0.1", "10.1.0.1", 50, 40);
+    host.outside.send(&packet).await.unwrap();
+    assert!(timeout(LONG, esp.recv(&mut [0; 100])).await.is_ok(), "ESP has its own way");
+
+    let icmp = raw(socket2::Domain::IPV6, 58);
+    let types = async |kind: u8, hop_limit: u8| {
+        let mut packet = udp(addr("fd02::1"), addr("fd01::1"), u16::from(kind) << 8, 0, 16);
+        (packet[6], packet[7]) = (58, hop_limit);
+        host.outside.send(&checksummed(packet, 58, 2)).await.unwrap();
+        let mut buffer = [0; 100];
+        loop {
+            match timeout(SHORT, icmp.recv(&mut buffer)).await {
+                Ok(Ok(_)) if buffer[0] == kind => break true,
+                Ok(_) => {}
+                Err(_) => break false,
+            }
+        }
+    };
+    assert!(types(136, 255).await, "neighbor discovery is the link's own business");
+    assert!(!types(136, 64).await, "but comes from no further");
+    assert!(!types(128, 255).await);
 
     // A gap for a narrower exemption; a selector with a port leaves other ports alone.
     host.install(3, "10.1.0.1/32", "10.2.9.0/24", PolicyAction::Pass);
@@ -289,4 +356,40 @@ async fn addresses_that_come_and_go_inside() {
     let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
     socket.connect((addr("10.2.0.1"), 7)).await.unwrap();
     assert_eq!(socket.local_addr().unwrap().ip(), from);
+}
+
+#[test]
+fn a_device_that_somebody_deletes() {
+    in_namespace("a_device_that_somebody_deletes_inside");
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace, started by the test without `_inside`"]
+async fn a_device_that_somebody_deletes_inside() {
+    let mut host = Host::new();
+    let four = socket("10.1.0.1:4000").await;
+    host.install(1, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Shunt { silent: false });
+    host.install(2, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+    let lost = host.plane.lost();
+    ip("link del ike0");
+    timeout(LONG, lost.notified()).await.expect("it is noticed");
+    assert_eq!(send(&four, "10.2.0.1").await, Err(io::ErrorKind::HostUnreachable));
+    assert!(!host.hears("10.2.0.1", &four).await, "what the kernel guards it goes on guarding");
+    // What needs the device is refused, what takes things back is not.
+    let trap = PolicySpec {
+        id: PolicyId(3),
+        child: "net".into(),
+        owner: "site".into(),
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: vec![ts("10.5.0.0/16")],
+        action: PolicyAction::Trap,
+        priority: 0,
+    };
+    assert!(host.plane.apply(Command::InstallPolicy(Box::new(trap))).is_err());
+    host.remove(3);
+    host.remove(2);
+    host.plane.apply(Command::Flush).unwrap();
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+    host.plane.shutdown().await;
 }

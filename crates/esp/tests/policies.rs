@@ -341,10 +341,10 @@ fn a_later_peer_does_not_get_the_traffic_of_an_earlier_one() {
     let mut plane = plane_with([]);
     assert_eq!(winner(&mut plane, &[first.clone(), thief.clone()], "10.2.0.1"), 1);
     // Neither by a rekey of the first one's, which installs its policy again, …
-    assert_eq!(winner(&mut plane, &[first.clone()], "10.2.0.1"), 1);
+    assert_eq!(winner(&mut plane, std::slice::from_ref(&first), "10.2.0.1"), 1);
     // … nor by a number that was earlier; the owner may connect anew, though, and goes on being first.
     let again = owned(7, "site [a]", local, remote);
-    assert_eq!(winner(&mut plane, &[again.clone()], "10.2.0.1"), 7);
+    assert_eq!(winner(&mut plane, std::slice::from_ref(&again), "10.2.0.1"), 7);
     assert_eq!(winner(&mut plane, &[first, thief, again], "10.2.0.1"), 7);
     for id in [7, 1] {
         plane.apply(Command::RemovePolicy(PolicyId(id))).unwrap();

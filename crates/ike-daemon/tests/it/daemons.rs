@@ -245,7 +245,7 @@ struct Watched {
 
 impl Watched {
     fn shunts(&self) -> Vec<String> {
-        let policies = self.policies.lock().unwrap();
+        let policies = self.policies.lock().expect("not poisoned");
         let shunt = |spec: &&PolicySpec| matches!(spec.action, PolicyAction::Shunt { .. });
         let text = |spec: &PolicySpec| format!("{} {}", spec.remote_ts[0], spec.action == DROP);
         policies.values().filter(shunt).map(text).collect()
@@ -272,7 +272,7 @@ impl DataPlane for Watched {
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
         std::thread::sleep(self.pause);
-        let mut policies = self.policies.lock().unwrap();
+        let mut policies = self.policies.lock().expect("not poisoned");
         match command {
             Command::InstallPolicy(spec) => _ = policies.insert(spec.id, *spec),
             Command::RemovePolicy(id) => _ = policies.remove(&id),

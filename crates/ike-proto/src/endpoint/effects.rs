@@ -5,6 +5,7 @@ use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Now, Output};
+use crate::exchange::auth::{local_id_at, matches_id};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
@@ -65,6 +66,7 @@ impl Endpoint {
         let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
+        self.deny_first_contact(&identity);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -117,6 +119,21 @@ impl Endpoint {
                 }
             }
             Unique::No | Unique::Keep => {}
+        }
+    }
+
+    //= RFC 7296 §2.4
+    //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
+    //# IKE SA currently active between the authenticated identities.
+    /// Attempts that began when there was no IKE SA between these identities say no such thing any more:
+    /// the peer would drop the one that has come meanwhile.
+    fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
+        for slot in self.entries.values_mut() {
+            let Entry::Attempt(attempt) = &mut slot.entry else { continue };
+            let ours = folded(&local_id_at(&attempt.connection, attempt.path)) == *local;
+            if ours && matches_id(&attempt.connection.remote_id, remote) {
+                attempt.is_not_first_contact();
+            }
         }
     }
 

@@ -25,7 +25,7 @@ impl Expressions {
     }
 
     /// The packet came in by this interface.
-    pub(super) fn from_interface(self, index: u32) -> Self {
+    pub(super) fn arrived_by(self, index: u32) -> Self {
         self.meta(MetaKeys::Iif).compare(CmpOps::Eq, &index.to_ne_bytes())
     }
 
@@ -68,10 +68,6 @@ impl Expressions {
 
     pub(super) fn drop(self) -> Self {
         self.verdict(VerdictCode::Drop, None)
-    }
-
-    pub(super) fn back(self) -> Self {
-        self.verdict(VerdictCode::Return, None)
     }
 
     pub(super) fn jump(self, chain: &CStr) -> Self {

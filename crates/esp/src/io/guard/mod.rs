@@ -6,10 +6,11 @@
 //! ```text
 //! table inet ike-ike0 {
 //!   chain input   { type filter hook input priority raw;   iif ike0 accept; iif lo accept
-//!                   meta l4proto esp accept; meta l4proto udp jump encap; jump clear }
+//!                   meta l4proto esp accept; meta l4proto udp jump encap
+//!                   <neighbor discovery> accept; <later IPv6 fragments of ESP and UDP> accept
+//!                   jump clear }
 //!   chain forward { type filter hook forward priority raw; iif ike0 accept; jump clear }
-//!   chain encap   { udp dport 500 accept; udp dport 4500 accept
-//!                   udp dport 0-65535 return; accept }    # what has no port is a later fragment
+//!   chain encap   { udp dport 500 accept; udp dport 4500 accept }
 //!   chain clear   { ip saddr <remote> ip daddr <local> … counter drop; … }    # in the SPD's order
 //! }
 //! ```

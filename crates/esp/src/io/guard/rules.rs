@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use ike_proto::dataplane::TrafficSelector;
 
@@ -38,18 +39,46 @@ pub(super) fn write(batch: &mut Batch, names: &Names, rules: &[ClearRule]) {
     for &port in ports {
         batch.rule(table, ENCAP, &new().transport(2, port..=port).accept());
     }
-    batch.rule(table, ENCAP, &new().transport(2, 0..=u16::MAX).back());
-    batch.rule(table, ENCAP, &new().accept());
 
     batch.new_chain(table, FORWARD, Some(Hook::Forward));
-    batch.rule(table, FORWARD, &new().from_interface(*device).accept());
+    batch.rule(table, FORWARD, &new().arrived_by(*device).accept());
     batch.rule(table, FORWARD, &new().jump(CLEAR));
     batch.new_chain(table, INPUT, Some(Hook::Input));
-    batch.rule(table, INPUT, &new().from_interface(*device).accept());
-    batch.rule(table, INPUT, &new().from_interface(LOOPBACK).accept());
+    batch.rule(table, INPUT, &new().arrived_by(*device).accept());
+    batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept());
     batch.rule(table, INPUT, &new().protocol(proto::ESP).accept());
     batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP));
+    batch.rule(table, INPUT, &neighbor_discovery().accept());
+    for protocol in [proto::ESP, proto::UDP] {
+        batch.rule(table, INPUT, &later_fragment(protocol).accept());
+    }
     batch.rule(table, INPUT, &new().jump(CLEAR));
+}
+
+/// Router and neighbor discovery, and redirects, from this very link (RFC 4861): a neighbor whose address
+/// a policy covers could not be reached without, not even by ESP.
+fn neighbor_discovery() -> Expressions {
+    const HOP_LIMIT: u32 = 7;
+    const TYPES: RangeInclusive<u16> = 133 << 8..=(137 << 8 | 0xff);
+    Expressions::new()
+        .family(IPV6.0)
+        .protocol(proto::ICMPV6)
+        .network(HOP_LIMIT, &[255], &[255])
+        .transport(0, TYPES)
+}
+
+/// A fragment but the first, of an IPv6 packet of this protocol. Its ports are not there to be seen, and
+/// without its first fragment it is nothing. (IPv4 is put together before the hook.)
+fn later_fragment(protocol: u8) -> Expressions {
+    // In the base header, and in the Fragment header behind it (RFC 8200 §4.5).
+    const NEXT_HEADER: u32 = 6;
+    const NEXT_AFTER: u32 = 40;
+    const OFFSET: u32 = 42;
+    Expressions::new()
+        .family(IPV6.0)
+        .network(NEXT_HEADER, &[proto::FRAGMENT], &[proto::FRAGMENT])
+        .network(NEXT_AFTER, &[protocol], &[protocol])
+        .network(OFFSET, &[0, 8], &[0xff, 0xff])
 }
 
 /// One rule of the SPD for what arrives: from the remote to the local side.
