@@ -113,7 +113,7 @@ fn an_answer_of_the_wrong_kind_is_a_failure_and_no_panic() {
         pair.run_for(Duration::from_secs(1));
         assert_eq!(pair.hosts[host].asked.len(), 1);
         let wrong = || match host {
-            A => Answer::Key(ike_proto::PeerKey { spki: vec![0x30], revocation_pending: false }),
+            A => Answer::Key(ike_proto::PeerKey { spki: vec![0x30], revocation_pending: false, certificate: None }),
             _ => Answer::Signed(ike_proto::Signed {
                 certs: Vec::new(),
                 scheme: ike_proto::crypto::SignatureScheme::Ed25519,
@@ -143,7 +143,7 @@ fn a_verdict_with_a_useless_key_is_a_refusal() {
         pair.run_for(Duration::from_secs(1));
         for ticket in 0..100 {
             let now = Now { mono: pair.instant(), wall: pair.wall() };
-            let key = ike_proto::PeerKey { spki: key.clone(), revocation_pending: false };
+            let key = ike_proto::PeerKey { spki: key.clone(), revocation_pending: false, certificate: None };
             let input = Input::Answered(Ticket(ticket), Answer::Key(key));
             pair.hosts[B].endpoint.handle(now, input);
         }

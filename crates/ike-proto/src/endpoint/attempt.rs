@@ -552,7 +552,7 @@ impl Attempt {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
             if let State::ExpectIntermediateResponse(waiting) = &mut candidate.state {
-                waiting.initial_contact = false;
+                waiting.auth.initial_contact = false;
             }
         }
     }

@@ -5,10 +5,11 @@ use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Now, Output};
-use crate::exchange::auth::{local_id_at, matches_id};
+use crate::exchange::auth::matches_id;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
+use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
 /// Replaced SAs of one line that may wait for the peer's Delete at a time.
@@ -128,10 +129,10 @@ impl Endpoint {
     /// Attempts that began when there was no IKE SA between these identities say no such thing any more:
     /// the peer would drop the one that has come meanwhile.
     fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
-        for slot in self.entries.values_mut() {
+        for id in self.index.attempts(local, remote) {
+            let Some(slot) = self.entries.get_mut(&id) else { continue };
             let Entry::Attempt(attempt) = &mut slot.entry else { continue };
-            let ours = folded(&local_id_at(&attempt.connection, attempt.path)) == *local;
-            if ours && matches_id(&attempt.connection.remote_id, remote) {
+            if matches_id(attempt.connection.remote_id(), remote) {
                 attempt.is_not_first_contact();
             }
         }

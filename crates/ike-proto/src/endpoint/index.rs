@@ -22,7 +22,12 @@ pub(super) struct Index {
     /// How many attempts and established SAs this end's identities have, and with whom; `None` is
     /// somebody not known yet.
     contacts: HashMap<IdData, BTreeMap<Option<IdKey>, usize>>,
+    /// Attempts, by the identities they are between.
+    attempts: HashMap<Contact, BTreeSet<IkeSaId>>,
 }
+
+/// This end's identity and the peer's, `None` if it is not known yet.
+type Contact = (IdData, Option<IdKey>);
 
 /// An identity in the one form of all that are the same, with an order.
 type IdKey = (u8, Vec<u8>);
@@ -38,7 +43,7 @@ struct Peer {
     connection: Arc<ConnectionConfig>,
     address: IpAddr,
     established: bool,
-    contact: (IdData, Option<IdKey>),
+    contact: Contact,
 }
 
 impl Index {
@@ -67,6 +72,13 @@ impl Index {
             }
             IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => true,
         }
+    }
+
+    /// Attempts between these identities, and those that may turn out to be.
+    pub(super) fn attempts(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
+        let exact = self.attempts.get(&(local.clone(), Some(key_of(remote))));
+        let open = self.attempts.get(&(local.clone(), None));
+        exact.into_iter().chain(open).flatten().copied().collect()
     }
 
     /// Brings the index up to date with an entry.
@@ -135,6 +147,9 @@ impl Index {
         if let Some(peer) = &peer {
             let key = (peer.connection.name.clone(), peer.address);
             self.by_peer.entry(key).or_default().insert(id);
+            if !peer.established {
+                self.attempts.entry(peer.contact.clone()).or_default().insert(id);
+            }
             let (local, remote) = peer.contact.clone();
             *self.contacts.entry(local).or_default().entry(remote).or_default() += 1;
         }
@@ -142,6 +157,17 @@ impl Index {
         let kept = keys.peer.as_ref().is_some_and(|new| {
             (&new.connection.name, new.address) == (&old.connection.name, old.address)
         });
+        let moved =
+            keys.peer.as_ref().is_none_or(|new| new.established || new.contact != old.contact);
+        if !old.established
+            && moved
+            && let Some(those) = self.attempts.get_mut(&old.contact)
+        {
+            those.remove(&id);
+            if those.is_empty() {
+                self.attempts.remove(&old.contact);
+            }
+        }
         let key = (old.connection.name.clone(), old.address);
         if !kept && let Some(those) = self.by_peer.get_mut(&key) {
             those.remove(&id);
