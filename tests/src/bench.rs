@@ -38,6 +38,7 @@ impl Bench {
         world.net.tracing = false;
         let (config, crypto) = (side.config(), Arc::clone(&side.crypto));
         world.add(side.address, config, side.crypto, side.plane);
+        world.hosts[0].answerer = side.answerer;
         Self { world, crypto, next_seed: 1000 }
     }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use ike_proto::config::proposal::{Selected, accept};
 use ike_proto::crypto::{CipherKey, CipherLengths, CryptoProvider, Frame, Prf, Secret};
-use ike_proto::keys::{Epoch, IkeKeys, Opened};
+use ike_proto::keys::{Epoch, IkeKeys, Opened, Outgoing};
 use ike_proto::wire::payload::{Payload, Sa};
-use ike_proto::wire::registry::PayloadType;
-use ike_proto::wire::{HEADER_LEN, Message, decode_payloads};
+use ike_proto::wire::registry::{ExchangeType, PayloadType};
+use ike_proto::wire::{Flags, HEADER_LEN, Message, decode_payloads};
+
+use crate::random::Seeded;
 
 /// Octets of the generic payload header.
 const GENERIC: usize = 4;
@@ -114,6 +116,34 @@ impl Wiretap {
         let mut tag = vec![0; icv];
         key.seal(Frame { iv, aad: &out, trailer: &[] }, &mut data, &mut tag).expect("sealed");
         [&out[..], iv, &data, &tag].concat()
+    }
+
+    /// A message of one of the ends, as if it had sent it.
+    ///
+    /// # Panics
+    ///
+    /// If the backend fails.
+    pub fn seal(
+        &self,
+        exchange: ExchangeType,
+        message_id: u32,
+        from_initiator: bool,
+        payloads: &[Payload<'_>],
+    ) -> Vec<u8> {
+        let (suite, keys) = (self.selected.suite, &self.keys);
+        let mut epoch =
+            Epoch::new(self.crypto.ciphers, suite, keys, from_initiator).expect("an epoch");
+        let outgoing = Outgoing {
+            spi_i: self.spis.0,
+            spi_r: self.spis.1,
+            exchange,
+            flags: Flags { initiator: from_initiator, version: false, response: false },
+            message_id,
+            payloads,
+            max_datagram: None,
+            force_fragment: false,
+        };
+        epoch.seal(&outgoing, &mut Seeded::new(message_id.into())).expect("sealed").remove(0)
     }
 
     fn key(&self, initiator: bool) -> Box<dyn CipherKey> {

@@ -11,12 +11,12 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
+    Answer, Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
     TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
-use crate::host::Host;
+use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
 use crate::random::Seeded;
@@ -198,8 +198,7 @@ impl World {
                     self.apply(host, ticket, batch);
                 }
                 Work::Answer(host, ticket, question) => {
-                    let answer = self.hosts[host].answerer.answer(&question, self.wall());
-                    self.handle(host, Input::Answered(ticket, answer));
+                    self.answer(host, ticket, &question);
                 }
                 Work::Esp(probe) => self.esp(probe),
             };
@@ -334,9 +333,28 @@ impl World {
             Question::Revocation(_) => "revocation",
         };
         self.hosts[host].asked.push(asked);
-        if let Some(delay) = self.hosts[host].answer_delay {
-            self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
+        match self.hosts[host].answer_delay {
+            None => {}
+            Some(Duration::ZERO) => self.answer(host, ticket, &question),
+            Some(delay) => {
+                self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
+            }
         }
+    }
+
+    fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
+        let answer = self.hosts[host].answerer.answer(question, self.wall());
+        if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {
+            let signatures = request.octets.iter().zip(&signed.signatures);
+            let record = signatures.map(|(octets, signature)| SignedRecord {
+                octets: octets.as_bytes().to_vec(),
+                scheme: signed.scheme,
+                signature: signature.clone(),
+                certs: signed.certs.clone(),
+            });
+            self.hosts[host].signed.extend(record);
+        }
+        self.handle(host, Input::Answered(ticket, answer));
     }
 
     fn schedule(&mut self, at: Duration, work: Work) {

@@ -11,7 +11,7 @@ use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
 use crate::config::{Config, Ports};
-use crate::driver::{Handle, IkeView};
+use crate::driver::{Credentials, Handle, IkeView};
 use crate::net::resolve::{self, Ends};
 
 /// Names what a command is about.
@@ -38,6 +38,7 @@ pub struct Operator {
     handle: Handle,
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
+    credentials: Credentials,
 }
 
 /// The SAs a command is about.
@@ -48,9 +49,11 @@ struct Chosen {
 }
 
 impl Operator {
-    /// An operator of the driver behind `handle`, which listens on `ports`.
-    pub fn new(handle: Handle, config: Config, ports: Ports) -> Self {
-        Self { handle, config: Arc::new(watch::Sender::new(Arc::new(config))), ports }
+    /// An operator of the driver behind `handle`, which listens on `ports` and answers by
+    /// `credentials`.
+    pub fn new(handle: Handle, config: Config, ports: Ports, credentials: Credentials) -> Self {
+        let config = Arc::new(watch::Sender::new(Arc::new(config)));
+        Self { handle, config, ports, credentials }
     }
 
     /// The driver.
@@ -102,6 +105,7 @@ impl Operator {
         if config.ports != self.config().ports {
             tracing::warn!("[charon] port and port_nat_t take effect at the next start");
         }
+        self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
         self.refresh().await?;
         self.start_actions().await;

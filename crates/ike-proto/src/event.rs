@@ -400,6 +400,8 @@ pub struct UsedAuth {
     pub method: AuthMethod,
     /// The signature's scheme; `None` for a method without signature.
     pub scheme: Option<SignatureScheme>,
+    /// The subject of a peer's certificate, safe in a log line.
+    pub certificate: Option<String>,
 }
 
 /// One Child SA as `list` shows it.

@@ -110,6 +110,8 @@ pub struct PeerKey {
     /// True if something must be fetched before the peer can be trusted. After a good signature
     /// [`Question::Revocation`] follows.
     pub revocation_pending: bool,
+    /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
+    pub certificate: Option<String>,
 }
 
 impl OwnedCert {

@@ -72,19 +72,24 @@ impl Answerer {
     }
 
     /// What to ask the peer for in a round: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
-    /// The CAs of its policy, else all that are trusted; raw public keys if the policy has any.
+    /// The CAs of its policy, else all that are trusted; raw public keys if the policy has any. More
+    /// CAs than fit into a response to IKE_SA_INIT are not named: an empty list stands for any
+    /// (RFC 4945 §3.2.7.2).
     pub fn certreqs(&self, connection: &str, round: &str) -> Vec<CertRequest> {
-        let policy = self.policy(connection, round);
-        let cas = match policy {
-            Some(policy) if !policy.cacerts.is_empty() => policy.cacerts.as_slice(),
-            _ => self.trust.cas(),
+        let none = PeerPolicy::default();
+        let policy = self.policy(connection, round).unwrap_or(&none);
+        let cas = match policy.cacerts.as_slice() {
+            [] => self.trust.cas(),
+            cas => cas,
         };
         let mut requests = Vec::new();
-        let authorities = certificate_request(cas);
-        if !authorities.is_empty() {
+        let by_ca = policy.pubkeys.is_empty() && !cas.is_empty();
+        if by_ca || !policy.certs.is_empty() {
+            let authorities =
+                if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
             requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });
         }
-        if policy.is_some_and(|policy| !policy.pubkeys.is_empty()) {
+        if !policy.pubkeys.is_empty() {
             let encoding = CertEncoding::RAW_PUBLIC_KEY;
             requests.push(CertRequest { encoding, authorities: Vec::new() });
         }
@@ -201,8 +206,12 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     match verdict {
         Ok(peer) => {
             let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
-            Answer::Key(PeerKey { spki: peer.spki, revocation_pending })
+            let certificate = peer.certificate.map(|certificate| certificate.subject_text());
+            Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate })
         }
         Err(why) => Answer::Failed(why.to_string()),
     }
 }
+
+/// Most CAs named in a CERTREQ that this end sends: 400 octets.
+const MAX_NAMED: usize = 20;

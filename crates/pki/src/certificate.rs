@@ -341,10 +341,12 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 /// signed; `https` would need certificates to check certificates.
 fn http_url(name: &GeneralName) -> Option<String> {
     let GeneralName::UniformResourceIdentifier(url) = name else { return None };
-    let url = url.as_str();
+    is_http_url(url.as_str()).then(|| url.as_str().to_owned())
+}
+
+pub(crate) fn is_http_url(url: &str) -> bool {
     let scheme = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
-    let plain = url.bytes().all(|c| c.is_ascii_graphic());
-    (scheme && plain && url.len() <= MAX_URL).then(|| url.to_owned())
+    scheme && url.bytes().all(|c| c.is_ascii_graphic()) && (8..=MAX_URL).contains(&url.len())
 }
 
 /// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.

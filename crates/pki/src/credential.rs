@@ -115,7 +115,14 @@ impl Credential {
 /// Of `credentials`, in order of preference, the first that a CA in the peer's CERTREQ payloads
 /// vouches for, or whose form they ask for; without such, the first one. A peer that asks for nothing
 /// gets the first.
+//= RFC 4945 §3.2.7.1
+//# Upon receipt of a CERTREQ, implementations MUST respond by sending at
+//# least the end-entity certificate corresponding to the Certification
+//# Authority listed in the CERTREQ
 //= RFC 4945 §3.2.7.2
+//# Receiving a CERTREQ payload with an empty Certification Authority
+//# field indicates that the recipient should send all/any end-entity
+//# certificates it has, regardless of the trust anchor.
 pub fn choose<'a>(
     credentials: &'a [Credential],
     requests: &[CertReq<'_>],

@@ -36,7 +36,9 @@ pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};
 pub use error::{EncodingProblem, LoadError, PkiError};
 pub use path::ExtendedKeyUsagePolicy;
-pub use revocation::{Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore};
+pub use revocation::{
+    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore,
+};
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

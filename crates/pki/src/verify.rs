@@ -24,7 +24,8 @@ pub struct PeerPolicy {
     /// `certs`: the peer's certificate must be one of these, which are trusted themselves and need no
     /// CA. Empty: any certificate will do.
     pub certs: Vec<Arc<Certificate>>,
-    /// `pubkeys`: raw public keys (RFC 7670). Empty: raw keys are refused.
+    /// `pubkeys`: raw public keys (RFC 7670), shown as such or in a certificate, of which nothing else
+    /// counts then. Empty: raw keys are refused. Otherwise only these and `certs` will do.
     pub pubkeys: Vec<RawKey>,
     /// `revocation`.
     pub revocation: RevocationPolicy,
@@ -32,6 +33,13 @@ pub struct PeerPolicy {
     pub extended_key_usage: ExtendedKeyUsagePolicy,
     /// Key types, sizes and signature schemes of the path, the peer's own key included.
     pub chain: SchemeConstraints,
+}
+
+impl PeerPolicy {
+    /// The entry of `pubkeys` that makes the key in `spki` that of `id`.
+    fn known(&self, id: &IdData, spki: &[u8]) -> Option<&RawKey> {
+        self.pubkeys.iter().find(|key| key.spki == spki && key.id.matches(id.as_id()))
+    }
 }
 
 /// A raw public key and whose it is.
@@ -100,6 +108,9 @@ pub fn verify_peer(
 ) -> Result<TrustedPeer, PkiError> {
     match Presented::read(certs)? {
         Presented::RawKey(spki) => raw_key(id, spki, policy),
+        Presented::Certificates(end_entity, _) if policy.known(id, end_entity.spki()).is_some() => {
+            raw_key(id, end_entity.spki(), policy)
+        }
         Presented::Certificates(end_entity, others) => {
             certificate(id, &end_entity, &others, policy, trust, now)
         }
@@ -158,7 +169,8 @@ fn certificate(
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
     let pinned = policy.certs.iter().any(|pin| pin.der() == end_entity.der());
-    if !pinned && !policy.certs.is_empty() {
+    let any = policy.certs.is_empty() && policy.pubkeys.is_empty();
+    if !pinned && !any {
         return Err(PkiError::NotPinned { subject: end_entity.subject_text() });
     }
     let anchors: Vec<_> = trust.cas().iter().chain(&policy.cacerts).map(Arc::clone).collect();
@@ -233,8 +245,7 @@ fn revocation(
 
 /// RFC 7670: the key itself is what is trusted, for exactly the identity it is configured with.
 fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer, PkiError> {
-    let known = policy.pubkeys.iter().find(|key| key.spki == spki && key.id.matches(id.as_id()));
-    let known = known.ok_or(PkiError::UnknownRawKey)?;
+    let known = policy.known(id, spki).ok_or(PkiError::UnknownRawKey)?;
     SubjectPublicKeyInfo::parse(&known.spki).ok_or(PkiError::Malformed("raw public key"))?;
     Ok(TrustedPeer {
         spki: known.spki.clone(),

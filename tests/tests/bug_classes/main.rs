@@ -11,6 +11,7 @@
 //! | 19 | cookies | [`cookies`] |
 //! | 21, 23 | wrong state, deletes | [`states`] |
 //! | 25, 43 | identities and secrets | [`identities`] |
+//! | 27, 29, 31, 35 | signatures, their parameters, whose key it is, certificates | [`signatures`] |
 //! | 37 | the integrity check, and altered responses | [`integrity`], [`twins`] |
 //! | 39 | amplification | [`amplification`] |
 //! | 41 | stopping at every stage of parsing | [`stages`] |
@@ -27,6 +28,7 @@ mod integrity;
 mod logs;
 mod payloads;
 mod planes;
+mod signatures;
 mod stages;
 mod states;
 mod strangers;

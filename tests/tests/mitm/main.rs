@@ -13,6 +13,9 @@
 //! [`classic`] shows that, and that downgrade prevention ends it. Two things neither covers, by design:
 //! what is outside the messages (addresses, ports, the non-ESP marker), and the padding of an Encrypted
 //! payload, which RFC 9242 leaves out of IntAuth.
+//!
+//! [`kci`] is the attack the draft is about: with the signing key of one end it succeeds against RFC 7296,
+//! and fails against downgrade prevention.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -20,5 +23,6 @@ mod change;
 mod classic;
 mod init;
 mod intermediate;
+mod kci;
 mod once;
 mod stage;

@@ -121,7 +121,7 @@ fn another_ppk_makes_other_keys() {
             setup.both(|side| give(side, "x", secret, true, exchange));
             let mut pair = setup.build();
             pair.establish();
-            pair.a().plane.outbound().map(|(_, key)| key.clone()).collect::<Vec<_>>()
+            pair.a().plane.outbound().map(|(_, key)| key).collect::<Vec<_>>()
         };
         assert_eq!(keys("one"), keys("one"));
         assert_ne!(keys("one"), keys("two"), "{exchange:?}");

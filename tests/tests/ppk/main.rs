@@ -7,6 +7,7 @@ mod chain;
 mod details;
 mod initial;
 mod rekeys;
+mod signed;
 mod strict;
 
 use std::sync::Arc;

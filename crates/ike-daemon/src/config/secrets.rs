@@ -1,4 +1,5 @@
-//! `[secrets.ike<suffix>]`: pre-shared keys; `[secrets.ppk<suffix>]`: post-quantum ones.
+//! `[secrets]`: pre-shared keys and post-quantum ones here, private keys in
+//! [`credentials`](super::credentials).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +8,13 @@ use ike_proto::config::{PostQuantumKey, PpkId, PreSharedKey};
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
+use super::credentials::{KeyFile, read_key_files};
 use super::diagnostic::Report;
 use super::section::{Section, join, list};
 use super::values;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 8] =
-    ["eap", "ntlm", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+const UNSUPPORTED: [&str; 3] = ["eap", "ntlm", "token"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -24,13 +25,19 @@ const LONGEST: usize = 4096;
 /// Octets a PPK identifier may have at most.
 const LONGEST_PPK_ID: usize = 255;
 
-/// Reads all pre-shared keys, and all post-quantum ones. A relative `secret_file` is looked for in
-/// `folder`.
-pub(crate) fn read(
-    mut s: Section<'_>,
-    folder: &Path,
-    report: &mut Report<'_>,
-) -> (Vec<Arc<PreSharedKey>>, Vec<Arc<PostQuantumKey>>) {
+/// What `[secrets]` holds.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    /// Pre-shared keys.
+    pub(crate) shared: Vec<Arc<PreSharedKey>>,
+    /// Post-quantum ones.
+    pub(crate) ppks: Vec<Arc<PostQuantumKey>>,
+    /// Private keys to load.
+    pub(crate) key_files: Vec<KeyFile>,
+}
+
+/// Reads all secrets. A relative `secret_file` is looked for in `folder`.
+pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Secrets {
     let mut keys = Vec::new();
     let mut ppks = Vec::new();
     for (name, value) in s.with_prefix("ppk") {
@@ -47,18 +54,19 @@ pub(crate) fn read(
             keys.push(Arc::new(key));
         }
     }
+    let key_files = read_key_files(&mut s, folder, report);
     for kind in UNSUPPORTED {
         for (name, _) in s.with_prefix(kind) {
             let message = format!("`{}` is not supported yet", join(&s.path, name.get_ref()));
             report.expected(
                 name.span().start,
                 message,
-                "pre-shared keys in [secrets.ike-<suffix>]",
+                "[secrets.ike-<suffix>] for pre-shared keys, [secrets.private-<suffix>] for private ones",
             );
         }
     }
     s.finish(&[], report);
-    (keys, ppks)
+    Secrets { shared: keys, ppks, key_files }
 }
 
 /// A PPK and its identifiers, of which it needs one.

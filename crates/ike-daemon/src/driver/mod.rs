@@ -8,19 +8,21 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use ike_proto::dataplane;
-use ike_proto::{Endpoint, Event, Input, Now, Output, RequestId};
+use ike_proto::{Answer, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::plane::Plane;
 
 mod handle;
 mod log;
+mod questions;
 mod receive;
 mod sockets;
 mod trace;
 mod usage;
 
 pub use handle::{Handle, Outcome, Stopped};
+pub use questions::Credentials;
 pub(crate) use receive::WAITING;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
@@ -46,6 +48,9 @@ pub struct Driver {
     endpoint: Endpoint,
     plane: Plane,
     sockets: Sockets,
+    credentials: Credentials,
+    answering: mpsc::UnboundedSender<questions::Answered>,
+    answers: mpsc::UnboundedReceiver<questions::Answered>,
     arrived: mpsc::Receiver<receive::Arrived>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
@@ -59,9 +64,16 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver of `endpoint` over `sockets` and `plane`, and the handle to it. Must be called in a
-    /// tokio runtime, for it starts the receiving tasks.
-    pub fn new(endpoint: Endpoint, sockets: Sockets, plane: Plane) -> (Self, Handle) {
+    /// A driver of `endpoint` over `sockets` and `plane`, which signs and judges by `credentials`, and
+    /// the handle to it. Must be called in a tokio runtime, for it starts the receiving tasks.
+    pub fn new(
+        endpoint: Endpoint,
+        sockets: Sockets,
+        plane: Plane,
+        credentials: Credentials,
+    ) -> (Self, Handle) {
+        // One question for each IKE SA that is being made, and those are bounded.
+        let (answering, answers) = mpsc::unbounded_channel();
         let arrived = receive::start(&sockets);
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
@@ -70,6 +82,9 @@ impl Driver {
             endpoint,
             plane,
             sockets,
+            credentials,
+            answering,
+            answers,
             arrived,
             requests,
             events,
@@ -107,6 +122,7 @@ impl Driver {
                     None => break,
                 },
                 () = bell.notified() => self.plane_events(),
+                Some(answered) = self.answers.recv() => self.answered(answered),
                 Some(datagram) = self.arrived.recv() => {
                     self.datagram(&datagram);
                     // Nor are the peers on the other port to wait for a flood on this one to end.
@@ -172,10 +188,7 @@ impl Driver {
                     let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
-                Output::Ask(ticket, _) => {
-                    let none = ike_proto::Answer::Failed("no certificates are loaded".to_owned());
-                    self.endpoint.handle(now(), Input::Answered(ticket, none));
-                }
+                Output::Ask(ticket, question) => self.ask(ticket, question),
                 Output::Event(event) => self.event(event),
                 Output::Timeout(deadline) => {
                     self.deadline = deadline;
@@ -183,6 +196,25 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Has `question` answered by a task of its own.
+    fn ask(&self, ticket: Ticket, question: Question) {
+        let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
+        tokio::spawn(async move {
+            let about = questions::Peer::of(&question);
+            let answer = credentials.answer(question).await;
+            // The driver may be gone.
+            let _ = answering.send(questions::Answered { ticket, about, answer });
+        });
+    }
+
+    fn answered(&mut self, answered: questions::Answered) {
+        let questions::Answered { ticket, about, answer } = answered;
+        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
+            self.log.refused(now().mono, peer, why);
+        }
+        self.endpoint.handle(now(), Input::Answered(ticket, answer));
     }
 
     fn event(&mut self, event: Event) {

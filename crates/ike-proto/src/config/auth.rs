@@ -134,10 +134,10 @@ impl AuthConfig {
 
     /// Parses the value of `auth`: `psk`, `null`, or key types with what is asked of them.
     ///
-    /// A key type is `pubkey` (any), `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, `mldsa`, `mldsa44`,
-    /// `mldsa65`, `mldsa87`, `slhdsa`, `slhdsa_sha2_128s` and so on, or `falcon512`. After `rsa`,
-    /// `rsa/pss` and `ecdsa` may follow a least size in bits, and after those and `pubkey` hashes:
-    /// `sha256`, `sha384`, `sha512`, `sha1`, `identity`. Several types are joined by `-`, each with
+    /// A key type is `pubkey` (any), `rsa` (either padding), `rsa/pss`, `rsa/pkcs1`, `ecdsa`,
+    /// `ed25519`, `mldsa`, `mldsa44`, `mldsa65`, `mldsa87`, `slhdsa`, `slhdsa_sha2_128s` and so on, or
+    /// `falcon512`. After those of RSA and `ecdsa` may follow a least size in bits, and after them and
+    /// `pubkey` hashes: `sha256`, `sha384`, `sha512`, `sha1`, `identity`. Several types are joined by `-`, each with
     /// its own. What stands after `ike:` is asked of the AUTH payload alone, what stands before it of
     /// the certificate path; without `ike:` it is asked of both. So `ike:mldsa87` wants the peer's
     /// own key to be post-quantum, `mldsa87` its whole path.

@@ -214,6 +214,19 @@ impl ConnectionConfig {
         }
     }
 
+    /// True if no IKE SA may come about without a PPK: by `ppk_required`, or because one end
+    /// authenticates by nothing else.
+    pub fn requires_ppk(&self) -> bool {
+        //= RFC 8784 §5.2.3
+        //# Using PPKs MUST be
+        //# mandatory for the peers if they advertise support for PPKs in
+        //# IKE_SA_INIT and use NULL Authentication.
+        let null = |auth: &AuthConfig| matches!(auth, AuthConfig::Null);
+        let unproven = self.local.iter().any(|round| null(&round.auth))
+            || self.remote.iter().any(|round| null(&round.auth));
+        self.ppk.required || unproven && !self.ppk.ids.is_empty()
+    }
+
     /// The child called `name`.
     pub fn child(&self, name: &str) -> Option<&Arc<ChildConfig>> {
         self.children.iter().find(|child| child.name == name)

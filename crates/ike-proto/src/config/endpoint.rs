@@ -83,6 +83,9 @@ pub struct EndpointConfig {
     /// Octets that incomplete fragmented messages of all SAs together may hold; half of it those of
     /// peers not authenticated yet. One message gets a quarter of either at the most.
     pub reassembly_memory: usize,
+    /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
+    /// schemes than the old methods have.
+    pub signature_authentication: bool,
     /// `keep_alive`: interval of NAT keepalives; zero turns them off.
     pub keep_alive: Duration,
     /// `retry_initiate_interval`: wait before a failed `start` is tried again.
@@ -109,6 +112,7 @@ impl Default for EndpointConfig {
             fragment_size: 1280,
             max_packet: 65_535,
             reassembly_memory: 16 << 20,
+            signature_authentication: true,
             keep_alive: Duration::from_secs(20),
             retry_initiate_interval: Duration::from_secs(60),
             delete_rekeyed_delay: Duration::from_secs(5),

@@ -107,7 +107,7 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
-        if connection.ppk.required && usable(ctx.config, &connection.ppk).is_empty() {
+        if connection.requires_ppk() && usable(ctx.config, &connection.ppk).is_empty() {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
         let method = usable_methods(ctx, &connection.proposals)
@@ -158,7 +158,8 @@ impl Attempt {
                 Arc::from(backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?)
             }
         };
-        let octets: Arc<[u8]> = self.request(ctx, method, ke.public()).encode(ctx.crypto).into();
+        let octets: Arc<[u8]> =
+            self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([Arc::clone(&octets)]);
         self.transmit(ctx, octets, TransmitKind::Ike);

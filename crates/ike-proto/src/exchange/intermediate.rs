@@ -104,7 +104,7 @@ impl IkeSa {
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
-        if !waiting.ppks.is_empty() && ppk.is_none() && self.connection.ppk.required {
+        if !waiting.ppks.is_empty() && ppk.is_none() && self.connection.requires_ppk() {
             return self.close(ctx, Failure::Policy("the peer has none of the PPKs offered"));
         }
         let State::ExpectIntermediateResponse(waiting) =
@@ -224,7 +224,7 @@ impl IkeSa {
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
         //# the IKE SA.
-        let needed = connections.iter().all(|connection| connection.ppk.required);
+        let needed = connections.iter().all(|connection| connection.requires_ppk());
         if chosen.is_none() && needed {
             return Err(NotifyType::AUTHENTICATION_FAILED.into());
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
 use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
+use crate::config::EndpointConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{
     Childless, ConnectionConfig, DowngradePrevention, Fragmentation, ProposalConfig,
@@ -52,7 +53,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    pub(crate) fn encode(&self, crypto: &CryptoProvider) -> Vec<u8> {
+    pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
         let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
         let mut payloads = Vec::with_capacity(8);
         if let Some(cookie) = self.cookie {
@@ -72,7 +73,7 @@ impl Request<'_> {
         if self.connection.downgrade_prevention != DowngradePrevention::No {
             payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
         }
-        let own = OwnAnnouncements::new(crypto, [self.connection]);
+        let own = OwnAnnouncements::new(config, crypto, [self.connection]);
         payloads.extend(own.hash_payload());
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
@@ -176,7 +177,7 @@ pub(crate) fn accept_response(
     if !extensions.intermediate && selected.additional().next().is_some() {
         return Err("additional key exchanges without IKE_INTERMEDIATE".into());
     }
-    if request.connection.ppk.required && ppk.is_none() {
+    if request.connection.requires_ppk() && ppk.is_none() {
         return Err(Unfit::Policy("the peer does not take a PPK"));
     }
     if refuses_short_transcript(request.connection, extensions) {
@@ -190,7 +191,7 @@ pub(crate) fn accept_response(
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
-    announced.read(&payloads);
+    announced.read(ctx.config, &payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {
@@ -272,9 +273,9 @@ pub(crate) fn respond(
     let extensions = Extensions::negotiate(&connection, &payloads, ppk);
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
-    let own = OwnAnnouncements::new(ctx.crypto, connections.iter().map(|c| &**c));
+    let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
-    announced.read(&payloads);
+    announced.read(ctx.config, &payloads);
     let response = {
         let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
         let mut reply = vec![

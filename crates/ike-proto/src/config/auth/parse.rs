@@ -68,10 +68,13 @@ fn constraints(text: &str) -> Result<SchemeConstraints, AuthParseError> {
             continue;
         }
         let Some(rule) = rules.last_mut() else { return Err(error(word, "not a key type")) };
-        let rsa_or_ecdsa = matches!(rule.word, "rsa" | "rsa/pss" | "ecdsa");
+        let rsa_or_ecdsa = matches!(rule.word, "rsa" | "rsa/pss" | "rsa/pkcs1" | "ecdsa");
         if let Ok(bits) = word.parse::<u32>() {
             if !rsa_or_ecdsa || rule.bits.is_some() || !rule.hashes.is_empty() {
-                return Err(error(word, "a size belongs right after rsa, rsa/pss or ecdsa"));
+                return Err(error(
+                    word,
+                    "a size belongs right after rsa, rsa/pss, rsa/pkcs1 or ecdsa",
+                ));
             }
             rule.bits = Some(bits);
         } else if let Some(hash) = hash(word) {
@@ -120,16 +123,14 @@ impl Rule<'_> {
 
 fn key_type(word: &str) -> Option<Vec<SignatureScheme>> {
     let pss = [RsaPssSha256, RsaPssSha384, RsaPssSha512];
+    let pkcs1 = [RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512, RsaPkcs1Sha1];
     Some(match word {
         "pubkey" => {
             SignatureScheme::ALL.iter().copied().filter(|scheme| *scheme != Falcon512).collect()
         }
-        "rsa" => {
-            let mut rsa = pss.to_vec();
-            rsa.extend([RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512, RsaPkcs1Sha1]);
-            rsa
-        }
+        "rsa" => [&pss[..], &pkcs1].concat(),
         "rsa/pss" => pss.to_vec(),
+        "rsa/pkcs1" => pkcs1.to_vec(),
         "ecdsa" => vec![EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512],
         "ed25519" => vec![Ed25519],
         "mldsa" => vec![MlDsa44, MlDsa65, MlDsa87],
@@ -206,6 +207,8 @@ mod tests {
         assert!(!hashes.allows(EcdsaP256Sha256) && !hashes.allows(Ed25519));
         assert!(pubkey("pubkey-sha384-identity").ike.allows(Ed25519));
         assert_eq!(pubkey("rsa/pss-sha512").ike.schemes, [RsaPssSha512]);
+        assert_eq!(pubkey("rsa/pkcs1-sha256").ike.schemes, [RsaPkcs1Sha256]);
+        assert!(!pubkey("rsa/pkcs1").ike.allows(RsaPkcs1Sha1));
         assert!(pubkey("rsa-sha1").ike.allows(RsaPkcs1Sha1));
         assert!(!pubkey("rsa").ike.allows(RsaPkcs1Sha1));
     }

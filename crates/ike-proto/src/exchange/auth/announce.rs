@@ -2,7 +2,7 @@
 //! SUPPORTED_AUTH_METHODS (RFC 9593), MULTIPLE_AUTH_SUPPORTED (RFC 4739) and CERTREQ payloads.
 
 use crate::config::auth::{AuthConfig, CertRequest, SchemeConstraints};
-use crate::config::{ConnectionConfig, RemoteAuth};
+use crate::config::{ConnectionConfig, EndpointConfig, RemoteAuth};
 use crate::crypto::{CryptoProvider, SignatureScheme};
 use crate::exchange::Payloads;
 use crate::ike_sa::notify;
@@ -34,8 +34,10 @@ pub(crate) struct AuthMethodAnnouncement {
 
 impl Announcements {
     /// Takes up what an IKE_SA_INIT message or the first IKE_AUTH request says.
-    pub(crate) fn read(&mut self, payloads: &Payloads<'_, '_>) {
-        if let Some(hashes) = payloads.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS) {
+    pub(crate) fn read(&mut self, config: &EndpointConfig, payloads: &Payloads<'_, '_>) {
+        if config.signature_authentication
+            && let Some(hashes) = payloads.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS)
+        {
             let (ids, _) = hashes.data.as_chunks();
             let ids = ids.iter().take(MAX_HASHES).map(|id| HashId(u16::from_be_bytes(*id)));
             self.hashes = Some(ids.collect());
@@ -126,6 +128,7 @@ pub(crate) struct OwnAnnouncements {
 
 impl OwnAnnouncements {
     pub(crate) fn new<'a>(
+        config: &EndpointConfig,
         crypto: &CryptoProvider,
         connections: impl IntoIterator<Item = &'a ConnectionConfig> + Clone,
     ) -> Self {
@@ -147,11 +150,12 @@ impl OwnAnnouncements {
             schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(*scheme)));
         }
         schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
-        if signs || !constraints.is_empty() {
+        if config.signature_authentication && (signs || !constraints.is_empty()) {
             own.hashes = Some(hash_list(&schemes));
         }
         // Without a choice of ours there is nothing to tell that the hashes do not tell.
-        if constraints.iter().any(|asked| !asked.schemes.is_empty()) {
+        let choosy = constraints.iter().any(|asked| !asked.schemes.is_empty());
+        if own.hashes.is_some() && choosy {
             own.methods = Some(method_list(connections, &schemes));
         }
         own

@@ -94,7 +94,8 @@ impl IkeSa {
         let first = waiting.rounds.local.is_empty();
         waiting.rounds.local.push(own.used.clone());
         let another = waiting.rounds.local.len() < connection.local.len();
-        let announcements = first.then(|| OwnAnnouncements::new(ctx.crypto, [&*connection]));
+        let announcements =
+            first.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
         let child = waiting.child.as_ref().filter(|_| first);
         let child = child.map(|offer| OfferParts::of(offer));
@@ -235,15 +236,15 @@ impl IkeSa {
             }
             return self.responder_proven(ctx, used, evidence, &payloads);
         }
-        let crypto = ctx.crypto;
+        let (config, crypto) = (ctx.config, ctx.crypto);
         let data = (auth.method, auth.data);
         let verdict = self.with_twins(ctx, id, |octets| {
-            signature::verify(crypto, &pubkey.ike, &key.spki, octets, data)
+            signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
             return self.reject_responder(ctx, Failure::Authentication);
         };
-        let used = signed_by(id.to_owned(), auth.method, scheme);
+        let used = signed_by(id.to_owned(), auth.method, scheme, &key);
         if !key.revocation_pending {
             return self.responder_proven(ctx, used, evidence, &payloads);
         }

@@ -203,7 +203,7 @@ impl SigningRound {
         }
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;
-        let used = UsedAuth { id: self.id, method, scheme: Some(scheme) };
+        let used = UsedAuth { id: self.id, method, scheme: Some(scheme), certificate: None };
         Ok(OwnAuth { used, certs, data: first, no_ppk: data.next() })
     }
 }
@@ -224,6 +224,11 @@ impl Judging {
 }
 
 /// What a good signature says.
-pub(super) fn signed_by(id: IdData, method: AuthMethod, scheme: SignatureScheme) -> UsedAuth {
-    UsedAuth { id, method, scheme: Some(scheme) }
+pub(super) fn signed_by(
+    id: IdData,
+    method: AuthMethod,
+    scheme: SignatureScheme,
+    key: &PeerKey,
+) -> UsedAuth {
+    UsedAuth { id, method, scheme: Some(scheme), certificate: key.certificate.clone() }
 }

@@ -259,9 +259,10 @@ impl IkeSa {
             return Err(Failure::Authentication);
         };
         let octets = self.peer_octets(&waiting.transcript, *id);
-        let verdict = signature::verify(ctx.crypto, asked, &key.spki, &octets, data);
+        let verdict = signature::verify((ctx.config, ctx.crypto), asked, &key.spki, &octets, data);
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
-        Ok((key, signed_by(id.to_owned(), data.0, scheme), evidence))
+        let used = signed_by(id.to_owned(), data.0, scheme, &key);
+        Ok((key, used, evidence))
     }
 
     /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
@@ -289,7 +290,7 @@ impl IkeSa {
         waiting.connections = vec![Arc::clone(connection)];
         waiting.rounds.prove(used, evidence);
         if waiting.first.is_none() {
-            waiting.announced.read(&Payloads(payloads));
+            waiting.announced.read(ctx.config, &Payloads(payloads));
             waiting.first = Some(opened.clone());
         }
         let silent = !waiting.announced.multiple_auth;

@@ -105,5 +105,5 @@ impl AuthReply {
 
 /// A round by `method`, which is no signature.
 pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
-    UsedAuth { id, method, scheme: None }
+    UsedAuth { id, method, scheme: None, certificate: None }
 }

@@ -3,7 +3,7 @@
 //! RFC 4754).
 
 use super::announce::Announcements;
-use crate::config::SchemeConstraints;
+use crate::config::{EndpointConfig, SchemeConstraints};
 use crate::crypto::{CryptoProvider, SignatureScheme};
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_signature};
 use crate::question::AcceptedScheme;
@@ -115,7 +115,7 @@ pub(super) fn encode(
 /// Verifies the peer's Authentication Data with the key in `spki`, by a scheme that `asked` allows and
 /// the key is for.
 pub(super) fn verify(
-    crypto: &CryptoProvider,
+    (config, crypto): (&EndpointConfig, &CryptoProvider),
     asked: &SchemeConstraints,
     spki: &[u8],
     octets: &SignedOctets,
@@ -129,7 +129,7 @@ pub(super) fn verify(
     };
     if method == AuthMethod::DIGITAL_SIGNATURE {
         let (scheme, signature) = decode(data).ok_or(AuthFailure)?;
-        if !good(scheme) {
+        if !config.signature_authentication || !good(scheme) {
             return Err(AuthFailure);
         }
         let evidence = verify_signature(crypto, scheme, spki, octets, signature)?;

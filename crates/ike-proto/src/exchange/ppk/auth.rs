@@ -23,7 +23,7 @@ impl IkeSa {
     /// True if IKE_AUTH is to offer a PPK that the peer may decline: NO_PPK_AUTH is made before
     /// [`mix_ppk_in_auth`](Self::mix_ppk_in_auth).
     pub(crate) fn may_go_without_ppk(&self) -> bool {
-        self.extensions.ppk == Some(PpkPlace::Auth) && !self.connection.ppk.required
+        self.extensions.ppk == Some(PpkPlace::Auth) && !self.connection.requires_ppk()
     }
 
     /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to
@@ -67,7 +67,7 @@ impl IkeSa {
         //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
         //# the PPK was configured as mandatory) or continue without using the
         //# PPK
-        if self.connection.ppk.required {
+        if self.connection.requires_ppk() {
             return Err(Failure::Policy("the peer did not take the PPK"));
         }
         self.session.keys.replace_auth_keys(*unmixed);
@@ -94,7 +94,7 @@ impl IkeSa {
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
                 Some(id) if !ppk.covers(id) => Err(refused()),
-                None if ppk.required => Err(refused()),
+                None if connection.requires_ppk() => Err(refused()),
                 _ => Ok(AuthData::Payload),
             };
         }
@@ -119,7 +119,10 @@ impl IkeSa {
         //# back an AUTHENTICATION_FAILED notification and then fail the
         //# negotiation.
         let without = required(payloads.notify(NotifyType::NO_PPK_AUTH)).map_err(|_| refused())?;
-        if ppk.required { Err(refused()) } else { Ok(AuthData::NoPpkAuth(without.data)) }
+        if connection.requires_ppk() {
+            return Err(refused());
+        }
+        Ok(AuthData::NoPpkAuth(without.data))
     }
 
     // ---- both ----

@@ -143,7 +143,7 @@ pub(crate) fn retain(
     //# initial IKE SA with a PPK, then the responder MUST return the
     //# NO_PROPOSAL_CHOSEN notification.
     connections.retain(|connection| {
-        !connection.ppk.required || choose_place(config, [connection], theirs).is_some()
+        !connection.requires_ppk() || choose_place(config, [connection], theirs).is_some()
     });
 }
 
