@@ -15,7 +15,7 @@ use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
 use crate::exchange::auth::rounds::Rounds;
-use crate::exchange::auth::{local_id_at, sends_initial_contact};
+use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
 use crate::exchange::ppk::{Announced, usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
@@ -412,7 +412,9 @@ impl Attempt {
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        let rest = Steps::new(&session.selected, extensions);
+        // Who does not sign need not know.
+        let deferred = announced.deferred && extensions.intermediate && signs(&self.connection);
+        let rest = Steps::new(&session.selected, extensions, deferred);
         let auth = ExpectAuthResponse {
             transcript,
             child,
