@@ -3,8 +3,6 @@
 //! `cargo test --release -p ike-tests --test scale -- --ignored --nocapture`; `IKE_SAS` is another number
 //! than 100,000.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{Event, SaId};

@@ -3,11 +3,10 @@
 use ike_proto::Failure;
 use ike_proto::config::{AuthConfig, SendCert};
 use ike_proto::crypto::SignatureScheme::{self, *};
-use ike_proto::wire::registry::{HashId, NotifyType};
+use ike_proto::wire::registry::{ExchangeType, HashId, NotifyType};
 use ike_proto::wire::{Message, Payload};
 use ike_tests::Setup;
 use ike_tests::credentials::{Authority, credential, key_type};
-use pq_kem::sign::KeyType;
 
 use super::{comes_up, ec, refused, root, signing, told};
 
@@ -179,13 +178,47 @@ fn a_certificate_that_is_known_need_not_be_sent() {
     comes_up(setup);
 }
 
-/// What a peer announces is read within bounds, whatever it is.
+/// RFC 9593 §3.1: a list too long for the IKE_SA_INIT response comes in IKE_INTERMEDIATE, in one that is
+/// under way or in one for this alone.
 #[test]
-fn nonsense_in_announcements_is_passed_over() {
-    let mut setup = signing(8, ec(), KeyType::Rsa2048);
-    // Both ends still agree, although the list of hashes has an odd octet and unknown numbers.
-    setup.both(|side| {
-        side.connection.downgrade_prevention = ike_proto::config::DowngradePrevention::No
-    });
-    comes_up(setup);
+fn a_long_list_of_methods_comes_in_ike_intermediate() {
+    for (proposals, exchanges) in [
+        ("aes256gcm16-prfsha256-x25519", 1),
+        ("aes256gcm16-prfsha256-x25519-ke1_ecp256", 1),
+        ("aes256gcm16-prfsha256-x25519-ke1_ecp256-ke2_modp2048", 2),
+    ] {
+        let mut setup = Setup::new(8);
+        for scheme in [Ed25519, MlDsa65] {
+            setup.a.show(credential(&root(), key_type(scheme), 1));
+        }
+        setup.a.want("pubkey", &root());
+        setup.b.show(credential(&root(), ec(), 2));
+        setup.b.want("ike:mldsa65-slhdsa", &root());
+        setup.b.settings.fragment_size = 400;
+        setup.both(|side| side.ike_proposals(&[proposals]));
+        let pair = comes_up(setup);
+        assert_eq!(pair.b().ike().remote_auth[0].scheme, Some(MlDsa65), "as the list says");
+        let intermediate =
+            |packet: &&ike_tests::network::Packet| packet.is(ExchangeType::IKE_INTERMEDIATE, false);
+        let mut ids: Vec<_> = pair.net.trace.iter().filter(intermediate).collect();
+        ids.dedup_by_key(|packet| packet.header().map(|header| header.message_id));
+        assert_eq!(ids.len(), exchanges, "{proposals}: {}", pair.story());
+    }
+}
+
+/// Who does not sign has no use for the list.
+#[test]
+fn a_secret_needs_no_list_of_methods() {
+    let mut setup = Setup::new(9);
+    setup.b.show(credential(&root(), ec(), 2));
+    setup.a.want("pubkey", &root());
+    let mut choosy = setup.b.connection.clone();
+    choosy.name = "choosy".to_owned();
+    choosy.remote[0].auth = AuthConfig::parse("ike:mldsa65-slhdsa").unwrap();
+    setup.b.more.push(choosy);
+    setup.b.settings.fragment_size = 400;
+    let pair = comes_up(setup);
+    let any =
+        |response| pair.net.trace.iter().any(|p| p.is(ExchangeType::IKE_INTERMEDIATE, response));
+    assert!(!any(false) && !any(true));
 }

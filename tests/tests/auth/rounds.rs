@@ -176,3 +176,40 @@ fn a_second_secret_that_is_wrong() {
     setup.b.connection.remote.push(second);
     assert_eq!(refused(&mut setup.build()).0, told());
 }
+
+/// The responder's first round is wrong, and the initiator has another of its own to come: it says so in
+/// an INFORMATIONAL between two rounds, and both ends end.
+#[test]
+fn a_complaint_between_two_rounds() {
+    let mut setup = Setup::new(8);
+    also_signs(&mut setup.a, 1);
+    also_wants(&mut setup.b);
+    setup.a.want("pubkey", &root());
+    let mut pair = setup.build();
+    let (at_a, at_b) = refused(&mut pair);
+    assert_eq!(at_a, Failure::Authentication);
+    assert_eq!(at_b[0], told(), "{}", pair.story());
+}
+
+/// Every message of two rounds lost once, and the first once more.
+#[test]
+fn each_message_of_the_rounds_may_be_lost() {
+    for lost in 0..12 {
+        let mut setup = Setup::new(9);
+        also_signs(&mut setup.a, 1);
+        also_wants(&mut setup.b);
+        also_signs(&mut setup.b, 2);
+        also_wants(&mut setup.a);
+        let mut pair = setup.build();
+        let mut seen = 0;
+        pair.net.tap(move |_| {
+            seen += 1;
+            match seen == lost + 1 {
+                true => ike_tests::network::Fate::Drop,
+                false => ike_tests::network::Fate::Pass,
+            }
+        });
+        pair.establish();
+        assert_eq!(pair.b().asked, ["judge", "sign"], "{}", pair.story());
+    }
+}

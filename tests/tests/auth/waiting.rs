@@ -113,7 +113,7 @@ fn an_answer_of_the_wrong_kind_is_a_failure_and_no_panic() {
         pair.run_for(Duration::from_secs(1));
         assert_eq!(pair.hosts[host].asked.len(), 1);
         let wrong = || match host {
-            A => Answer::Key(ike_proto::PeerKey { spki: vec![0x30], revocation_pending: false, certificate: None }),
+            A => Answer::Key(useless(vec![0x30])),
             _ => Answer::Signed(ike_proto::Signed {
                 certs: Vec::new(),
                 scheme: ike_proto::crypto::SignatureScheme::Ed25519,
@@ -143,8 +143,7 @@ fn a_verdict_with_a_useless_key_is_a_refusal() {
         pair.run_for(Duration::from_secs(1));
         for ticket in 0..100 {
             let now = Now { mono: pair.instant(), wall: pair.wall() };
-            let key = ike_proto::PeerKey { spki: key.clone(), revocation_pending: false, certificate: None };
-            let input = Input::Answered(Ticket(ticket), Answer::Key(key));
+            let input = Input::Answered(Ticket(ticket), Answer::Key(useless(key.clone())));
             pair.hosts[B].endpoint.handle(now, input);
         }
         pair.wake(B);
@@ -152,4 +151,8 @@ fn a_verdict_with_a_useless_key_is_a_refusal() {
         assert_eq!(pair.b().ike_downs()[0].1, Failure::Authentication, "{}", pair.story());
         assert_ne!(pair.a().done(request), Some(Ok(())));
     }
+}
+
+fn useless(spki: Vec<u8>) -> ike_proto::PeerKey {
+    ike_proto::PeerKey { spki, revocation_pending: false, certificate: None }
 }

@@ -49,7 +49,7 @@ fn authenticate(
         peer.mix(SECRET.as_bytes());
     }
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let mut payloads = auth_payloads(&id, &auth, 1007, true);
     payloads.extend_from_slice(extra);
     let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
     let sent = bench.give(&request);

@@ -28,7 +28,7 @@ impl Folder {
         for sub in
             ["x509", "x509ca", "x509crl", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "pubkey"]
         {
-            fs::create_dir(folder.join(sub)).unwrap();
+            fs::create_dir(folder.join(sub)).expect("a folder");
         }
         let this = Self(folder);
         this.pki("--gen --type ed25519 --out ca.key");
@@ -51,11 +51,11 @@ impl Folder {
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.0.join(name), content).unwrap();
+        fs::write(self.0.join(name), content).expect("a file");
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name)).unwrap()
+        fs::read(self.0.join(name)).expect("a file")
     }
 
     fn parse(&self, text: &str) -> Result<Config, Vec<Diagnostic>> {
@@ -84,7 +84,7 @@ impl Folder {
 
 fn fixture(name: &str) -> Vec<u8> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pki/tests/fixtures");
-    fs::read(fixtures.join(name)).unwrap()
+    fs::read(fixtures.join(name)).expect("a fixture")
 }
 
 #[test]

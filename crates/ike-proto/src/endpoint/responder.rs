@@ -178,11 +178,12 @@ fn half_open(
     answer: Answer,
     spi_i: u64,
 ) -> IkeSa {
-    let Answer { session, transcript, extensions, announced, nat, spi_r, connections } = answer;
+    let Answer { session, transcript, extensions, announced, deferred, nat, spi_r, connections } =
+        answer;
     // The connection that gave the proposal stands in until the peer is authenticated.
     let connection =
         connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
-    let rest = Steps::new(&session.selected, extensions);
+    let rest = Steps::new(&session.selected, extensions, deferred);
     let auth = ExpectAuthRequest {
         transcript,
         connections,

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use super::auth::announce::OwnAnnouncements;
 use super::child_sa::respond_ke;
 use super::ppk::{self, CommonPpk, OfferedPpk, PpkPlace, PpkStage};
 use super::{Payloads, Refusal, required};
@@ -113,6 +114,7 @@ impl IkeSa {
             return;
         };
         let ExpectIntermediateResponse { rest, mut auth, .. } = *waiting;
+        auth.announced.read_methods(&parsed);
         let (prf, key) = (self.session.prf, &self.session.keys.pr);
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
@@ -147,14 +149,15 @@ impl IkeSa {
         opened: &Opened,
     ) -> Result<(), Refusal> {
         let State::ExpectIntermediateRequest(waiting) = &self.state else { return Ok(()) };
-        let Step { method, ppk: ppk_due } = waiting.step;
+        let Step { method, ppk: ppk_due, announce } = waiting.step;
         let parsed = Payloads(payloads);
         let brings_ppk = self.extensions.ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
         //= RFC 9370 §2.2.2: the methods run in the order of their transform types
         let in_order = parsed.ke()?.map(|ke| ke.method) == method;
         //= RFC 9867 §3.1: PPKs are offered in the last exchange
-        if !in_order || brings_ppk && !ppk_due || method.is_none() && !brings_ppk {
+        let pointless = method.is_none() && !brings_ppk && !announce;
+        if !in_order || brings_ppk && !ppk_due || pointless {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
         let ppk =
@@ -168,7 +171,10 @@ impl IkeSa {
         };
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let chosen = ppk.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY, &ppk.wire));
-        let reply: Vec<_> = ke.chain(chosen).collect();
+        let connections = waiting.auth.connections.iter().map(|connection| &**connection);
+        let own = announce.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, connections));
+        let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
+        let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
         let (message_id, _) = required(self.window.in_progress())?;
         let (front, inner) = self.own_front(message_id, true, &reply);
         let State::ExpectIntermediateRequest(waiting) = &mut self.state else { return Ok(()) };

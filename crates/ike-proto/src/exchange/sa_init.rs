@@ -24,8 +24,8 @@ use crate::config::{
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::notify;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::ike_sa::{max_message, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
@@ -214,6 +214,8 @@ pub(crate) struct Answer {
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
     pub(crate) announced: Announcements,
+    /// SUPPORTED_AUTH_METHODS comes in IKE_INTERMEDIATE.
+    pub(crate) deferred: bool,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
     /// Connections whose addresses fit, the one whose proposal was chosen first.
@@ -276,32 +278,72 @@ pub(crate) fn respond(
     let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
     announced.read(ctx.config, &payloads);
-    let response = {
-        let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
+    let mut response = Response {
+        spis: (spi_i, spi_r),
+        selected: &selected,
+        public: &public,
+        nonce: &nr,
+        connection: &connection,
+        extensions,
+        nat: nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat)),
+        own,
+    };
+    let mut encoded = response.encode();
+    let room = max_message(ctx.config.fragment_size, path);
+    let deferred = encoded.len() > room && extensions.intermediate && response.own.defer();
+    if deferred {
+        encoded = response.encode();
+    }
+    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
+        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
+    let transcript = InitTranscript {
+        request: octets.into(),
+        response: encoded.into(),
+        ni: (*ni).into(),
+        nr: nr.as_slice().into(),
+        int_auth: IntAuth::default(),
+    };
+    Ok(Answer { session, transcript, extensions, announced, deferred, nat, spi_r, connections })
+}
+
+/// What an IKE_SA_INIT response is made of.
+struct Response<'a> {
+    spis: (u64, u64),
+    selected: &'a Selected,
+    public: &'a [u8],
+    nonce: &'a [u8],
+    connection: &'a ConnectionConfig,
+    extensions: Extensions,
+    nat: Option<NatHashes>,
+    own: OwnAnnouncements,
+}
+
+impl Response<'_> {
+    fn encode(&self) -> Vec<u8> {
         let mut reply = vec![
-            Payload::Sa(Sa { proposals: vec![selected.to_wire(Spi::None)] }),
-            Payload::Ke(Ke { method: selected.ke, data: &public }),
-            Payload::Nonce(&nr),
+            Payload::Sa(Sa { proposals: vec![self.selected.to_wire(Spi::None)] }),
+            Payload::Ke(Ke { method: self.selected.ke, data: self.public }),
+            Payload::Nonce(self.nonce),
         ];
-        if nat.supported {
+        if let Some(hashes) = &self.nat {
             hashes.push(&mut reply);
         }
-        if extensions.fragmentation {
+        if self.extensions.fragmentation {
             reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
-        if extensions.intermediate {
+        if self.extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
-        let chosen = extensions.ppk.map(PpkPlace::announced);
+        let chosen = self.extensions.ppk.map(PpkPlace::announced);
         reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
-        if connection.downgrade_prevention != DowngradePrevention::No {
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
             //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
             //# If the responder supports this extension, then it also includes this
             //# notification in the response message regardless of whether it was
             //# received in the request or not.
             reply.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
         }
-        if connection.childless != Childless::Never {
+        if self.connection.childless != Childless::Never {
             let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
             //= RFC 6023 §4
             //# Protocol ID (1 octet) MUST be 1, as this message is related to an
@@ -309,20 +351,10 @@ pub(crate) fn respond(
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
             reply.push(Payload::Notify(notify));
         }
-        reply.extend(own.hash_payload());
-        reply.extend(own.payloads(INIT_ROOM));
-        encode_message(&header(spi_i, spi_r, true), &reply)
-    };
-    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
-        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
-    let transcript = InitTranscript {
-        request: octets.into(),
-        response: response.into(),
-        ni: (*ni).into(),
-        nr: nr.as_slice().into(),
-        int_auth: IntAuth::default(),
-    };
-    Ok(Answer { session, transcript, extensions, announced, nat, spi_r, connections })
+        reply.extend(self.own.hash_payload());
+        reply.extend(self.own.payloads(INIT_ROOM));
+        encode_message(&header(self.spis.0, self.spis.1, true), &reply)
+    }
 }
 
 /// An unprotected answer that refuses `request` and keeps no state.
@@ -362,8 +394,12 @@ impl Extensions {
     }
 }
 
-/// True if `connection` may come to need additional key exchanges, its children's among them.
+/// True if `connection` may come to need additional key exchanges, its children's among them, or if
+/// this end signs, and may have to hear by what (RFC 9593 §3.1).
 fn wants_intermediate(connection: &ConnectionConfig) -> bool {
+    if super::auth::signs(connection) {
+        return true;
+    }
     let children = connection.children.iter().flat_map(|child| &child.esp_proposals);
     connection.proposals.iter().chain(children).any(ProposalConfig::has_additional_ke)
 }

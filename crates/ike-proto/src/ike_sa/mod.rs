@@ -347,6 +347,11 @@ impl IkeSa {
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
                 self.on_auth_request(ctx, payloads, opened);
             }
+            (State::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
+                if waiting.first.is_some() =>
+            {
+                self.on_complaint(ctx, payloads);
+            }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
                 self.on_create_child_request(ctx, payloads);
             }
@@ -606,7 +611,7 @@ impl IkeSa {
 
 /// The most octets of IKE message in an IP packet of `fragment_size` octets; 0 takes what every path
 /// of IPv6 carries.
-fn max_message(fragment_size: u16, path: Path) -> usize {
+pub(crate) fn max_message(fragment_size: u16, path: Path) -> usize {
     let fragment_size = if fragment_size == 0 { 1280 } else { fragment_size.max(LEAST_FRAGMENT) };
     let ip = if path.remote.is_ipv4() { 20 } else { 40 };
     let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };

@@ -122,6 +122,7 @@ pub(crate) struct ExpectAuthRequest {
 pub(crate) struct Steps {
     methods: VecDeque<KeMethodId>,
     ppk: bool,
+    announce: bool,
 }
 
 /// One IKE_INTERMEDIATE exchange.
@@ -131,13 +132,16 @@ pub(crate) struct Step {
     pub(crate) method: Option<KeMethodId>,
     /// True if it is the place for a PPK.
     pub(crate) ppk: bool,
+    /// True if the responder says in it which authentication methods it takes (RFC 9593 §3.1).
+    pub(crate) announce: bool,
 }
 
 impl Steps {
-    /// What `selected` and `extensions` call for.
-    pub(crate) fn new(selected: &Selected, extensions: Extensions) -> Self {
+    /// What `selected` and `extensions` call for; `announce` if the responder has put its
+    /// SUPPORTED_AUTH_METHODS off.
+    pub(crate) fn new(selected: &Selected, extensions: Extensions, announce: bool) -> Self {
         let ppk = extensions.ppk == Some(PpkPlace::Intermediate);
-        Self { methods: selected.additional().collect(), ppk }
+        Self { methods: selected.additional().collect(), ppk, announce }
     }
 
     /// The next exchange.
@@ -150,8 +154,14 @@ impl Steps {
         //# exchange. If this IKE_INTERMEDIATE exchange contains other payloads
         //# aimed for some other purpose, then the notification(s) MAY be
         //# piggybacked with these payloads.
-        let ppk = self.methods.is_empty() && std::mem::take(&mut self.ppk);
-        (method.is_some() || ppk).then_some(Step { method, ppk })
+        let last = self.methods.is_empty();
+        let ppk = last && std::mem::take(&mut self.ppk);
+        //= RFC 9593 §3.1
+        //# it is RECOMMENDED that the responder use the last
+        //# IKE_INTERMEDIATE exchange (the one just before IKE_AUTH) to send the
+        //# list of supported authentication methods.
+        let announce = last && std::mem::take(&mut self.announce);
+        (method.is_some() || ppk || announce).then_some(Step { method, ppk, announce })
     }
 
     /// The PPK did not come with the last key exchange: it comes in an exchange of its own.

@@ -20,6 +20,8 @@ pub(crate) struct Announcements {
     pub(crate) requests: Vec<CertRequest>,
     /// It takes part in several rounds.
     pub(crate) multiple_auth: bool,
+    /// It says its methods in IKE_INTERMEDIATE, because there are many.
+    pub(crate) deferred: bool,
 }
 
 /// One announcement of SUPPORTED_AUTH_METHODS.
@@ -48,6 +50,17 @@ impl Announcements {
             _ => None,
         });
         self.requests.extend(requests.take(MAX_CERTREQS));
+        //= RFC 9593 §3.1
+        //# In this case, the
+        //# responder includes a SUPPORTED_AUTH_METHODS notification containing
+        //# no data in the IKE_SA_INIT response.
+        let list = payloads.notify(NotifyType::SUPPORTED_AUTH_METHODS);
+        self.deferred = list.is_some_and(|list| list.data.is_empty());
+        self.read_methods(payloads);
+    }
+
+    /// Takes up the methods that an IKE_INTERMEDIATE response, or any other message, lists.
+    pub(crate) fn read_methods(&mut self, payloads: &Payloads<'_, '_>) {
         for list in payloads.notifies() {
             if list.kind == NotifyType::SUPPORTED_AUTH_METHODS {
                 self.methods.extend(AuthMethodAnnouncement::list(list.data));
@@ -124,6 +137,8 @@ pub(crate) struct OwnAnnouncements {
     methods: Option<Vec<u8>>,
     requests: Vec<CertRequest>,
     multiple_auth: bool,
+    /// The methods go into IKE_INTERMEDIATE.
+    deferred: bool,
 }
 
 impl OwnAnnouncements {
@@ -136,7 +151,7 @@ impl OwnAnnouncements {
         let mut signs = false;
         let mut constraints: Vec<&SchemeConstraints> = Vec::new();
         for connection in connections.clone() {
-            signs |= connection.local.iter().any(|l| matches!(l.auth, AuthConfig::Pubkey(_)));
+            signs |= super::signs(connection);
             own.multiple_auth |= connection.local.len() > 1 || connection.remote.len() > 1;
             for round in &connection.remote {
                 if let AuthConfig::Pubkey(pubkey) = &round.auth {
@@ -182,6 +197,19 @@ impl OwnAnnouncements {
         Some(notify(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes))
     }
 
+    /// Puts the methods off until IKE_INTERMEDIATE (RFC 9593 §3.1). False if there are none.
+    pub(crate) fn defer(&mut self) -> bool {
+        self.deferred = self.methods.is_some();
+        self.deferred
+    }
+
+    /// The methods that were put off. None of them is linked to a CA, so that CERTREQ need not come
+    /// again.
+    pub(crate) fn methods_payload(&self) -> Option<Payload<'_>> {
+        let methods = self.methods.as_deref()?;
+        Some(notify(NotifyType::SUPPORTED_AUTH_METHODS, methods))
+    }
+
     /// What goes with IKE_SA_INIT responses, and but for the hashes with the first IKE_AUTH request.
     /// `room` is how many octets of CA hashes there may be.
     pub(crate) fn payloads(&self, room: usize) -> Vec<Payload<'_>> {
@@ -193,8 +221,11 @@ impl OwnAnnouncements {
             body.authorities = body.authorities.get(..fits).unwrap_or_default();
             payloads.push(Payload::CertReq(body));
         }
-        let methods = self.methods.as_deref();
-        payloads.extend(methods.map(|data| notify(NotifyType::SUPPORTED_AUTH_METHODS, data)));
+        if self.deferred {
+            payloads.push(notify(NotifyType::SUPPORTED_AUTH_METHODS, &[]));
+        } else {
+            payloads.extend(self.methods_payload());
+        }
         if self.multiple_auth {
             payloads.push(notify(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]));
         }

@@ -150,6 +150,11 @@ pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
     }
 }
 
+/// True if this end makes signatures in a round of `connection`.
+pub(crate) fn signs(connection: &ConnectionConfig) -> bool {
+    connection.local.iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
+}
+
 /// True if INITIAL_CONTACT is to be sent by `connection`.
 pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
     connection.unique != Unique::Never

@@ -302,6 +302,18 @@ impl IkeSa {
         self.next_auth_response(ctx);
     }
 
+    /// An INFORMATIONAL between two rounds: what the initiator says of the response before
+    /// (RFC 7296 §2.21.2). Nothing else is due.
+    pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        match Payloads(payloads).fatal_in_auth() {
+            Some(kind) => {
+                self.respond(ctx, &[]);
+                self.close(ctx, Failure::Peer(kind));
+            }
+            None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
     // ---- this end ----
 
     /// Makes this end's part of the round, and answers.
