@@ -58,7 +58,7 @@ pub enum Command {
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
-    Pki(PkiArgs),
+    Pki(Box<PkiArgs>),
     /// Shows a handshake and traffic between two daemons in this process; needs no root
     Demo {
         /// Algorithms

@@ -83,8 +83,8 @@ impl Answerer {
             cas => cas,
         };
         let mut requests = Vec::new();
-        let only_keys = !policy.pubkeys.is_empty() && policy.certs.is_empty();
-        if !only_keys && !(cas.is_empty() && policy.certs.is_empty()) {
+        let by_ca = policy.pubkeys.is_empty() && !cas.is_empty();
+        if by_ca || !policy.certs.is_empty() {
             let authorities =
                 if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
             requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });

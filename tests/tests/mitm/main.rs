@@ -17,6 +17,8 @@
 //! [`kci`] is the attack the draft is about: with the signing key of one end it succeeds against RFC 7296,
 //! and fails against downgrade prevention.
 
+//! [`quantum`] is what it can do to PPKs with the keys of the messages.
+
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod change;
@@ -25,4 +27,5 @@ mod init;
 mod intermediate;
 mod kci;
 mod once;
+mod quantum;
 mod stage;

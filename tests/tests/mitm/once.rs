@@ -36,8 +36,7 @@ fn the_genuine_message_still_makes_an_sa() {
                 for host in &pair.hosts {
                     let ike = host.ike();
                     assert!(ike.full_transcript, "{what}");
-                    let ppk =
-                        matches!(scene, Scene::PpkOptional | Scene::PpkRequired | Scene::HybridPpk);
+                    let ppk = !matches!(scene, Scene::Classical | Scene::Mixed | Scene::Hybrid);
                     assert_eq!(ike.ppk.is_some(), ppk, "{what}");
                     let hybrid = matches!(scene, Scene::Mixed | Scene::Hybrid | Scene::HybridPpk);
                     let chosen = ike.algorithms.unwrap();

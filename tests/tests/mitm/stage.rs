@@ -29,16 +29,19 @@ pub enum Scene {
     PpkOptional,
     /// A PPK that must be taken, wherever.
     PpkRequired,
+    /// A PPK that must be taken, in IKE_AUTH.
+    PpkRequiredInAuth,
     /// A hybrid proposal, and a PPK that may be taken in IKE_INTERMEDIATE.
     HybridPpk,
 }
 
-pub const SCENES: [Scene; 6] = [
+pub const SCENES: [Scene; 7] = [
     Scene::Classical,
     Scene::Mixed,
     Scene::Hybrid,
     Scene::PpkOptional,
     Scene::PpkRequired,
+    Scene::PpkRequiredInAuth,
     Scene::HybridPpk,
 ];
 
@@ -60,11 +63,14 @@ fn dress(side: &mut Side, scene: Scene) {
     side.ike_proposals(match scene {
         Scene::Mixed => &[HYBRID, CLASSICAL],
         Scene::Hybrid | Scene::HybridPpk => &[HYBRID],
-        Scene::Classical | Scene::PpkOptional | Scene::PpkRequired => &[CLASSICAL],
+        Scene::Classical | Scene::PpkOptional | Scene::PpkRequired | Scene::PpkRequiredInAuth => {
+            &[CLASSICAL]
+        }
     });
     let (required, exchange) = match scene {
         Scene::PpkOptional => (false, PpkExchange::Auth),
         Scene::PpkRequired => (true, PpkExchange::Any),
+        Scene::PpkRequiredInAuth => (true, PpkExchange::Auth),
         Scene::HybridPpk => (false, PpkExchange::Any),
         Scene::Classical | Scene::Mixed | Scene::Hybrid => return,
     };

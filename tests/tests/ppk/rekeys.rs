@@ -154,6 +154,27 @@ fn a_fresh_ppk_comes_in_with_a_rekey() {
     assert_eq!(pair.b().child().ppk, Some(id("old.qkd")));
 }
 
+/// The keys are taken out of the configuration: what needs one is put off, and nothing ends.
+#[test]
+fn without_a_key_nothing_is_asked_for() {
+    for ike in [false, true] {
+        let mut setup = keyed(3, true, PpkExchange::Any);
+        setup.both(|side| side.connection.ppk.rekey = PpkRekey::Require);
+        let mut config = setup.a.config();
+        config.ppks.clear();
+        let mut pair = setup.build();
+        pair.establish();
+        pair.reload(A, config);
+        let sent = pair.a().sent;
+        let result = rekey(&mut pair, A, ike);
+        assert_eq!(result, Err(Failure::Policy("there is no key for ppk_id")));
+        assert_eq!(pair.a().sent, sent);
+        pair.run_for(Duration::from_secs(60));
+        pair.assert_agreement();
+        assert_eq!(pair.a().children_up().len(), 1);
+    }
+}
+
 #[test]
 fn rekeys_with_a_ppk_under_loss_and_both_ends_at_once() {
     for seed in 2000..2024 {

@@ -175,6 +175,17 @@ fn identity(round: &mut LocalRound, path: &str, place: usize, report: &mut Repor
             }
         }
     }
+    let missing = |credential: &&Credential| {
+        chosen.as_ref().is_some_and(|id| credential.identity(Some(id)).is_err())
+    };
+    for credential in round.credentials.iter().filter(missing) {
+        let certificate = credential.certificate();
+        let subject = certificate.map(|certificate| certificate.subject_text()).unwrap_or_default();
+        let message = format!(
+            "`{path}`: certificate {subject:?} is never used: it does not have the identity of the first"
+        );
+        report.warn(Some(place), message);
+    }
     round.auth.id = chosen;
 }
 

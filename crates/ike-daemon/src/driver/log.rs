@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, UsedAuth};
 use tracing::{debug, info, warn};
 
+use super::questions::Peer;
+
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
 
@@ -64,6 +66,14 @@ impl Log {
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
         if self.allowed(now) {
             warn!(local = %path.local, remote = %path.remote, %error, "not sent");
+        }
+    }
+
+    /// Logs why a peer's certificate or key was refused. The peer is told that it was, and no more.
+    pub(super) fn refused(&mut self, now: Instant, peer: &Peer, why: &str) {
+        if self.allowed(now) {
+            let Peer { connection, id } = peer;
+            info!(%connection, remote_id = %id, why, "peer refused");
         }
     }
 

@@ -49,8 +49,8 @@ pub struct Driver {
     plane: Plane,
     sockets: Sockets,
     credentials: Credentials,
-    answering: mpsc::UnboundedSender<(Ticket, Answer)>,
-    answers: mpsc::UnboundedReceiver<(Ticket, Answer)>,
+    answering: mpsc::UnboundedSender<questions::Answered>,
+    answers: mpsc::UnboundedReceiver<questions::Answered>,
     arrived: mpsc::Receiver<receive::Arrived>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
@@ -122,9 +122,7 @@ impl Driver {
                     None => break,
                 },
                 () = bell.notified() => self.plane_events(),
-                Some((ticket, answer)) = self.answers.recv() => {
-                    self.endpoint.handle(now(), Input::Answered(ticket, answer));
-                }
+                Some(answered) = self.answers.recv() => self.answered(answered),
                 Some(datagram) = self.arrived.recv() => {
                     self.datagram(&datagram);
                     // Nor are the peers on the other port to wait for a flood on this one to end.
@@ -204,10 +202,19 @@ impl Driver {
     fn ask(&self, ticket: Ticket, question: Question) {
         let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
         tokio::spawn(async move {
+            let about = questions::Peer::of(&question);
             let answer = credentials.answer(question).await;
             // The driver may be gone.
-            let _ = answering.send((ticket, answer));
+            let _ = answering.send(questions::Answered { ticket, about, answer });
         });
+    }
+
+    fn answered(&mut self, answered: questions::Answered) {
+        let questions::Answered { ticket, about, answer } = answered;
+        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
+            self.log.refused(now().mono, peer, why);
+        }
+        self.endpoint.handle(now(), Input::Answered(ticket, answer));
     }
 
     fn event(&mut self, event: Event) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
-use ike_proto::{Answer, PeerCredentials, Question};
+use ike_proto::{Answer, PeerCredentials, Question, Ticket};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
 
@@ -16,6 +16,35 @@ use crate::fetch::Fetcher;
 /// Keys, certificates and revocation information. Clones share them.
 #[derive(Clone)]
 pub struct Credentials(Arc<Shared>);
+
+/// An answer on its way to the engine.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) ticket: Ticket,
+    /// Who was asked about, if it was a peer.
+    pub(super) about: Option<Peer>,
+    pub(super) answer: Answer,
+}
+
+/// A peer as the log names it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) connection: String,
+    /// The identity it asserts.
+    pub(super) id: String,
+}
+
+impl Peer {
+    /// Whom `question` is about.
+    pub(super) fn of(question: &Question) -> Option<Self> {
+        match question {
+            Question::Judge(peer) | Question::Revocation(peer) => {
+                Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
+            }
+            Question::Sign(_) => None,
+        }
+    }
+}
 
 struct Shared {
     answerer: RwLock<Arc<Answerer>>,

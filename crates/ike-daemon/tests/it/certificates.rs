@@ -19,7 +19,7 @@ impl Sides {
         this.ca("ca", kind);
         for side in ["left", "right"] {
             for folder in ["x509", "x509ca", "x509crl", "private"] {
-                fs::create_dir_all(this.0.join(side).join(folder)).unwrap();
+                fs::create_dir_all(this.0.join(side).join(folder)).expect("a folder");
             }
             this.certify(side, kind, "ca", options);
         }
@@ -47,7 +47,7 @@ impl Sides {
             ),
         );
         fs::copy(self.0.join(format!("{ca}.pem")), self.0.join(side).join("x509ca/ca.pem"))
-            .unwrap();
+            .expect("a copy");
     }
 
     fn folder(&self, side: &str) -> PathBuf {
@@ -166,7 +166,7 @@ fn revocation_list(sides: &Sides, revoked: &str) -> Vec<u8> {
     let _ = fs::remove_file(&name);
     let sign = "--signcrl --cacert ca.pem --cakey ca.key --outform der --out ca.crl";
     done(&sides.0, &format!("{sign} {revoked}"));
-    fs::read(name).unwrap()
+    fs::read(name).expect("the list")
 }
 
 #[tokio::test]

@@ -88,9 +88,9 @@ impl Pair {
             esp: false,
             mark: None,
         };
-        let mut none = |_: &Sockets| Ok(Plane::none());
-        let (left, left_plane) = open(&listen, ANY, &mut none).expect("sockets");
-        let (right, right_plane) = open(&listen, ANY, &mut none).expect("sockets");
+        let none = |_: &Sockets| Ok(Plane::none());
+        let (left, left_plane) = open(&listen, ANY, none).expect("sockets");
+        let (right, right_plane) = open(&listen, ANY, none).expect("sockets");
         let (left_port, right_port) = (left.ports().nat_t, right.ports().nat_t);
         let left = start(configure("left", right_port), left, left_plane).await;
         let right = start(configure("right", left_port), right, right_plane).await;

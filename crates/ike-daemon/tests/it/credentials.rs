@@ -28,7 +28,7 @@ impl Folder {
         for sub in
             ["x509", "x509ca", "x509crl", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "pubkey"]
         {
-            fs::create_dir(folder.join(sub)).unwrap();
+            fs::create_dir(folder.join(sub)).expect("a folder");
         }
         let this = Self(folder);
         this.pki("--gen --type ed25519 --out ca.key");
@@ -51,11 +51,11 @@ impl Folder {
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.0.join(name), content).unwrap();
+        fs::write(self.0.join(name), content).expect("a file");
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
-        fs::read(self.0.join(name)).unwrap()
+        fs::read(self.0.join(name)).expect("a file")
     }
 
     fn parse(&self, text: &str) -> Result<Config, Vec<Diagnostic>> {
@@ -84,7 +84,7 @@ impl Folder {
 
 fn fixture(name: &str) -> Vec<u8> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pki/tests/fixtures");
-    fs::read(fixtures.join(name)).unwrap()
+    fs::read(fixtures.join(name)).expect("a fixture")
 }
 
 #[test]
@@ -360,11 +360,14 @@ fn what_will_hardly_work_is_warned_about() {
     folder.write("x509/expired.pem", fixture("expired.pem"));
     folder.write("x509ca/root-expired.pem", fixture("root-expired.pem"));
     folder.write("x509crl/stale.crl", fixture("stale.crl"));
+    folder.write("x509crl/root.crl", fixture("root.crl"));
     folder.write("private/spare.key", fixture("moon.key"));
+    folder.end_entity("earth", "ed25519", "");
     use std::os::unix::fs::PermissionsExt;
     let open = fs::Permissions::from_mode(0o644);
     fs::set_permissions(folder.0.join("private/moon.key"), open).unwrap();
     let text = MOON.replace("'sun.example.org'", "'sun.example.org'\ncerts = 'expired.pem'");
+    let text = text.replace("'moon.pem'", "['moon.pem', 'earth.pem']");
     let warnings = folder.accept(&text).warnings;
     for expected in [
         "line 5: `connections.c.remote.certs`: certificate",
@@ -373,6 +376,8 @@ fn what_will_hardly_work_is_warned_about() {
         "x509crl/stale.crl: a newer list was due",
         "private/moon.key: a private key, and others may read it",
         "private/spare.key: ",
+        "line 1: `connections.c.local`: certificate \"O=lab, CN=earth\" is never used",
+        "x509crl/root.crl: no CA in x509ca/ signed it, \"C=CH, O=pq-ike, CN=Root\" did",
     ] {
         let found = warnings.iter().any(|warning| warning.contains(expected));
         assert!(found, "{expected}: {warnings:#?}");

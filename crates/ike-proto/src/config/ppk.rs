@@ -91,7 +91,8 @@ pub enum PpkRekey {
     No,
     /// Offered, and taken where offered; an SA comes about without one too.
     Yes,
-    /// No SA comes about without one.
+    /// No SA comes about without one. A peer that answers the rekey of an IKE SA without one has moved
+    /// the children to an SA this end must not use: the IKE SA ends.
     Require,
 }
 

@@ -16,7 +16,7 @@ use crate::event::{
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
-use crate::exchange::ppk::{Announced, usable};
+use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
@@ -62,6 +62,8 @@ pub(crate) struct Attempt {
     started: Instant,
     initial_contact: bool,
     proposals: Vec<Proposal>,
+    /// The ways of taking a PPK in that every request announces (RFC 8784 §3).
+    ppk: Announced,
     nonce: [u8; 32],
     cookie: Option<Vec<u8>>,
     /// Requests sent, the newest last.
@@ -97,7 +99,7 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
-        if connection.requires_ppk() && usable(ctx.config, &connection.ppk).is_empty() {
+        if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
         let method = usable_methods(ctx, &connection.proposals)
@@ -114,6 +116,7 @@ impl Attempt {
             id,
             spi_i,
             initial_contact: initial_contact && sends_initial_contact(&connection),
+            ppk: Announced::by(ctx.config, &connection),
             connection,
             path,
             wanted,
@@ -186,7 +189,7 @@ impl Attempt {
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
             force_nat: self.connection.encap || !ctx.plane.plain_esp,
-            ppk: Announced::by(ctx.config, &self.connection),
+            ppk: self.ppk,
         }
     }
 

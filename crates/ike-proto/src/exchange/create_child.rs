@@ -9,6 +9,7 @@
 use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
 use super::followup::{OurOffer, TheirOffer};
 use super::ppk::MixedPpk;
+use super::ppk::create_child::NO_KEY;
 use super::{Payloads, Refusal, required};
 use crate::child::Phase;
 use crate::crypto::Secret;
@@ -76,6 +77,9 @@ impl IkeSa {
 
     fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
         offer.ppks = self.ppks_for_create_child(ctx.config, &offer.nonce);
+        if self.lacks_required_ppk(&offer.ppks) {
+            return self.refuse_ppk(ctx, OurOffer::Child(offer), &[], NO_KEY, true);
+        }
         let State::Established(established) = &self.state else { return };
         let old_spi = offer.rekeys.and_then(|id| {
             established.children.iter().find(|child| child.id == id).map(|child| child.spi_in)

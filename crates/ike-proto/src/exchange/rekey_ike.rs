@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::child_sa::{respond_ke, usable_methods};
 use super::followup::{OurOffer, TheirOffer};
+use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
@@ -44,6 +45,9 @@ impl IkeSa {
         retry: Retry,
     ) {
         match self.rekey_offer(ctx, request, retry) {
+            Ok(offer) if self.lacks_required_ppk(&offer.ppks) => {
+                self.refuse_ppk(ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
+            }
             Ok(offer) => {
                 let mut payloads = vec![
                     Payload::Sa(Sa { proposals: offer.proposals.clone() }),

@@ -126,11 +126,22 @@ impl Credentials {
                 let due = ::pki::issue::date_text(crl.next_update());
                 report.warn(None, format!("{}: a newer list was due on {due}", entry.shown));
             }
+            Ok(crl) if !self.is_ours(&crl) => {
+                let issuer = crl.issuer_text();
+                let message =
+                    format!("{}: no CA in x509ca/ signed it, {issuer:?} did", entry.shown);
+                report.warn(None, message);
+            }
             Ok(_) | Err(_) => {}
         }
         if let Err(why) = self.trust.revocation.add_crl(&content) {
             entry.wrong(why, "a revocation list, PEM or DER", report);
         }
+    }
+
+    fn is_ours(&self, crl: &Crl) -> bool {
+        let mut cas = self.trust.cas().iter().chain(self.trust.intermediates());
+        cas.any(|ca| crl.is_signed_by(ca))
     }
 
     /// The certificates in the file that an option names; the first is the one that is meant.

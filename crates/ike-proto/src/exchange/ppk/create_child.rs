@@ -12,7 +12,9 @@ use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
 /// Why an SA without a PPK is refused.
-pub(crate) const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
+const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
+/// Why one is not even asked for.
+pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
 
 impl IkeSa {
     // ---- initiator ----
@@ -29,6 +31,11 @@ impl IkeSa {
         }
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         super::offer(config, ppk, self.session.prf, &[ni, &spi_i, &spi_r])
+    }
+
+    /// True if no PPK can be offered, and none is no choice.
+    pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
+        offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
     }
 
     /// What the response made of the PPKs offered; the error is why its SA is of no use.
@@ -50,7 +57,8 @@ impl IkeSa {
     }
 
     /// The response has nothing to object to but that its PPK is not ours: gives up what it made.
-    /// `chained` if nothing is made yet, because additional key exchanges were to come.
+    /// `chained` if nothing is made yet, because additional key exchanges were to come, or because
+    /// nothing was asked for.
     pub(crate) fn refuse_ppk(
         &mut self,
         ctx: &mut Context<'_>,

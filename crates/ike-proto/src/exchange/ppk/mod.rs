@@ -98,7 +98,7 @@ impl Announced {
     /// What this end can do for `connection`: nothing without a key.
     pub(crate) fn by(config: &EndpointConfig, connection: &ConnectionConfig) -> Self {
         let ppk = &connection.ppk;
-        let keyed = !usable(config, ppk).is_empty();
+        let keyed = has_usable(config, ppk);
         Self {
             auth: keyed && ppk.exchange != PpkExchange::Intermediate,
             intermediate: keyed && ppk.exchange != PpkExchange::Auth,
@@ -172,6 +172,11 @@ pub(crate) fn chosen_place(
         return Err("both USE_PPK and USE_PPK_INT in a response");
     }
     Ok(common.best())
+}
+
+/// True if there is a key for one of the PPKs that `ppk` allows.
+pub(crate) fn has_usable(config: &EndpointConfig, ppk: &PpkConfig) -> bool {
+    !ppk.ids.is_empty() && config.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id))
 }
 
 /// The PPKs that `ppk` allows and there is a key for, in order of preference.
