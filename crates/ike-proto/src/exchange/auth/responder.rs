@@ -28,6 +28,9 @@ use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Id, Payload, Sa, Spi};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
+/// Connections tried for one request: each may cost a certificate path.
+const MAX_CANDIDATES: usize = 32;
+
 /// What to do about a request.
 enum Plan {
     /// The initiator has proven itself, and is `connection`.
@@ -96,6 +99,7 @@ impl IkeSa {
                     || id_r.is_none_or(|wanted| answers_to(connection, self, wanted))
                         && self.still_fits(connection)
             })
+            .take(MAX_CANDIDATES)
             .cloned()
             .collect();
         let first = candidates.front().cloned();
