@@ -205,16 +205,26 @@ impl Handmade {
         }
     }
 
-    /// Authentication Data for `id` and `psk`.
-    pub fn auth(&self, id: &IdData, psk: &[u8]) -> Vec<u8> {
+    /// What its AUTH payload covers.
+    pub fn octets(&self, id: &IdData) -> SignedOctets {
         let (message, nonce, key) = if self.initiator {
             (&self.request, &self.nr, &self.keys.pi)
         } else {
             (&self.response, &self.ni, &self.keys.pr)
         };
         let message = Transcript::RealMessage(message);
-        let octets = SignedOctets::new(self.prf, key, message, nonce, id.as_id(), None);
-        psk_auth(self.prf, &Secret::copy_from(psk), &octets).expose().to_vec()
+        SignedOctets::new(self.prf, key, message, nonce, id.as_id(), None)
+    }
+
+    /// Authentication Data for `id` and `psk`.
+    pub fn auth(&self, id: &IdData, psk: &[u8]) -> Vec<u8> {
+        psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
+    }
+
+    /// Mixes `ppk` in, as IKE_AUTH does (RFC 8784 §3).
+    pub fn mix(&mut self, ppk: &[u8]) {
+        let mixed = self.keys.mixed_in_auth(self.prf, &Secret::copy_from(ppk));
+        self.keys.replace_auth_keys(mixed);
     }
 
     /// The AUTH payload around `data`.

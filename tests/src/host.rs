@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use ike_proto::crypto::SignatureScheme;
 use ike_proto::{
     ChildSaId, ChildState, ChildStatus, Endpoint, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    RequestId,
+    OwnedCert, RequestId,
 };
+
+use pki::Answerer;
 
 use crate::plane::Plane;
 
@@ -15,6 +18,14 @@ pub struct Host {
     pub endpoint: Endpoint,
     /// Its data plane.
     pub plane: Plane,
+    /// Its keys and certificates.
+    pub answerer: Answerer,
+    /// How long its answers take; `None` takes for ever.
+    pub answer_delay: Option<Duration>,
+    /// What its keys signed, in order.
+    pub signed: Vec<SignedRecord>,
+    /// What was asked, in order.
+    pub asked: Vec<&'static str>,
     /// Events but for [`Event::Dropped`], with their times.
     pub log: Vec<(Duration, Event)>,
     /// Reasons of dropped datagrams, in order.
@@ -29,11 +40,28 @@ pub struct Host {
     pub keepalives: u64,
 }
 
+/// One signature of an AUTH payload.
+#[derive(Debug, Clone)]
+pub struct SignedRecord {
+    /// InitiatorSignedOctets or ResponderSignedOctets.
+    pub octets: Vec<u8>,
+    /// The scheme.
+    pub scheme: SignatureScheme,
+    /// The signature, in the form of X.509.
+    pub signature: Vec<u8>,
+    /// The CERT payloads that went along, the own certificate first.
+    pub certs: Vec<OwnedCert>,
+}
+
 impl Host {
     pub(crate) fn new(endpoint: Endpoint, plane: Plane) -> Self {
         Self {
             endpoint,
             plane,
+            answerer: Answerer::default(),
+            answer_delay: Some(Duration::ZERO),
+            signed: Vec::new(),
+            asked: Vec::new(),
             log: Vec::new(),
             dropped: Vec::new(),
             wake: None,

@@ -7,14 +7,17 @@
 //! * [`plane`]: a data plane that can be slow or refuse, and tells keys apart.
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
+//! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
 //! * [`forge`]: what somebody without keys can send.
+//! * [`wiretap`]: what somebody can do who breaks the key exchange.
 //! * [`handmade`]: a peer that has the keys and no manners; [`mod@bench`] puts one endpoint before it.
 
 mod agreement;
 pub mod audit;
 pub mod bench;
 pub mod cheap;
+pub mod credentials;
 pub mod explore;
 pub mod forge;
 pub mod handmade;
@@ -26,9 +29,10 @@ pub mod plane;
 mod random;
 pub mod setup;
 pub mod traffic;
+pub mod wiretap;
 mod world;
 
-pub use host::Host;
+pub use host::{Host, SignedRecord};
 pub use pair::{A, B, Pair};
 pub use random::Seeded;
 pub use setup::{Setup, Side};

@@ -2,9 +2,14 @@
 //!
 //! All of it depends on one seed. In the end both must have the same SAs, and after a shutdown none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{ConnectionConfig, Retransmission, Unique};
+use ike_proto::config::{
+    ConnectionConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey,
+    Retransmission, Unique,
+};
+use ike_proto::crypto::Secret;
 use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::{Command, Event, RequestId};
 
@@ -50,6 +55,32 @@ pub fn live(seed: u64, tracing: bool) -> Result<Summary, String> {
     Ok(life.summary())
 }
 
+/// Gives one pair in four a post-quantum preshared key, used in one of the ways there are.
+fn share_ppk(setup: &mut Setup, seed: u64) {
+    let mut rng = Seeded::new(seed ^ 0x5050_4b00);
+    if !rng.chance(250) {
+        return;
+    }
+    let exchange = match rng.below(3) {
+        0 => PpkExchange::Auth,
+        1 => PpkExchange::Intermediate,
+        _ => PpkExchange::Any,
+    };
+    let rekey = match rng.below(3) {
+        0 => PpkRekey::No,
+        1 => PpkRekey::Yes,
+        _ => PpkRekey::Require,
+    };
+    let required = rng.chance(500);
+    setup.both(|side| {
+        let id = PpkId::new(&b"ppk"[..]);
+        let secret = Secret::copy_from(&seed.to_be_bytes());
+        side.settings.ppks = vec![Arc::new(PostQuantumKey { ids: vec![id], secret })];
+        let ids = vec![PpkMatch::Any];
+        side.connection.ppk = PpkConfig { ids, required, exchange, rekey };
+    });
+}
+
 struct Life {
     pair: Pair,
     rng: Seeded,
@@ -90,6 +121,7 @@ impl Life {
             }
             arrange(side, &mut rng, unique, tries);
         }
+        share_ppk(&mut setup, seed);
         let mut pair = setup.build();
         pair.net.tracing = tracing;
         pair.traffic.first_packets = rng.chance(500);
@@ -307,6 +339,8 @@ impl Life {
         if let Some(pending) = self.pending() {
             return self.fail(&pending);
         }
+        // The last answers are kept for a while.
+        self.pair.run_for(Duration::from_secs(31));
         for host in [A, B] {
             let end = &self.pair.hosts[host];
             if !end.ikes().is_empty() {

@@ -10,6 +10,7 @@ use ike_proto::config::{
 use ike_proto::crypto::{CryptoProvider, Secret};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::ProtocolId;
+use pki::Answerer;
 
 use crate::cheap;
 use crate::network::Conditions;
@@ -33,6 +34,8 @@ pub struct Side {
     pub crypto: Arc<CryptoProvider>,
     /// Data plane.
     pub plane: Plane,
+    /// Keys and certificates.
+    pub answerer: Answerer,
 }
 
 impl Side {
@@ -116,7 +119,8 @@ impl Setup {
         world.net.conditions = self.conditions;
         for side in [self.a, self.b] {
             let config = side.config();
-            world.add(side.address, config, side.crypto, side.plane);
+            let host = world.add(side.address, config, side.crypto, side.plane);
+            world.hosts[host].answerer = side.answerer;
         }
         Pair::new(world)
     }
@@ -165,9 +169,15 @@ pub fn side(n: u8, m: u8) -> Side {
     let mut connection = ConnectionConfig::new("ab");
     connection.local_addrs = vec![AddressSpec::single(address(n))];
     connection.remote_addrs = vec![AddressSpec::single(address(m))];
-    connection.local_id = Some(identity(n));
-    connection.remote_id = IdMatch::Exact(identity(m));
-    let settings = EndpointConfig { secrets: vec![shared_key(n, m)], ..EndpointConfig::default() };
+    connection.set_local_id(Some(identity(n)));
+    connection.set_remote_id(IdMatch::Exact(identity(m)));
+    // One address stands for any number of peers here.
+    let settings = EndpointConfig {
+        secrets: vec![shared_key(n, m)],
+        cookie_threshold_ip: 0,
+        block_threshold: 0,
+        ..EndpointConfig::default()
+    };
     Side {
         address: address(n),
         settings,
@@ -176,5 +186,6 @@ pub fn side(n: u8, m: u8) -> Side {
         more: Vec::new(),
         crypto: cheap::provider(),
         plane: Plane::new(),
+        answerer: Answerer::default(),
     }
 }

@@ -11,12 +11,12 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Command, Endpoint, Event, Input, Now, Output, RequestId, Ticket, Transmit, TransmitKind,
-    Transport,
+    Answer, Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
+    TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
-use crate::host::Host;
+use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
 use crate::random::Seeded;
@@ -54,11 +54,18 @@ enum Work {
     Arrive(Packet),
     /// The data plane of a host is through with a batch.
     Batch(usize, Ticket, Vec<dataplane::Command>),
+    /// The keeper of a host's keys has thought about it.
+    Answer(usize, Ticket, Box<Question>),
     /// An ESP packet arrives.
     Esp(Probe),
 }
 
 impl World {
+    /// When every world begins: 2030-06-01.
+    pub fn dawn() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_906_502_400)
+    }
+
     /// An empty world.
     pub fn new(seed: u64) -> Self {
         let mut rng = Seeded::new(seed);
@@ -115,6 +122,11 @@ impl World {
     /// The instant of [`now`](Self::now).
     pub fn instant(&self) -> Instant {
         beginning() + self.now
+    }
+
+    /// The wall-clock time.
+    pub fn wall(&self) -> SystemTime {
+        Self::dawn() + self.now
     }
 
     /// The time of an instant an endpoint speaks of.
@@ -184,6 +196,9 @@ impl World {
                 Work::Batch(host, ticket, batch) => {
                     self.hosts[host].batches -= 1;
                     self.apply(host, ticket, batch);
+                }
+                Work::Answer(host, ticket, question) => {
+                    self.answer(host, ticket, &question);
                 }
                 Work::Esp(probe) => self.esp(probe),
             };
@@ -282,7 +297,7 @@ impl World {
     // ---- inside ----
 
     fn handle(&mut self, host: usize, input: Input<'_>) {
-        let now = Now { mono: self.instant(), wall: SystemTime::UNIX_EPOCH + self.now };
+        let now = Now { mono: self.instant(), wall: self.wall() };
         self.hosts[host].endpoint.handle(now, input);
         self.drain(host);
     }
@@ -304,10 +319,42 @@ impl World {
                         self.schedule(self.now + delay, Work::Batch(host, ticket, batch));
                     }
                 }
+                Output::Ask(ticket, question) => self.ask(host, ticket, question),
                 Output::Event(Event::Dropped { why, .. }) => self.hosts[host].dropped.push(why),
                 Output::Event(event) => self.hosts[host].log.push((self.now, event)),
             }
         }
+    }
+
+    fn ask(&mut self, host: usize, ticket: Ticket, question: Question) {
+        let asked = match &question {
+            Question::Sign(_) => "sign",
+            Question::Judge(_) => "judge",
+            Question::Revocation(_) => "revocation",
+        };
+        self.hosts[host].asked.push(asked);
+        match self.hosts[host].answer_delay {
+            None => {}
+            Some(Duration::ZERO) => self.answer(host, ticket, &question),
+            Some(delay) => {
+                self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
+            }
+        }
+    }
+
+    fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
+        let answer = self.hosts[host].answerer.answer(question, self.wall());
+        if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {
+            let signatures = request.octets.iter().zip(&signed.signatures);
+            let record = signatures.map(|(octets, signature)| SignedRecord {
+                octets: octets.as_bytes().to_vec(),
+                scheme: signed.scheme,
+                signature: signature.clone(),
+                certs: signed.certs.clone(),
+            });
+            self.hosts[host].signed.extend(record);
+        }
+        self.handle(host, Input::Answered(ticket, answer));
     }
 
     fn schedule(&mut self, at: Duration, work: Work) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config;
+use crate::demo;
 use crate::pki::PkiArgs;
 
 /// Where the control socket is unless told otherwise.
@@ -57,9 +58,12 @@ pub enum Command {
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
-    Pki(PkiArgs),
+    Pki(Box<PkiArgs>),
     /// Shows a handshake and traffic between two daemons in this process; needs no root
     Demo {
+        /// Algorithms
+        #[arg(long, value_enum, default_value_t)]
+        suite: demo::Suite,
         /// As JSON
         #[arg(long)]
         json: bool,

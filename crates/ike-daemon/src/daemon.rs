@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
-use crate::driver::{Driver, Listen, Message, Sockets};
+use crate::driver::{Credentials, Driver, Listen, Message, Sockets};
+use crate::fetch::Fetcher;
 use crate::operator::{Operator, endpoint_config};
 use crate::plane::Plane;
 
@@ -56,11 +57,12 @@ impl Daemon {
         let rng = Box::new(pq_kem::os_random());
         let endpoint = Endpoint::new(endpoint_config, crypto, rng, plane.capabilities());
         let lost = Arc::clone(&plane.lost);
-        let (mut driver, handle) = Driver::new(endpoint, sockets, plane);
+        let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
+        let (mut driver, handle) = Driver::new(endpoint, sockets, plane, credentials.clone());
         if let Some(tap) = tap {
             driver.set_tap(tap);
         }
-        let operator = Operator::new(handle, config, ports);
+        let operator = Operator::new(handle, config, ports, credentials);
         let events = operator.handle().events();
         let driver = tokio::spawn(driver.run());
         let tasks = vec![
@@ -141,7 +143,9 @@ pub fn open(
 async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
     loop {
         match events.recv().await {
-            Ok(Event::Acquire { connection, child }) => operator.acquire(connection, child),
+            Ok(Event::Acquire { connection, child, packet }) => {
+                operator.acquire(connection, child, packet);
+            }
             Ok(_) => {}
             // What was missed will be asked for again by the next packet.
             Err(broadcast::error::RecvError::Lagged(_)) => {}

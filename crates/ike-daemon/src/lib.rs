@@ -9,6 +9,7 @@ pub mod control;
 pub mod daemon;
 pub mod demo;
 pub mod driver;
+pub mod fetch;
 pub mod log;
 pub mod net;
 pub mod operator;

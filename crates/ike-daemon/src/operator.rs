@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, EndpointConfig};
+use ike_proto::dataplane::Flow;
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
 use crate::config::{Config, Ports};
-use crate::driver::{Handle, IkeView};
+use crate::driver::{Credentials, Handle, IkeView};
 use crate::net::resolve::{self, Ends};
 
 /// Names what a command is about.
@@ -37,6 +38,7 @@ pub struct Operator {
     handle: Handle,
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
+    credentials: Credentials,
 }
 
 /// The SAs a command is about.
@@ -47,9 +49,11 @@ struct Chosen {
 }
 
 impl Operator {
-    /// An operator of the driver behind `handle`, which listens on `ports`.
-    pub fn new(handle: Handle, config: Config, ports: Ports) -> Self {
-        Self { handle, config: Arc::new(watch::Sender::new(Arc::new(config))), ports }
+    /// An operator of the driver behind `handle`, which listens on `ports` and answers by
+    /// `credentials`.
+    pub fn new(handle: Handle, config: Config, ports: Ports, credentials: Credentials) -> Self {
+        let config = Arc::new(watch::Sender::new(Arc::new(config)));
+        Self { handle, config, ports, credentials }
     }
 
     /// The driver.
@@ -65,7 +69,7 @@ impl Operator {
     /// Brings up a child or a connection. The error says why not.
     pub async fn up(&self, target: &Target) -> Result<(), String> {
         let (connection, child) = to_initiate(&self.config(), target)?;
-        self.initiate(connection, child).await
+        self.initiate(connection, child, None).await
     }
 
     /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
@@ -106,6 +110,7 @@ impl Operator {
         if config.ports != self.config().ports {
             tracing::warn!("[charon] port and port_nat_t take effect at the next start");
         }
+        self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
         self.refresh().await?;
         self.start_actions().await;
@@ -143,10 +148,11 @@ impl Operator {
     }
 
     /// Brings up the child of an acquire, in a task of its own.
-    pub fn acquire(&self, connection: String, child: String) {
+    pub fn acquire(&self, connection: String, child: String, packet: Flow) {
         let operator = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = operator.initiate(connection.clone(), Some(child)).await {
+            let made = operator.initiate(connection.clone(), Some(child), Some(packet)).await;
+            if let Err(error) = made {
                 tracing::warn!(%connection, %error, "acquire");
             }
         });
@@ -164,7 +170,8 @@ impl Operator {
                         }
                         _ => {
                             let (connection, child) = (connection.clone(), Some(child.clone()));
-                            Command::Initiate { connection, child, local, remote }
+                            let packet = None;
+                            Command::Initiate { connection, child, local, remote, packet }
                         }
                     };
                     if let Err(error) = self.command(command).await {
@@ -185,9 +192,14 @@ impl Operator {
         }
     }
 
-    async fn initiate(&self, connection: String, child: Option<String>) -> Result<(), String> {
+    async fn initiate(
+        &self,
+        connection: String,
+        child: Option<String>,
+        packet: Option<Flow>,
+    ) -> Result<(), String> {
         let (local, remote) = self.ends(&connection).await?;
-        self.command(Command::Initiate { connection, child, local, remote }).await
+        self.command(Command::Initiate { connection, child, local, remote, packet }).await
     }
 
     /// Resolves the addresses to initiate `connection` between.

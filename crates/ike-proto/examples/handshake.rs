@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey};
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{Capabilities, Command as Plane, Reply};
-use ike_proto::{Command, Endpoint, Input, Now, Output, Path, RequestId};
+use ike_proto::{Answer, Command, Endpoint, Input, Now, Output, Path, RequestId};
 
 /// One end: the engine, and the keys of the ESP SAs it has installed, by SPI.
 type Host = (Endpoint, HashMap<u32, Vec<u8>>);
@@ -20,7 +20,7 @@ fn main() {
     let mut hosts = [host(), host()];
     let (local, remote) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let (connection, child) = ("site".to_owned(), Some("net".to_owned()));
-    let initiate = Command::Initiate { connection, child, local, remote };
+    let initiate = Command::Initiate { connection, child, local, remote, packet: None };
     run(&mut hosts, now, Input::Command(RequestId(1), initiate));
     assert_eq!((hosts[0].1.len(), &hosts[0].1), (2, &hosts[1].1), "the same two keys at both ends");
 
@@ -72,6 +72,11 @@ fn run(hosts: &mut [Host; 2], now: Now, input: Input<'_>) {
                     }
                     let done = vec![Reply::Done; batch.len()];
                     endpoint.handle(now, Input::Completed(ticket, Ok(done)));
+                }
+                // Pre-shared keys need no signature.
+                Output::Ask(ticket, _) => {
+                    let none = Answer::Failed("no private key".to_owned());
+                    endpoint.handle(now, Input::Answered(ticket, none));
                 }
                 Output::Event(event) => println!("host {side}: {event:?}"),
                 Output::Timeout(_) => break,

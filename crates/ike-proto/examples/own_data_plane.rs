@@ -15,7 +15,9 @@ use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, Reply, SaId,
     TrafficSelector, Usage, apply_all,
 };
-use ike_proto::{Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, RequestId};
+use ike_proto::{
+    Answer, Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, RequestId,
+};
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -127,10 +129,16 @@ impl Driver {
                     self.endpoint.handle(now, Input::Completed(ticket, result));
                 }
                 // The engine does not know addresses by name: the driver finds them and initiates.
-                Output::Event(Told::Acquire { connection, child }) => {
-                    let child = Some(child);
-                    let order = Order::Initiate { connection, child, local: GATEWAY, remote: PEER };
+                Output::Event(Told::Acquire { connection, child, packet }) => {
+                    let (child, packet) = (Some(child), Some(packet));
+                    let (local, remote) = (GATEWAY, PEER);
+                    let order = Order::Initiate { connection, child, local, remote, packet };
                     self.endpoint.handle(now, Input::Command(RequestId(0), order));
+                }
+                // Pre-shared keys need no signature.
+                Output::Ask(ticket, _) => {
+                    let none = Answer::Failed("no private key".to_owned());
+                    self.endpoint.handle(now, Input::Answered(ticket, none));
                 }
                 Output::Event(event) => println!("{}: {event:?}", self.plane.name),
                 Output::Timeout(_) => match self.plane.poll_event() {

@@ -222,6 +222,16 @@ impl fmt::Display for DataPlaneError {
 
 impl std::error::Error for DataPlaneError {}
 
+/// Both ends of one packet, as selectors of one address, protocol and port each. An initiator offers them
+/// before its policy's, so that a responder that narrows knows what is needed (RFC 7296 §2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The packet's source.
+    pub local: TrafficSelector,
+    /// The packet's destination.
+    pub remote: TrafficSelector,
+}
+
 /// What a data plane reports by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

@@ -5,10 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::EndpointConfig;
-use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
+use crate::config::{EndpointConfig, PpkId};
+use crate::crypto::SignatureScheme;
+use crate::dataplane::{self, DataPlaneError, Flow, Mode, Reply, SaId, TrafficSelector};
+use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
-use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +50,7 @@ pub struct IkeSaId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChildSaId(pub u64);
 
-/// Matches an output to the [`Input::Completed`] that answers it.
+/// Matches an output to the [`Input::Completed`] or [`Input::Answered`] that answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -67,6 +69,8 @@ pub enum Input<'a> {
     Command(RequestId, Command),
     /// A batch given out as [`Output::DataPlane`] was applied, or failed at its first bad command.
     Completed(Ticket, Result<Vec<Reply>, DataPlaneError>),
+    /// The answer to an [`Output::Ask`]. One that is asked no more is ignored.
+    Answered(Ticket, Answer),
     /// The data plane reports something by itself.
     DataPlane(dataplane::Event),
 }
@@ -85,6 +89,8 @@ pub enum Command {
         local: IpAddr,
         /// Address to initiate to.
         remote: IpAddr,
+        /// The packet that the child is for, of [`Event::Acquire`].
+        packet: Option<Flow>,
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
@@ -120,6 +126,8 @@ pub enum Output {
     Transmit(Transmit),
     /// Apply the commands in order, stop at the first failure, and report by [`Input::Completed`].
     DataPlane(Ticket, Vec<dataplane::Command>),
+    /// Find out, in any order and as slowly as need be, and report by [`Input::Answered`].
+    Ask(Ticket, Question),
     /// Something worth telling.
     Event(Event),
     /// The queue is empty: call again at this time, or when there is input.
@@ -159,6 +167,10 @@ pub enum Failure {
     Refused(NotifyType),
     /// No configured key fits the peer, or its AUTH payload is wrong.
     Authentication,
+    /// The peer's certificates or key were refused; says why.
+    Untrusted(String),
+    /// This end has no credentials that could be used, or they could not be; says why.
+    Credentials(String),
     /// The data plane refused.
     DataPlane(String),
     /// The configuration does not know the name, or lacks what is needed; says what.
@@ -175,6 +187,8 @@ pub enum Failure {
     DeletedByPeer,
     /// Deleted by command.
     Terminated,
+    /// Policy forbids to go on: a PPK or downgrade prevention is required and the peer has none.
+    Policy(&'static str),
     /// The crypto backend failed.
     Crypto,
 }
@@ -186,6 +200,8 @@ impl fmt::Display for Failure {
             Self::Peer(kind) => write!(f, "the peer answered {kind}"),
             Self::Refused(kind) => write!(f, "refused with {kind}"),
             Self::Authentication => f.write_str("authentication failed"),
+            Self::Untrusted(text) => write!(f, "authentication failed: {text}"),
+            Self::Credentials(text) => write!(f, "cannot authenticate: {text}"),
             Self::DataPlane(text) => write!(f, "data plane: {text}"),
             Self::Config(text) => write!(f, "configuration: {text}"),
             Self::NotFound => f.write_str("no such SA"),
@@ -194,6 +210,7 @@ impl fmt::Display for Failure {
             Self::Inactive => f.write_str("inactive"),
             Self::DeletedByPeer => f.write_str("deleted by the peer"),
             Self::Terminated => f.write_str("terminated"),
+            Self::Policy(text) => write!(f, "refused by policy: {text}"),
             Self::Crypto => f.write_str("crypto backend failed"),
         }
     }
@@ -206,6 +223,8 @@ pub enum Event {
     Done(RequestId, Result<(), Failure>),
     /// An IKE SA is established (both ends authenticated).
     IkeUp(IkeSaId),
+    /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
+    WithoutPpk(IkeSaId),
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
     IkeDown {
         /// The IKE SA.
@@ -266,6 +285,8 @@ pub enum Event {
         connection: String,
         /// Child name.
         child: String,
+        /// The packet that hit it.
+        packet: Flow,
     },
     /// The peer of this IKE SA now sends from another address.
     PathChanged {
@@ -346,6 +367,14 @@ pub struct IkeStatus {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// The PPK its keys depend on, by what it was made with or by a rekey since.
+    pub ppk: Option<PpkId>,
+    /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
+    pub full_transcript: bool,
+    /// How this end authenticated, round by round, once established.
+    pub local_auth: Vec<UsedAuth>,
+    /// How the peer authenticated, round by round, once established.
+    pub remote_auth: Vec<UsedAuth>,
     /// Negotiated algorithms, once known.
     pub algorithms: Option<crate::config::proposal::Selected>,
     /// When it was established.
@@ -360,6 +389,19 @@ pub struct IkeStatus {
     pub outstanding: Option<ExchangeType>,
     /// Children.
     pub children: Vec<ChildStatus>,
+}
+
+/// How one end authenticated in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedAuth {
+    /// Its identity; that of a peer with NULL authentication is anybody's word.
+    pub id: IdData,
+    /// The method of the AUTH payload.
+    pub method: AuthMethod,
+    /// The signature's scheme; `None` for a method without signature.
+    pub scheme: Option<SignatureScheme>,
+    /// The subject of a peer's certificate, safe in a log line.
+    pub certificate: Option<String>,
 }
 
 /// One Child SA as `list` shows it.
@@ -381,6 +423,8 @@ pub struct ChildStatus {
     pub outbound: SaId,
     /// UDP encapsulation.
     pub encap: bool,
+    /// The PPK mixed into its own keys in CREATE_CHILD_SA (RFC 9867 §3.2).
+    pub ppk: Option<PpkId>,
     /// Negotiated algorithms.
     pub algorithms: crate::config::proposal::Selected,
     /// Inner addresses on this side.

@@ -14,10 +14,14 @@ mod event;
 mod exchange;
 mod ike_sa;
 pub mod keys;
+mod question;
 pub mod wire;
 
 pub use endpoint::Endpoint;
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    Input, Now, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
+    Input, Now, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
+};
+pub use question::{
+    AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
 };

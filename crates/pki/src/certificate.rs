@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, oid::AssociatedOid};
+use ike_proto::crypto::SignatureScheme;
 use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE, context};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::IdData;
@@ -20,6 +21,7 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::time::Validity;
 
+use crate::signed::Signed;
 use crate::text;
 
 /// A certificate and what IKE needs of it. Parsing says nothing about trust.
@@ -225,6 +227,12 @@ impl Certificate {
         self.extensions.key_usage.is_none_or(|usage| usage.crl_sign())
     }
 
+    /// What it was signed by; `None` for what `auth` has no name for. ECDSA is told apart by its hash
+    /// alone.
+    pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
+        SignatureScheme::from_algorithm_identifier(Signed::parse(&self.der)?.algorithm)
+    }
+
     /// The identities IKE can use: the subject, if it is not empty, and the dNSName, rfc822Name and
     /// iPAddress entries of subjectAltName (RFC 4945 §3.1).
     pub fn identities(&self) -> Vec<IdData> {
@@ -333,10 +341,12 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 /// signed; `https` would need certificates to check certificates.
 fn http_url(name: &GeneralName) -> Option<String> {
     let GeneralName::UniformResourceIdentifier(url) = name else { return None };
-    let url = url.as_str();
+    is_http_url(url.as_str()).then(|| url.as_str().to_owned())
+}
+
+pub(crate) fn is_http_url(url: &str) -> bool {
     let scheme = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
-    let plain = url.bytes().all(|c| c.is_ascii_graphic());
-    (scheme && plain && url.len() <= MAX_URL).then(|| url.to_owned())
+    scheme && url.bytes().all(|c| c.is_ascii_graphic()) && (8..=MAX_URL).contains(&url.len())
 }
 
 /// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.

@@ -96,9 +96,14 @@ impl Credential {
         id.ok_or(LoadError::Identity)
     }
 
+    /// True if the certificate has the identity `id`; a raw public key has every one that is configured.
+    pub(crate) fn has_identity(&self, id: &IdData) -> bool {
+        self.certificate().is_none_or(|certificate| identity::check(id, certificate).is_ok())
+    }
+
     /// True if a CA with this [`ca_hash`] is on the way to the root, as far as the chain and `trust`
     /// tell.
-    fn is_issued_under(&self, hash: &[u8; 20], trust: &TrustStore) -> bool {
+    pub(crate) fn is_issued_under(&self, hash: &[u8; 20], trust: &TrustStore) -> bool {
         let issuers = self.chain.iter().skip(1);
         let root = self.chain.last().map(|last| last.issuer());
         let roots = trust.cas().iter().chain(trust.intermediates());
@@ -110,12 +115,28 @@ impl Credential {
 /// Of `credentials`, in order of preference, the first that a CA in the peer's CERTREQ payloads
 /// vouches for, or whose form they ask for; without such, the first one. A peer that asks for nothing
 /// gets the first.
+//= RFC 4945 §3.2.7.1
+//# Upon receipt of a CERTREQ, implementations MUST respond by sending at
+//# least the end-entity certificate corresponding to the Certification
+//# Authority listed in the CERTREQ
 //= RFC 4945 §3.2.7.2
+//# Receiving a CERTREQ payload with an empty Certification Authority
+//# field indicates that the recipient should send all/any end-entity
+//# certificates it has, regardless of the trust anchor.
 pub fn choose<'a>(
     credentials: &'a [Credential],
     requests: &[CertReq<'_>],
     trust: &TrustStore,
 ) -> Option<&'a Credential> {
+    in_order(credentials, requests, trust).next()
+}
+
+/// Every credential, those first that fit the peer's CERTREQ payloads as [`choose`] says.
+pub(crate) fn in_order<'a>(
+    credentials: &'a [Credential],
+    requests: &[CertReq<'_>],
+    trust: &TrustStore,
+) -> impl Iterator<Item = &'a Credential> {
     let hashes: Vec<&[u8; 20]> = requests
         .iter()
         .filter(|request| request.encoding == CertEncoding::X509_SIGNATURE)
@@ -123,11 +144,13 @@ pub fn choose<'a>(
         .take(MAX_REQUESTED)
         .collect();
     let raw = requests.iter().any(|request| request.encoding == CertEncoding::RAW_PUBLIC_KEY);
-    let fits = |credential: &&Credential| match credential.certificate() {
+    let fits = |credential: &Credential| match credential.certificate() {
         Some(_) => hashes.iter().any(|hash| credential.is_issued_under(hash, trust)),
         None => raw,
     };
-    credentials.iter().find(fits).or_else(|| credentials.first())
+    let (mut first, rest): (Vec<_>, Vec<_>) = credentials.iter().partition(|one| fits(one));
+    first.extend(rest);
+    first.into_iter()
 }
 
 /// Certification Authority data of the CERTREQ to send for `cas`: their [`ca_hash`]es, concatenated.

@@ -54,6 +54,11 @@ pub enum PkiError {
     },
     /// The public key is not one of `pubkeys`, or not for this identity.
     UnknownRawKey,
+    /// A key, or a signature, of the path is not of a type and strength that `auth` takes.
+    Strength {
+        /// Subject of the certificate that has it.
+        subject: String,
+    },
     /// A signature of the path is wrong.
     BadSignature {
         /// Subject of the end-entity certificate.
@@ -130,6 +135,9 @@ impl fmt::Display for PkiError {
                 write!(f, "certificate {subject:?} is not one of `certs`")
             }
             Self::UnknownRawKey => f.write_str("the public key is not one of `pubkeys`"),
+            Self::Strength { subject } => {
+                write!(f, "key or signature of {subject:?} not accepted by `auth`")
+            }
             Self::BadSignature { subject } => {
                 write!(f, "wrong signature on the way from {subject:?} to its CA")
             }

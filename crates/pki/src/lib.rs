@@ -11,6 +11,7 @@
 //! * [`RevocationStore`] and [`FetchRequest`]: what is to be fetched is handed to the caller, and only
 //!   for a peer whose path ends at a trusted CA.
 //! * [`Credential`], [`choose`] and [`certificate_request`]: this end's certificates and CERTREQ.
+//! * [`Answerer`]: all of it as the answers to the engine's questions.
 //! * [`issue`]: makes certificates, requests and revocation lists.
 
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@
 pub mod files;
 pub mod issue;
 
+mod answerer;
 mod certificate;
 mod credential;
 mod error;
@@ -29,11 +31,14 @@ mod text;
 mod trust;
 mod verify;
 
+pub use answerer::Answerer;
 pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};
 pub use error::{EncodingProblem, LoadError, PkiError};
 pub use path::ExtendedKeyUsagePolicy;
-pub use revocation::{Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore};
+pub use revocation::{
+    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore,
+};
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ike_proto::config::SchemeConstraints;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::{CertEncoding, IdType};
@@ -23,12 +24,22 @@ pub struct PeerPolicy {
     /// `certs`: the peer's certificate must be one of these, which are trusted themselves and need no
     /// CA. Empty: any certificate will do.
     pub certs: Vec<Arc<Certificate>>,
-    /// `pubkeys`: raw public keys (RFC 7670). Empty: raw keys are refused.
+    /// `pubkeys`: raw public keys (RFC 7670), shown as such or in a certificate, of which nothing else
+    /// counts then. Empty: raw keys are refused. Otherwise only these and `certs` will do.
     pub pubkeys: Vec<RawKey>,
     /// `revocation`.
     pub revocation: RevocationPolicy,
     /// Extended key usages.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
+    /// Key types, sizes and signature schemes of the path, the peer's own key included.
+    pub chain: SchemeConstraints,
+}
+
+impl PeerPolicy {
+    /// The entry of `pubkeys` that makes the key in `spki` that of `id`.
+    fn known(&self, id: &IdData, spki: &[u8]) -> Option<&RawKey> {
+        self.pubkeys.iter().find(|key| key.spki == spki && key.id.matches(id.as_id()))
+    }
 }
 
 /// A raw public key and whose it is.
@@ -97,6 +108,9 @@ pub fn verify_peer(
 ) -> Result<TrustedPeer, PkiError> {
     match Presented::read(certs)? {
         Presented::RawKey(spki) => raw_key(id, spki, policy),
+        Presented::Certificates(end_entity, _) if policy.known(id, end_entity.spki()).is_some() => {
+            raw_key(id, end_entity.spki(), policy)
+        }
         Presented::Certificates(end_entity, others) => {
             certificate(id, &end_entity, &others, policy, trust, now)
         }
@@ -155,7 +169,8 @@ fn certificate(
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
     let pinned = policy.certs.iter().any(|pin| pin.der() == end_entity.der());
-    if !pinned && !policy.certs.is_empty() {
+    let any = policy.certs.is_empty() && policy.pubkeys.is_empty();
+    if !pinned && !any {
         return Err(PkiError::NotPinned { subject: end_entity.subject_text() });
     }
     let anchors: Vec<_> = trust.cas().iter().chain(&policy.cacerts).map(Arc::clone).collect();
@@ -177,6 +192,7 @@ fn certificate(
         found => Some(found?),
     };
     identity::check(id, end_entity)?;
+    check_strength(end_entity, path.as_ref(), &policy.chain)?;
     let revocation = match &path {
         Some(path) => revocation(path, policy, trust, now)?,
         // Nobody could have revoked a certificate that is trusted without a CA.
@@ -188,6 +204,32 @@ fn certificate(
         not_after: Some(path.map_or(end_entity.not_after(), |path| path.not_after())),
         revocation,
     })
+}
+
+/// Is every key and every signature of the path as good as `auth` asks for? The signature on the CA
+/// it ends at proves nothing, and is not looked at.
+fn check_strength(
+    end_entity: &Certificate,
+    path: Option<&Path>,
+    chain: &SchemeConstraints,
+) -> Result<(), PkiError> {
+    if *chain == SchemeConstraints::default() {
+        return Ok(());
+    }
+    let weak =
+        |certificate: &Certificate| PkiError::Strength { subject: certificate.subject_text() };
+    if !chain.allows_key(end_entity.spki()) {
+        return Err(weak(end_entity));
+    }
+    for (certificate, issuer) in path.iter().flat_map(|path| path.links()) {
+        if !chain.allows_key(issuer.spki()) {
+            return Err(weak(issuer));
+        }
+        if !certificate.signature_scheme().is_some_and(|scheme| chain.allows(scheme)) {
+            return Err(weak(certificate));
+        }
+    }
+    Ok(())
 }
 
 /// The path is good and the identity bound: only now does revocation matter.
@@ -203,8 +245,7 @@ fn revocation(
 
 /// RFC 7670: the key itself is what is trusted, for exactly the identity it is configured with.
 fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer, PkiError> {
-    let known = policy.pubkeys.iter().find(|key| key.spki == spki && key.id.matches(id.as_id()));
-    let known = known.ok_or(PkiError::UnknownRawKey)?;
+    let known = policy.known(id, spki).ok_or(PkiError::UnknownRawKey)?;
     SubjectPublicKeyInfo::parse(&known.spki).ok_or(PkiError::Malformed("raw public key"))?;
     Ok(TrustedPeer {
         spki: known.spki.clone(),

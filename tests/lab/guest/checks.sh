@@ -129,7 +129,7 @@ on_exit() {
         done
     fi
     # shellcheck disable=SC2046
-    kill $(jobs -p) 2>/dev/null
+    kill $(jobs -p) 2>/dev/null || true
     sleep 0.2
     exit "$1"
 }

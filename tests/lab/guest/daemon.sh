@@ -11,9 +11,11 @@ ctl() {
 
 daemon_start() {
     local side=$1
-    (umask 077 && to_toml "$side" >"$STATE/$side.toml")
-    cp "$STATE/$side.toml" $OUT/
-    RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.toml" \
+    # Beside it are the folders with certificates and keys.
+    mkdir -p "$STATE/$side.d"
+    (umask 077 && to_toml "$side" >"$STATE/$side.d/$side.toml")
+    cp "$STATE/$side.d/$side.toml" $OUT/
+    RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.d/$side.toml" \
         --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" >"$(log_of "$side")" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 test -S "$STATE/$side.ctl" || fail "ike-daemon of $side did not start"

@@ -10,17 +10,19 @@ vici() { echo "unix://$STATE/$1.vici"; }
 swan() {
     local side=$1
     shift
-    SWANCTL_DIR=$STATE STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
+    STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
         timeout 30 swanctl "$@" --uri "$(vici "$side")"
 }
 
 strongswan_start() {
     local side=$1
+    # swanctl looks for certificates and keys beside its file.
+    mkdir -p "$STATE/$side.d"
     cat >"$STATE/$side.strongswan.conf" <<CONF
 charon {
     # Only what is needed: plugins such as forecast or bypass-lan would change
     # the guest's routes and policies, and all of them slow every swanctl down.
-    load = $STRONGSWAN_PLUGINS
+    load = $STRONGSWAN_PLUGINS ${STRONGSWAN_MORE:-}
     plugins {
         vici {
             socket = $(vici "$side")
@@ -38,17 +40,17 @@ charon {
     }
 }
 swanctl {
-    load = random
+    load = random ${STRONGSWAN_MORE:+openssl pem pkcs1 pkcs8 x509 pubkey sha1}
 }
 $(to_strongswan "$side")
 CONF
-    to_swanctl "$side" >"$STATE/$side.swanctl.conf"
-    cp "$STATE/$side.strongswan.conf" "$STATE/$side.swanctl.conf" $OUT/
+    to_swanctl "$side" >"$STATE/$side.d/$side.swanctl.conf"
+    cp "$STATE/$side.strongswan.conf" "$STATE/$side.d/$side.swanctl.conf" $OUT/
     STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
         ip netns exec "$(netns "$side")" charon-systemd >"$OUT/$side.charon.out" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 test -S "$STATE/$side.vici" || fail "charon of $side did not start"
-    swan "$side" --load-all --file "$STATE/$side.swanctl.conf" >"$OUT/$side.load.out" 2>&1 || {
+    swan "$side" --load-all --file "$STATE/$side.d/$side.swanctl.conf" >"$OUT/$side.load.out" 2>&1 || {
         cat "$OUT/$side.load.out"
         fail "swanctl refused the configuration of $side"
     }

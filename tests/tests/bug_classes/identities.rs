@@ -16,7 +16,7 @@ use ike_tests::setup::{address, identity, side};
 fn told_to(bench: &mut Bench, id: &IdData) -> Vec<NotifyType> {
     let mut peer = bench.half_open();
     let auth = peer.auth(id, PSK);
-    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(id, &auth, 7, true));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(id, &auth, 1007, true));
     let sent = bench.give(&request);
     assert_eq!(sent.len(), 1);
     notifies(&peer.open(&sent[0]).expect("sealed for the peer"))
@@ -25,7 +25,7 @@ fn told_to(bench: &mut Bench, id: &IdData) -> Vec<NotifyType> {
 /// Takes everybody who has the key.
 fn hospitable() -> Bench {
     let mut side = side(1, 2);
-    side.connection.remote_id = IdMatch::Any;
+    side.connection.set_remote_id(IdMatch::Any);
     let secret = Secret::copy_from(PSK);
     side.settings.secrets = vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })];
     Bench::with(side)
@@ -91,7 +91,7 @@ fn class_25_an_identity_of_another_type_is_another_identity() {
 
     // The endpoint wants the address, and is told it as text.
     let mut side = side(1, 2);
-    side.connection.remote_id = IdMatch::Exact(IdData::ip(address(2)));
+    side.connection.set_remote_id(IdMatch::Exact(IdData::ip(address(2))));
     let ids = vec![IdData::ip(address(2))];
     side.settings.secrets = vec![Arc::new(PreSharedKey { ids, secret: Secret::copy_from(PSK) })];
     let mut bench = Bench::with(side);
@@ -114,7 +114,7 @@ fn class_25_a_pattern_matches_its_own_type_and_something_in_front() {
         (IdData::keyid(*b"b.example"), false),
     ] {
         let mut side = side(1, 2);
-        side.connection.remote_id = IdMatch::Suffix(pattern.clone());
+        side.connection.set_remote_id(IdMatch::Suffix(pattern.clone()));
         let secret = Secret::copy_from(PSK);
         side.settings.secrets = vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })];
         let told = told_to(&mut Bench::with(side), &id);
@@ -166,7 +166,7 @@ fn fail(wrong: Wrong) -> (Vec<u8>, usize, u64) {
     side.crypto =
         Arc::new(CryptoProvider { prf: vec![prf], ..CryptoProvider::clone(&side.crypto) });
     if wrong == Wrong::IdentityWithoutKey {
-        side.connection.remote_id = IdMatch::Any;
+        side.connection.set_remote_id(IdMatch::Any);
     }
     let mut bench = Bench::with(side);
     let mut peer = bench.half_open();
@@ -180,7 +180,7 @@ fn fail(wrong: Wrong) -> (Vec<u8>, usize, u64) {
     if wrong == Wrong::Length {
         auth.pop();
     }
-    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let mut payloads = auth_payloads(&id, &auth, 1007, true);
     let unknown = IdData::fqdn("y.example");
     match wrong {
         Wrong::Method => {
@@ -226,7 +226,7 @@ fn class_43_a_guess_costs_an_exchange() {
     let id = identity(2);
     for (n, psk) in [&b"first guess"[..], b"second guess", PSK].into_iter().enumerate() {
         let auth = peer.auth(&id, psk);
-        let payloads = auth_payloads(&id, &auth, 7, true);
+        let payloads = auth_payloads(&id, &auth, 1007, true);
         for message_id in [1, 2] {
             let request = peer.seal(ExchangeType::IKE_AUTH, message_id, false, &payloads);
             let answered = bench.give(&request).iter().any(|sent| peer.open(sent).is_some());
@@ -240,7 +240,7 @@ fn class_43_a_guess_costs_an_exchange() {
 #[test]
 fn class_25_the_endpoints_own_identity_is_nobody_elses() {
     let mut side = side(1, 2);
-    side.connection.remote_id = IdMatch::Any;
+    side.connection.set_remote_id(IdMatch::Any);
     let mut bench = Bench::with(side);
     assert_eq!(told_to(&mut bench, &identity(1)), [NotifyType::AUTHENTICATION_FAILED]);
     assert_eq!(told_to(&mut bench, &identity(2)), []);
@@ -255,7 +255,7 @@ fn class_25_an_identity_in_capitals_is_the_same() {
     told_to(&mut bench, &identity(2));
     let (id, mut peer) = (IdData::fqdn("B.EXAMPLE"), bench.half_open());
     let auth = peer.auth(&id, PSK);
-    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 8, true));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 1008, true));
     assert_eq!(bench.give(&request).len(), 2, "a response, and a Delete");
     assert_eq!(bench.host().ikes_in(IkeState::Established).len(), 1);
 }

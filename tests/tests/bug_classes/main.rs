@@ -6,10 +6,12 @@
 //! | 3 | notify data and identities reach a log | [`logs`] |
 //! | 5, 7, 11, 17 | numbers, proposals, lengths and loops | [`strangers`] |
 //! | 9 | a mandatory payload is missing, there twice, or elsewhere | [`payloads`] |
+//! | 5, 15, 21 | too much of everything | [`floods`] |
 //! | 13, 15 | fragments | [`fragments`] |
 //! | 19 | cookies | [`cookies`] |
 //! | 21, 23 | wrong state, deletes | [`states`] |
 //! | 25, 43 | identities and secrets | [`identities`] |
+//! | 27, 29, 31, 35 | signatures, their parameters, whose key it is, certificates | [`signatures`] |
 //! | 37 | the integrity check, and altered responses | [`integrity`], [`twins`] |
 //! | 39 | amplification | [`amplification`] |
 //! | 41 | stopping at every stage of parsing | [`stages`] |
@@ -19,12 +21,14 @@
 
 mod amplification;
 mod cookies;
+mod floods;
 mod fragments;
 mod identities;
 mod integrity;
 mod logs;
 mod payloads;
 mod planes;
+mod signatures;
 mod stages;
 mod states;
 mod strangers;

@@ -66,7 +66,10 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         open(&listen, config.ports, |s| plane::start(args.data_plane, s, options))?;
     let ports = sockets.ports();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
-    let crypto = Arc::new(pq_kem::provider());
+    let mut crypto = pq_kem::provider();
+    // For old peers; the engine takes such a signature only where `auth` names SHA-1.
+    crypto.verifiers.push(&pq_kem::sign::RsaSha1);
+    let crypto = Arc::new(crypto);
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));
     let lost = loop {

@@ -40,9 +40,7 @@ impl Default for PlaneOptions {
 /// Options of strongswan.conf(5) that change what happens on the wire and do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("accept_private_algs", Some("no")),
-    ("block_threshold", None),
     ("close_ike_on_child_failure", Some("no")),
-    ("cookie_threshold_ip", None),
     ("delete_rekeyed", Some("no")),
     ("dos_protection", Some("yes")),
     ("follow_redirects", Some("no")),
@@ -86,6 +84,8 @@ pub(crate) fn read(
         report.expected(s.place("port_nat_t"), message, "two ports that differ");
     }
     set(&mut endpoint.cookie_threshold, s.number("cookie_threshold", 0, u32::MAX, report));
+    set(&mut endpoint.cookie_threshold_ip, s.number("cookie_threshold_ip", 0, u32::MAX, report));
+    set(&mut endpoint.block_threshold, s.number("block_threshold", 0, u32::MAX, report));
     set(&mut endpoint.init_limit_half_open, s.number("init_limit_half_open", 0, u32::MAX, report));
     set(&mut endpoint.half_open_timeout, s.duration("half_open_timeout", report));
     if let Some(size) = fragment_size(&mut s, report) {

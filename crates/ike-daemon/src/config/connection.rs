@@ -3,13 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, Unique};
-use ike_proto::wire::payload::IdData;
+use ::pki::Answerer;
+use ike_proto::config::{
+    AuthConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PpkConfig,
+    PpkExchange, PpkRekey, SendCert, Unique,
+};
+use ike_proto::crypto::SigningKey;
 
 use super::charon::{Ports, set};
 use super::child;
+use super::credentials::Credentials;
 use super::diagnostic::Report;
 use super::hosts::{self, HostSpec, Hosts};
+use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
 use super::values;
 
@@ -26,48 +32,68 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("mobike", Some("no")),
     ("ocsp", Some("never")),
     ("pools", None),
-    ("ppk_id", None),
-    ("ppk_required", Some("no")),
     ("pull", Some("yes")),
-    ("send_cert", Some("never")),
-    ("send_certreq", Some("no")),
     ("version", Some("2")),
     ("vips", None),
 ];
 
-/// Options of a `local` section that do nothing here yet.
-const UNSUPPORTED_LOCAL: &[Unsupported] = &[
-    ("aaa_id", None),
-    ("cert", None),
-    ("certs", None),
-    ("eap_id", None),
-    ("pubkeys", None),
-    ("round", Some("0")),
-    ("xauth_id", None),
-];
+impl Rounds {
+    /// The private keys of this end's rounds.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<dyn SigningKey>> {
+        let credentials = self.local.iter().flat_map(|round| &round.credentials);
+        credentials.map(|credential| credential.key())
+    }
 
-/// Options of a `remote` section that do nothing here yet.
-const UNSUPPORTED_REMOTE: &[Unsupported] = &[
-    ("ca_id", None),
-    ("cacert", None),
-    ("cacerts", None),
-    ("cert", None),
-    ("cert_policy", None),
-    ("certs", None),
-    ("eap_id", None),
-    ("groups", None),
-    ("pubkeys", None),
-    ("revocation", None),
-    ("round", Some("0")),
-];
+    /// Hands credentials and policies to `answerer`, and takes from it what to ask the peer for.
+    pub(crate) fn tell(
+        self,
+        answerer: &mut Answerer,
+        connection: &mut ConnectionConfig,
+        send_certreq: bool,
+    ) {
+        let name = connection.name.clone();
+        for LocalRound { auth, credentials } in self.local {
+            for credential in credentials {
+                answerer.add_credential(&name, &auth.name, credential);
+            }
+        }
+        for RemoteRound { auth, policy } in self.remote {
+            let asks = send_certreq && matches!(auth.auth, AuthConfig::Pubkey(_));
+            answerer.set_policy(&name, &auth.name, policy);
+            if let Some(round) = connection.remote.iter_mut().find(|round| round.name == auth.name)
+                && asks
+            {
+                round.certreqs = answerer.certreqs(&name, &auth.name);
+            }
+        }
+    }
+}
+
+/// A connection as the file has it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) config: ConnectionConfig,
+    pub(crate) hosts: Hosts,
+    pub(crate) rounds: Rounds,
+    /// `send_certreq`.
+    pub(crate) send_certreq: bool,
+}
+
+/// Its authentication rounds.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    pub(crate) local: Vec<LocalRound>,
+    pub(crate) remote: Vec<RemoteRound>,
+}
 
 /// Reads one connection.
 pub(crate) fn read(
     name: Text<'_>,
     mut s: Section<'_>,
     ports: Ports,
+    store: &Credentials,
     report: &mut Report<'_>,
-) -> (ConnectionConfig, Hosts) {
+) -> Connection {
     let mut c = ConnectionConfig::new(name.text);
     check_name(name, report);
     let hosts = Hosts {
@@ -89,16 +115,14 @@ pub(crate) fn read(
     set(&mut c.encap, s.switch("encap", report));
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
+    let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
     times(&mut s, &mut c, report);
-    if let Some((auth, id)) = round(&mut s, "local", UNSUPPORTED_LOCAL, report, values::identity) {
-        c.local_auth = auth;
-        c.local_id = id;
-    }
-    if let Some((auth, id)) = round(&mut s, "remote", UNSUPPORTED_REMOTE, report, values::id_match)
-    {
-        c.remote_auth = auth;
-        c.remote_id = id.unwrap_or(IdMatch::Any);
-    }
+    let rounds = Rounds {
+        local: round::local(&mut s, store, report),
+        remote: round::remote(&mut s, store, report),
+    };
+    c.local = rounds.local.iter().map(|round| round.auth.clone()).collect();
+    c.remote = rounds.remote.iter().map(|round| round.auth.clone()).collect();
     if let Some(mut children) = s.section("children", report) {
         for (name, section) in children.subsections(report) {
             check_name(name, report);
@@ -107,7 +131,7 @@ pub(crate) fn read(
         children.finish(&[], report);
     }
     s.finish(UNSUPPORTED, report);
-    (c, hosts)
+    Connection { config: c, hosts, rounds, send_certreq }
 }
 
 /// A name appears in logs and on command lines: no white space, nothing unprintable.
@@ -161,7 +185,51 @@ fn options(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_
         ("false", Unique::No),
     ];
     set(&mut c.unique, s.choice("unique", &unique, report));
+    let send_cert = [
+        ("ifasked", SendCert::IfAsked),
+        ("always", SendCert::Always),
+        ("never", SendCert::Never),
+        ("true", SendCert::Always),
+        ("false", SendCert::Never),
+        ("yes", SendCert::Always),
+        ("no", SendCert::Never),
+    ];
+    set(&mut c.send_cert, s.choice("send_cert", &send_cert, report));
+    let downgrade_prevention = [
+        ("yes", DowngradePrevention::Yes),
+        ("no", DowngradePrevention::No),
+        ("require", DowngradePrevention::Require),
+        ("true", DowngradePrevention::Yes),
+        ("false", DowngradePrevention::No),
+    ];
+    let given = s.choice("downgrade_prevention", &downgrade_prevention, report);
+    set(&mut c.downgrade_prevention, given);
+    ppk(s, &mut c.ppk, report);
     set(&mut c.keyingtries, s.number("keyingtries", 0, u32::MAX, report));
+}
+
+/// What a connection does with post-quantum preshared keys.
+fn ppk(s: &mut Section<'_>, ppk: &mut PpkConfig, report: &mut Report<'_>) {
+    ppk.ids = values::ppk_ids(s, report);
+    set(&mut ppk.required, s.switch("ppk_required", report));
+    let exchange = [
+        ("any", PpkExchange::Any),
+        ("auth", PpkExchange::Auth),
+        ("intermediate", PpkExchange::Intermediate),
+    ];
+    set(&mut ppk.exchange, s.choice("ppk_exchange", &exchange, report));
+    let rekey = [
+        ("no", PpkRekey::No),
+        ("yes", PpkRekey::Yes),
+        ("require", PpkRekey::Require),
+        ("false", PpkRekey::No),
+        ("true", PpkRekey::Yes),
+    ];
+    set(&mut ppk.rekey, s.choice("ppk_rekey", &rekey, report));
+    let wants = ppk.required || ppk.rekey != PpkRekey::No;
+    if wants && ppk.ids.is_empty() {
+        s.missing("ppk_id", values::PPK_ID, report);
+    }
 }
 
 /// The times of an IKE SA, which default to each other.
@@ -191,63 +259,5 @@ fn times(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_>)
             );
         }
         c.rand_time = shortest / 2;
-    }
-}
-
-/// Reads the one authentication round called `side` or `side<suffix>`.
-fn round<T>(
-    s: &mut Section<'_>,
-    side: &'static str,
-    unsupported: &[Unsupported],
-    report: &mut Report<'_>,
-    identity: fn(Text<'_>, &str, &mut Report<'_>) -> Option<T>,
-) -> Option<(AuthConfig, Option<T>)> {
-    let sections = s.rounds(side);
-    let Some(((name, value), rest)) = sections.split_first() else {
-        s.missing(side, format!("a section [{}] with `auth`", join(&s.path, side)), report);
-        return None;
-    };
-    for (name, _) in rest {
-        let path = join(&s.path, name.get_ref());
-        report.add(name.span().start, format!("a second round `{path}` is not supported yet"));
-    }
-    let mut round = s.sub(name.get_ref(), value, report)?;
-    let auth = auth(&mut round, report);
-    let what = values::IDENTITY;
-    let path = join(&round.path, "id");
-    let id = round.text("id", what, report).and_then(|text| identity(text, &path, report));
-    round.finish(unsupported, report);
-    Some((auth.unwrap_or_default(), id))
-}
-
-/// `auth`. Its default in swanctl.conf(5) is `pubkey`, which is not there yet, so it must be given.
-fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> Option<AuthConfig> {
-    let what = "\"psk\"";
-    let Some(text) = round.text("auth", what, report) else {
-        round.missing("auth", "\"psk\" (the default, \"pubkey\", is not supported yet)", report);
-        return None;
-    };
-    if text.text == "psk" {
-        return Some(AuthConfig::Psk);
-    }
-    let path = join(&round.path, "auth");
-    let planned = ["pubkey", "eap", "xauth", "rsa", "ecdsa", "ike:", "ed25519", "bliss", "any"];
-    if planned.iter().any(|known| text.text.starts_with(known)) {
-        report.expected(
-            text.offset,
-            format!("`{path} = {:?}` is not supported yet", text.text),
-            what,
-        );
-    } else {
-        report.expected(text.offset, format!("`{path}` cannot be {:?}", text.text), what);
-    }
-    None
-}
-
-/// True if `remote` may assert `id`, for the check that a key exists.
-pub(crate) fn may_assert(remote: &IdMatch, id: &IdData) -> bool {
-    match remote {
-        IdMatch::Exact(exact) => exact == id,
-        _ => true,
     }
 }

@@ -80,11 +80,12 @@ impl std::error::Error for ConfigError {}
 pub(crate) struct Report<'t> {
     text: &'t str,
     found: Vec<(usize, Diagnostic)>,
+    warnings: Vec<String>,
 }
 
 impl<'t> Report<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new() }
+        Self { text, found: Vec::new(), warnings: Vec::new() }
     }
 
     /// The file's text, to look at what a span covers.
@@ -106,6 +107,26 @@ impl<'t> Report<'t> {
         self.found.push((offset, diagnostic));
         let (_, diagnostic) = self.found.last_mut().expect("just pushed");
         diagnostic
+    }
+
+    /// Adds a mistake that is in another file than this one.
+    pub(crate) fn about_file(&mut self, message: impl Into<String>) -> &mut Diagnostic {
+        let diagnostic = self.add(self.text.len(), message);
+        (diagnostic.line, diagnostic.column) = (0, 0);
+        diagnostic
+    }
+
+    /// Adds a warning, about what stands at `offset` if it is about this file.
+    pub(crate) fn warn(&mut self, offset: Option<usize>, message: impl fmt::Display) {
+        self.warnings.push(match offset {
+            Some(offset) => format!("line {}: {message}", self.position(offset).0),
+            None => message.to_string(),
+        });
+    }
+
+    /// Takes the warnings out.
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Adds a mistake with what was expected.

@@ -7,16 +7,20 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use ike_proto::config::EndpointConfig;
+use ::pki::Answerer;
+use ike_proto::config::{AuthConfig, EndpointConfig, IdMatch};
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
+mod authorities;
 mod charon;
 mod child;
 mod connection;
+mod credentials;
 mod diagnostic;
 mod hosts;
 mod nearest;
+mod round;
 mod secrets;
 mod section;
 mod units;
@@ -31,14 +35,17 @@ pub use hosts::{HostSpec, Hosts};
 pub use units::duration as parse_duration;
 pub(crate) use units::seconds;
 
+use connection::Connection;
+use credentials::Credentials;
 use diagnostic::Report;
+use secrets::Secrets;
 use section::{Section, Unsupported};
 
 /// Octets a configuration file may have at most.
 const LARGEST: u64 = 16 << 20;
 
 /// Sections of swanctl.conf(5) that do nothing here yet.
-const UNSUPPORTED: &[Unsupported] = &[("authorities", None), ("include", None), ("pools", None)];
+const UNSUPPORTED: &[Unsupported] = &[("include", None), ("pools", None)];
 
 /// A configuration without a mistake.
 #[derive(Debug, Clone)]
@@ -51,6 +58,8 @@ pub struct Config {
     pub plane: PlaneOptions,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
+    /// Private keys, certificates, and what peers are judged by.
+    pub answerer: Answerer,
     /// What is allowed but hardly meant.
     pub warnings: Vec<String>,
 }
@@ -89,20 +98,37 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     if ports.nat_t != 0 {
         endpoint.natt_port = ports.nat_t;
     }
+    let secrets = match root.section("secrets", report) {
+        Some(section) => secrets::read(section, folder, report),
+        None => Secrets::default(),
+    };
+    endpoint.secrets = secrets.shared;
+    endpoint.ppks = secrets.ppks;
+    let mut store = Credentials::load(folder, secrets.key_files, report);
+    if let Some(section) = root.section("authorities", report) {
+        authorities::read(section, &mut store, report);
+    }
+    let mut answerer = Answerer::new(store.trust.clone());
+    let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
     if let Some(mut connections) = root.section("connections", report) {
         for (name, section) in connections.subsections(report) {
-            let (connection, ends) = connection::read(name, section, ports, report);
-            hosts.insert(connection.name.clone(), ends);
-            endpoint.connections.push(Arc::new(connection));
+            let Connection { mut config, hosts: ends, rounds, send_certreq } =
+                connection::read(name, section, ports, &store, report);
+            used.extend(rounds.keys().map(Arc::clone));
+            rounds.tell(&mut answerer, &mut config, send_certreq);
+            hosts.insert(config.name.clone(), ends);
+            endpoint.connections.push(Arc::new(config));
         }
         connections.finish(&[], report);
     }
-    if let Some(section) = root.section("secrets", report) {
-        endpoint.secrets = secrets::read(section, folder, report);
-    }
     root.finish(UNSUPPORTED, report);
-    let warnings = warnings(&endpoint);
-    Config { endpoint, ports, plane, hosts, warnings }
+    for file in store.unused_keys(&used) {
+        let message = format!("{file}: no certificate in x509/ or public key in `pubkeys` fits it");
+        report.warn(None, message);
+    }
+    let mut warnings = report.take_warnings();
+    warnings.extend(self::warnings(&endpoint));
+    Config { endpoint, ports, plane, hosts, answerer, warnings }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
@@ -112,13 +138,29 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
     }
     for connection in &endpoint.connections {
         let name = &connection.name;
-        let keyed = endpoint.secrets.iter().any(|key| {
-            key.ids.is_empty()
-                || key.ids.iter().any(|id| connection::may_assert(&connection.remote_id, id))
-        });
-        if !keyed {
+        let by_psk = |auth: &AuthConfig| *auth == AuthConfig::Psk;
+        let mut needed: Vec<&IdMatch> = Vec::new();
+        // A secret is looked up by the peer's identity, whoever uses it.
+        if connection.local.iter().any(|round| by_psk(&round.auth)) {
+            needed.push(connection.remote_id());
+        }
+        let remote = connection.remote.iter().filter(|round| by_psk(&round.auth));
+        needed.extend(remote.map(|round| &round.id));
+        let has_key = |id: &IdMatch| {
+            endpoint.secrets.iter().any(|key| {
+                key.ids.is_empty() || key.ids.iter().any(|known| round::may_assert(id, known))
+            })
+        };
+        if !needed.into_iter().all(has_key) {
             warnings.push(format!(
                 "connection {name}: no [secrets.ike-<suffix>] names the id of its remote"
+            ));
+        }
+        let ppk = &connection.ppk;
+        let found = endpoint.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id));
+        if !ppk.ids.is_empty() && !found {
+            warnings.push(format!(
+                "connection {name}: no [secrets.ppk<suffix>] has an id that its ppk_id names"
             ));
         }
         if connection.children.is_empty() {

@@ -1,19 +1,20 @@
-//! `[secrets.ike<suffix>]`: pre-shared keys.
+//! `[secrets]`: pre-shared keys and post-quantum ones here, private keys in
+//! [`credentials`](super::credentials).
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ike_proto::config::PreSharedKey;
+use ike_proto::config::{PostQuantumKey, PpkId, PreSharedKey};
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
+use super::credentials::{KeyFile, read_key_files};
 use super::diagnostic::Report;
 use super::section::{Section, join, list};
 use super::values;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 9] =
-    ["eap", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
+const UNSUPPORTED: [&str; 3] = ["eap", "ntlm", "token"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -21,13 +22,31 @@ const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and 
 /// Octets a pre-shared key may have at most.
 const LONGEST: usize = 4096;
 
-/// Reads all pre-shared keys. A relative `secret_file` is looked for in `folder`.
-pub(crate) fn read(
-    mut s: Section<'_>,
-    folder: &Path,
-    report: &mut Report<'_>,
-) -> Vec<Arc<PreSharedKey>> {
+/// Octets a PPK identifier may have at most.
+const LONGEST_PPK_ID: usize = 255;
+
+/// What `[secrets]` holds.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    /// Pre-shared keys.
+    pub(crate) shared: Vec<Arc<PreSharedKey>>,
+    /// Post-quantum ones.
+    pub(crate) ppks: Vec<Arc<PostQuantumKey>>,
+    /// Private keys to load.
+    pub(crate) key_files: Vec<KeyFile>,
+}
+
+/// Reads all secrets. A relative `secret_file` is looked for in `folder`.
+pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Secrets {
     let mut keys = Vec::new();
+    let mut ppks = Vec::new();
+    for (name, value) in s.with_prefix("ppk") {
+        if let Some(section) = s.sub(name.get_ref(), value, report)
+            && let Some(key) = ppk(section, folder, report)
+        {
+            ppks.push(Arc::new(key));
+        }
+    }
     for (name, value) in s.with_prefix("ike") {
         if let Some(section) = s.sub(name.get_ref(), value, report)
             && let Some(key) = key(section, folder, report)
@@ -35,18 +54,43 @@ pub(crate) fn read(
             keys.push(Arc::new(key));
         }
     }
+    let key_files = read_key_files(&mut s, folder, report);
     for kind in UNSUPPORTED {
         for (name, _) in s.with_prefix(kind) {
             let message = format!("`{}` is not supported yet", join(&s.path, name.get_ref()));
             report.expected(
                 name.span().start,
                 message,
-                "pre-shared keys in [secrets.ike-<suffix>]",
+                "[secrets.ike-<suffix>] for pre-shared keys, [secrets.private-<suffix>] for private ones",
             );
         }
     }
     s.finish(&[], report);
-    keys
+    Secrets { shared: keys, ppks, key_files }
+}
+
+/// A PPK and its identifiers, of which it needs one.
+fn ppk(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<PostQuantumKey> {
+    let mut ids = Vec::new();
+    for (name, value) in s.with_prefix("id") {
+        let path = join(&s.path, name.get_ref());
+        for item in list(&path, value, values::PPK_ID, report).unwrap_or_default() {
+            let id = values::identity(item, &path, report).map(|id| PpkId::new(id.data));
+            match id {
+                Some(id) if id.octets().len() > LONGEST_PPK_ID => {
+                    let message = format!("`{path}` is longer than {LONGEST_PPK_ID} octets");
+                    report.add(item.offset, message);
+                }
+                id => ids.extend(id),
+            }
+        }
+    }
+    if ids.is_empty() {
+        s.missing("id", values::PPK_ID, report);
+    }
+    let secret = secret(&mut s, folder, report);
+    s.finish(&[], report);
+    Some(PostQuantumKey { ids, secret: secret? })
 }
 
 fn key(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<PreSharedKey> {

@@ -83,6 +83,20 @@ impl<'t> Section<'t> {
         found
     }
 
+    /// The tables whose names begin with `prefix`.
+    pub(crate) fn tables(
+        &mut self,
+        prefix: &'static str,
+    ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
+        self.asked.insert(prefix);
+        let is_table = |value: &Spanned<DeValue<'t>>| matches!(value.get_ref(), DeValue::Table(_));
+        let mut found: Vec<_> = self.table.iter().collect();
+        found.retain(|(name, value)| is_table(value) && name.get_ref().starts_with(prefix));
+        found.sort_by_key(|(name, _)| name.span().start);
+        self.taken.extend(found.iter().map(|(name, _)| name.get_ref().as_ref()));
+        found
+    }
+
     /// The table called `key`.
     pub(crate) fn section(
         &mut self,

@@ -1,6 +1,6 @@
 //! Values that the engine's types parse: proposals, identities, traffic selectors.
 
-use ike_proto::config::{IdMatch, ProposalConfig, TsSpec};
+use ike_proto::config::{IdMatch, PpkId, PpkMatch, ProposalConfig, TsSpec};
 use ike_proto::dataplane::TrafficSelector;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{IdType, ProtocolId};
@@ -11,6 +11,9 @@ use super::section::{Section, Text, join};
 /// What [`identity`] takes, for messages.
 pub(crate) const IDENTITY: &str =
     "an address, a host name, an e-mail address or \"keyid:…\", as in swanctl.conf(5)";
+
+/// What names a PPK, for messages.
+pub(crate) const PPK_ID: &str = "the identifier of a post-quantum preshared key";
 
 /// What [`selectors`] takes, for messages.
 const SELECTOR: &str =
@@ -111,6 +114,26 @@ pub(crate) fn id_match(text: Text<'_>, path: &str, report: &mut Report<'_>) -> O
     let message = format!("`{path}` cannot be {:?}", text.text);
     report.expected(text.offset, message, PATTERN);
     None
+}
+
+/// `ppk_id`: identifiers, `%any`, or names that begin with `*`.
+pub(crate) fn ppk_ids(s: &mut Section<'_>, report: &mut Report<'_>) -> Vec<PpkMatch> {
+    let path = join(&s.path, "ppk_id");
+    let items = s.list("ppk_id", PPK_ID, report).unwrap_or_default();
+    let patterns = items.into_iter().filter_map(|item| match id_match(item, &path, report)? {
+        IdMatch::Any => Some(PpkMatch::Any),
+        IdMatch::Exact(id) => Some(PpkMatch::Exact(PpkId::new(id.data))),
+        IdMatch::Suffix(id) => {
+            let suffix = id.data.strip_prefix(b"*").unwrap_or(&id.data);
+            Some(PpkMatch::Suffix(PpkId::new(suffix)))
+        }
+        IdMatch::DnPattern(_) => {
+            let message = format!("`{path}` cannot be a distinguished name with `*`");
+            report.expected(item.offset, message, PPK_ID);
+            None
+        }
+    });
+    patterns.collect()
 }
 
 /// Where a `*` may stand in an identity.

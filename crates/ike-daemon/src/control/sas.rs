@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
-use ike_proto::wire::registry::{IntegId, KeMethodId, PrfId};
-use ike_proto::{ChildState, IkeState};
+use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
+use ike_proto::{ChildState, IkeState, UsedAuth};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{ChildView, IkeView};
@@ -38,6 +38,12 @@ pub struct IkeSa {
     /// The peer's identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_id: Option<String>,
+    /// How this end authenticated, round by round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_auth: Vec<Auth>,
+    /// How the peer authenticated, round by round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remote_auth: Vec<Auth>,
     /// Initiator's SPI, 16 hexadecimal digits.
     pub initiator_spi: String,
     /// Responder's SPI, 16 hexadecimal digits.
@@ -46,6 +52,15 @@ pub struct IkeSa {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// True if its keys depend on a post-quantum preshared key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ppk: bool,
+    /// Which one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppk_id: Option<String>,
+    /// True if both ends authenticated both IKE_SA_INIT messages.
+    #[serde(default)]
+    pub downgrade_prevention: bool,
     /// Algorithms, once negotiated.
     #[serde(flatten)]
     pub algorithms: Algorithms,
@@ -66,6 +81,30 @@ pub struct IkeSa {
     pub outstanding: Option<String>,
     /// Children.
     pub child_sas: Vec<ChildSa>,
+}
+
+/// How one end authenticated in one round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Auth {
+    /// Its identity in this round.
+    pub id: String,
+    /// The signature scheme, or `PSK` or `NULL`.
+    pub by: String,
+    /// The subject of the peer's certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+}
+
+impl Auth {
+    fn new(used: &UsedAuth) -> Self {
+        let by = match (used.scheme, used.method) {
+            (Some(scheme), _) => scheme.to_string(),
+            (None, AuthMethod::PSK) => "PSK".to_owned(),
+            (None, AuthMethod::NULL) => "NULL".to_owned(),
+            (None, other) => other.to_string(),
+        };
+        Self { id: used.id.to_string(), by, certificate: used.certificate.clone() }
+    }
 }
 
 /// A Child SA. Times are in seconds unless the name says otherwise.
@@ -90,6 +129,9 @@ pub struct ChildSa {
     pub spi_in: String,
     /// Outbound SPI, 8 hexadecimal digits.
     pub spi_out: String,
+    /// The post-quantum preshared key mixed into its own keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppk_id: Option<String>,
     /// Algorithms.
     #[serde(flatten)]
     pub algorithms: Algorithms,
@@ -181,10 +223,15 @@ impl IkeSa {
             remote_host: s.path.remote.ip().to_string(),
             remote_port: s.path.remote.port(),
             remote_id: text(&s.remote_id),
+            local_auth: s.local_auth.iter().map(Auth::new).collect(),
+            remote_auth: s.remote_auth.iter().map(Auth::new).collect(),
             initiator_spi: format!("{:016x}", s.spi_i),
             responder_spi: format!("{:016x}", s.spi_r),
             nat_local: s.nat_local,
             nat_remote: s.nat_remote,
+            ppk: s.ppk.is_some(),
+            ppk_id: s.ppk.as_ref().map(ToString::to_string),
+            downgrade_prevention: s.full_transcript,
             algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),
             established: s.established.map(|then| since(then, *at)),
             rekey_time: s.rekey_at.map(|then| since(*at, then)),
@@ -213,6 +260,7 @@ impl ChildSa {
             encap: s.encap,
             spi_in: format!("{:08x}", s.inbound.spi),
             spi_out: format!("{:08x}", s.outbound.spi),
+            ppk_id: s.ppk.as_ref().map(ToString::to_string),
             algorithms: Algorithms::new(&s.algorithms),
             esn: s.algorithms.esn,
             bytes_in: inbound.bytes,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::sas::{Algorithms, ChildSa, IkeSa};
+use super::sas::{Algorithms, Auth, ChildSa, IkeSa};
 
 /// The text of `list`.
 pub fn render(sas: &[IkeSa]) -> String {
@@ -37,8 +37,17 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     writeln!(out, "  local  '{}' @ {host}[{port}]{}", id(&sa.local_id), nat(sa.nat_local))?;
     let (host, port) = (&sa.remote_host, sa.remote_port);
     writeln!(out, "  remote '{}' @ {host}[{port}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
+    for (side, rounds) in [("local", &sa.local_auth), ("remote", &sa.remote_auth)] {
+        for auth in rounds {
+            authenticated(out, side, auth, rounds.len() > 1)?;
+        }
+    }
     if sa.algorithms.encr_alg.is_some() {
-        writeln!(out, "  {}", suite(&sa.algorithms))?;
+        let ppk = if sa.ppk { "/PPK" } else { "" };
+        writeln!(out, "  {}{ppk}", suite(&sa.algorithms))?;
+    }
+    if let Some(id) = &sa.ppk_id {
+        writeln!(out, "  PPK '{id}'")?;
     }
     if let Some(established) = sa.established {
         write!(out, "  established {established}s ago")?;
@@ -59,6 +68,17 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     Ok(())
 }
 
+fn authenticated(out: &mut String, side: &str, auth: &Auth, several: bool) -> std::fmt::Result {
+    write!(out, "  {side} authenticated by {}", auth.by)?;
+    if several {
+        write!(out, " as '{}'", auth.id)?;
+    }
+    if let Some(subject) = &auth.certificate {
+        write!(out, ", certificate '{subject}'")?;
+    }
+    writeln!(out)
+}
+
 fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
     let encap = if sa.encap { "-in-UDP" } else { "" };
     let esn = if sa.esn { "/ESN" } else { "" };
@@ -73,6 +93,9 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
         sa.protocol,
         suite(&sa.algorithms),
     )?;
+    if let Some(id) = &sa.ppk_id {
+        writeln!(out, "    PPK '{id}'")?;
+    }
     write!(out, "    installed {}s ago in {:.1} ms", sa.install_time, sa.setup_time_ms)?;
     if let Some(rekey) = sa.rekey_time {
         write!(out, ", rekeying in {rekey}s")?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,10 +17,14 @@ use crate::operator::Target;
 use crate::plane::Plane;
 
 mod report;
+mod suite;
 mod traffic;
 
-pub use report::{Account, Line, Step};
+pub use report::{Account, Exchange, Line, Step, Total};
+pub use suite::Suite;
 pub use traffic::{Throughput, Traffic};
+
+use suite::Folders;
 
 /// No step may take longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,17 +45,17 @@ struct Stage {
 }
 
 /// Runs the demonstration. The account says what worked; it ends at the first step that did not.
-pub async fn run() -> Account {
-    let mut account = Account::default();
-    if let Err(why) = play(&mut account).await {
+pub async fn run(suite: Suite) -> Account {
+    let mut account = Account { suite: suite.name(), ..Account::default() };
+    if let Err(why) = play(&mut account, suite).await {
         account.failed = Some(why);
     }
     account.ok = account.failed.is_none();
     account
 }
 
-async fn play(account: &mut Account) -> Result<(), String> {
-    let mut stage = Stage::set().await?;
+async fn play(account: &mut Account, suite: Suite) -> Result<(), String> {
+    let mut stage = Stage::set(suite).await?;
     account.left = format!("127.0.0.1:{}", stage.left.ports().nat_t);
     account.right = format!("127.0.0.1:{}", stage.right.ports().nat_t);
     let net = Target::named("net");
@@ -61,6 +64,7 @@ async fn play(account: &mut Account) -> Result<(), String> {
     let up = stage.left.operator().clone();
     let time = timed(up.up(&net)).await?;
     let (ike, peer) = stage.settled().await?;
+    as_wanted(suite, &ike)?;
     account.handshake_ms = ike.setup_time_ms;
     account.ike_sa = Some(ike);
     account.peer_ike_sa = Some(peer);
@@ -92,6 +96,7 @@ async fn play(account: &mut Account) -> Result<(), String> {
 
     let time = timed(async { up.rekey(&site).await.map(drop) }).await?;
     let (ike, _) = stage.settled().await?;
+    as_wanted(suite, &ike)?;
     traffic::ping(&mut stage.left_host, &mut stage.right_host, 10).await?;
     if account.ike_sa.as_ref().is_some_and(|old| old.initiator_spi == ike.initiator_spi) {
         return Err("the IKE SA kept its SPIs when it was rekeyed".to_owned());
@@ -106,7 +111,7 @@ async fn play(account: &mut Account) -> Result<(), String> {
 }
 
 impl Stage {
-    async fn set() -> Result<Self, String> {
+    async fn set(suite: Suite) -> Result<Self, String> {
         let listen = Listen {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
@@ -126,9 +131,11 @@ impl Stage {
             return Err("no device".to_owned());
         };
         let (tap, messages) = mpsc::unbounded_channel();
-        let secret = secret();
-        let left_config = configuration("left", "right", right.ports().nat_t, &secret)?;
-        let right_config = configuration("right", "left", left.ports().nat_t, &secret)?;
+        let folders = Folders::make(suite, ["left", "right"])?;
+        let ppk = secret();
+        let configure = |us, them, port| configuration(suite, &folders, us, them, port, &ppk);
+        let left_config = configure("left", "right", right.ports().nat_t)?;
+        let right_config = configure("right", "left", left.ports().nat_t)?;
         Ok(Self {
             right: start(right_config, right, right_plane, None).await,
             left: start(left_config, left, left_plane, Some(tap)).await,
@@ -179,6 +186,21 @@ impl Stage {
     }
 }
 
+/// Checks that the IKE SA has what `suite` promises.
+fn as_wanted(suite: Suite, ike: &IkeSa) -> Result<(), String> {
+    let exchanges = 1 + ike.algorithms.ke.len();
+    if exchanges != suite.key_exchanges() {
+        return Err(format!("{exchanges} key exchanges, not {}", suite.key_exchanges()));
+    }
+    if ike.ppk != suite.has_ppk() {
+        return Err("the PPK was not used".to_owned());
+    }
+    if !ike.downgrade_prevention {
+        return Err("downgrade prevention was not used".to_owned());
+    }
+    Ok(())
+}
+
 /// True if both ends describe the same SAs.
 fn agree(ours: &IkeSa, theirs: &IkeSa) -> bool {
     let ([our_child], [their_child]) = (ours.child_sas.as_slice(), theirs.child_sas.as_slice())
@@ -226,8 +248,25 @@ fn secret() -> String {
     octets.iter().fold(String::from("0x"), |text, octet| format!("{text}{octet:02x}"))
 }
 
-fn configuration(us: &str, them: &str, port: u16, secret: &str) -> Result<Config, String> {
+fn configuration(
+    suite: Suite,
+    folders: &Folders,
+    us: &str,
+    them: &str,
+    port: u16,
+    ppk: &str,
+) -> Result<Config, String> {
     let subnets = BTreeMap::from([("left", "10.1.0.0/16"), ("right", "10.2.0.0/16")]);
+    let methods = suite.methods();
+    let (uses_ppk, ppk) = if suite.has_ppk() {
+        let uses = "ppk_id = 'demo'
+        ppk_required = true
+        ppk_exchange = 'intermediate'
+        ppk_rekey = 'require'";
+        (uses, format!("[secrets.ppk]\nid = 'demo'\nsecret = '{ppk}'"))
+    } else {
+        ("", String::new())
+    };
     let text = format!(
         "[charon]
         port = 0
@@ -236,24 +275,26 @@ fn configuration(us: &str, them: &str, port: u16, secret: &str) -> Result<Config
         local_addrs = '127.0.0.1'
         remote_addrs = '127.0.0.1'
         remote_port = {port}
-        proposals = 'aes256gcm16-prfsha384-x25519'
+        proposals = 'aes256gcm16-prfsha384-{methods}'
+        downgrade_prevention = 'require'
+        {uses_ppk}
         [connections.site.local]
-        auth = 'psk'
+        auth = 'pubkey'
+        certs = 'demo.der'
         id = '{us}.example.org'
         [connections.site.remote]
-        auth = 'psk'
+        auth = 'pubkey'
         id = '{them}.example.org'
         [connections.site.children.net]
         local_ts = '{local}'
         remote_ts = '{remote}'
-        esp_proposals = 'aes256gcm16-x25519-esn'
-        [secrets.ike]
-        secret = '{secret}'
+        esp_proposals = 'aes256gcm16-{methods}-esn'
+        {ppk}
         ",
         local = subnets.get(us).unwrap_or(&"dynamic"),
         remote = subnets.get(them).unwrap_or(&"dynamic"),
     );
-    config::parse(&text, Path::new("")).map_err(|mistakes| {
+    config::parse(&text, &folders.of(us)).map_err(|mistakes| {
         let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
         lines.join("; ")
     })

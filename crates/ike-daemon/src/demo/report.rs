@@ -14,6 +14,8 @@ use crate::driver::{Direction, Message};
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Account {
+    /// Name of the suite.
+    pub suite: &'static str,
     /// True if all of it worked.
     pub ok: bool,
     /// Why it did not.
@@ -27,6 +29,8 @@ pub struct Account {
     pub handshake_ms: Option<f64>,
     /// What was done.
     pub steps: Vec<Step>,
+    /// All IKE messages of it together.
+    pub total: Total,
     /// The IKE SA at the initiator.
     pub ike_sa: Option<IkeSa>,
     /// The IKE SA at the responder.
@@ -51,10 +55,53 @@ pub struct Step {
     pub ms: f64,
     /// IKE messages of it, as the initiator saw them.
     pub messages: Vec<Line>,
+    /// The same by exchange, what was sent again included.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// One exchange: a request and its response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Exchange {
+    /// Its name.
+    pub exchange: String,
+    /// Message ID.
+    pub message_id: u32,
+    /// Who asked: `left` or `right`.
+    pub from: &'static str,
+    /// Datagrams and octets of the request.
+    pub request: Total,
+    /// Datagrams and octets of the response.
+    pub response: Total,
+}
+
+/// Datagrams, and their octets of IKE, without UDP and marker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Total {
+    /// Datagrams.
+    pub datagrams: usize,
+    /// Octets.
+    pub bytes: usize,
+}
+
+impl Total {
+    fn add(&mut self, line: &Line) {
+        self.datagrams += 1;
+        self.bytes += line.size;
+    }
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { datagrams, bytes } = self;
+        let s = if *datagrams == 1 { "" } else { "s" };
+        write!(f, "{bytes:>6} octets in {datagrams:>2} datagram{s}")
+    }
 }
 
 /// One message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Line {
     /// Milliseconds since the beginning.
@@ -97,12 +144,14 @@ impl Line {
 
 impl Step {
     pub(super) fn new(what: &str, time: Duration, messages: Vec<Line>) -> Self {
-        Self { what: what.to_owned(), ms: millis(time), messages }
+        let exchanges = exchanges(&messages);
+        Self { what: what.to_owned(), ms: millis(time), messages, exchanges }
     }
 }
 
 impl Account {
     pub(super) fn step(&mut self, step: Step) {
+        step.messages.iter().for_each(|line| self.total.add(line));
         self.steps.push(step);
     }
 
@@ -115,7 +164,8 @@ impl Account {
     fn sas(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ike) = &self.ike_sa else { return Ok(()) };
         writeln!(f, "  IKE SA    {}_i {}_r", ike.initiator_spi, ike.responder_spi)?;
-        writeln!(f, "            {}", suite(&ike.algorithms))?;
+        let ppk = if ike.ppk { "/PPK" } else { "" };
+        writeln!(f, "            {}{ppk}", suite(&ike.algorithms))?;
         let id = |id: &Option<String>| id.clone().unwrap_or_default();
         writeln!(f, "            {} === {}", id(&ike.local_id), id(&ike.remote_id))?;
         for child in &ike.child_sas {
@@ -151,11 +201,13 @@ fn child_sa(f: &mut fmt::Formatter<'_>, child: &ChildSa) -> fmt::Result {
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Two daemons in this process, UDP over loopback, ESP in userspace.")?;
+        writeln!(f, "Suite {}.", self.suite)?;
         writeln!(f, "left  {} initiates, right {} answers.", self.left, self.right)?;
         for (index, step) in self.steps.iter().enumerate() {
             writeln!(f, "\n{}. {}: ok, {:.2} ms", index + 1, step.what, step.ms)?;
-            for line in &step.messages {
-                writeln!(f, "  {line}")?;
+            messages(f, &step.messages)?;
+            for exchange in &step.exchanges {
+                writeln!(f, "  {exchange}")?;
             }
             match index {
                 0 => self.sas(f)?,
@@ -179,7 +231,10 @@ impl fmt::Display for Account {
             }
         }
         match &self.failed {
-            None => write!(f, "\nAll of it worked."),
+            None => {
+                writeln!(f, "\nIKE in all: {}.", self.total.to_string().trim_start())?;
+                write!(f, "All of it worked.")
+            }
             Some(why) => write!(f, "\nIt failed after this: {why}."),
         }
     }
@@ -194,6 +249,63 @@ impl fmt::Display for Line {
             write!(f, ", fragment {number} of {total}")?;
         }
         if self.again { write!(f, ", sent again") } else { Ok(()) }
+    }
+}
+
+/// The exchanges that `messages` belong to, in the order of their first messages.
+fn exchanges(messages: &[Line]) -> Vec<Exchange> {
+    let mut exchanges: Vec<Exchange> = Vec::new();
+    for line in messages {
+        let request = line.kind == "request";
+        let other = if line.from == "left" { "right" } else { "left" };
+        let from = if request { line.from } else { other };
+        let known = exchanges.iter().position(|exchange| {
+            (exchange.message_id, exchange.from) == (line.message_id, from)
+                && exchange.exchange == line.exchange
+        });
+        let index = known.unwrap_or(exchanges.len());
+        if known.is_none() {
+            exchanges.push(Exchange {
+                exchange: line.exchange.clone(),
+                message_id: line.message_id,
+                from,
+                request: Total::default(),
+                response: Total::default(),
+            });
+        }
+        let Some(exchange) = exchanges.get_mut(index) else { continue };
+        let total = if request { &mut exchange.request } else { &mut exchange.response };
+        total.add(line);
+    }
+    exchanges
+}
+
+/// The messages, a line for each; the fragments of one message share a line.
+fn messages(f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
+    let same = |a: &Line, b: &Line| {
+        let key = |line: &Line| (line.from, line.kind, line.message_id, line.again);
+        a.fragment.is_some() && b.fragment.is_some() && key(a) == key(b) && a.exchange == b.exchange
+    };
+    for message in lines.chunk_by(same) {
+        match message {
+            [only] => writeln!(f, "  {only}")?,
+            [first, .., last] => {
+                let octets: usize = message.iter().map(|line| line.size).sum();
+                let count = message.len();
+                let whole = Line { fragment: None, size: octets, ..first.clone() };
+                let last = last.ms;
+                writeln!(f, "  {whole}, {count} fragments until {last:.2} ms")?;
+            }
+            [] => {}
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { exchange, message_id, request, response, .. } = self;
+        write!(f, "  {exchange:<16} {message_id:>2}: request {request}, response {response}")
     }
 }
 

@@ -1,10 +1,13 @@
 //! One log line per event. Identities print escaped, and nothing else of the peer's is printed.
 
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path};
+use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, UsedAuth};
 use tracing::{debug, info, warn};
+
+use super::questions::Peer;
 
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
@@ -23,6 +26,9 @@ impl Log {
             Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
+            Event::WithoutPpk(ike) => {
+                warn!(ike = ike.0, "IKE SA without the PPK configured for it")
+            }
             Event::IkeDown { ike, connection, established: true, reason } => {
                 info!(ike = ike.0, %connection, %reason, "IKE SA down");
             }
@@ -42,8 +48,9 @@ impl Log {
             Event::ChildFailed { ike, name, reason } => {
                 warn!(ike = ike.0, %name, %reason, "Child SA failed");
             }
-            Event::Acquire { connection, child } => {
-                info!(%connection, %child, "traffic wants a child");
+            Event::Acquire { connection, child, packet } => {
+                let (local, remote) = (packet.local, packet.remote);
+                info!(%connection, %child, %local, %remote, "traffic wants a child");
             }
             Event::PathChanged { ike, path } => {
                 let (local, remote) = (path.local, path.remote);
@@ -60,6 +67,14 @@ impl Log {
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
         if self.allowed(now) {
             warn!(local = %path.local, remote = %path.remote, %error, "not sent");
+        }
+    }
+
+    /// Logs why a peer's certificate or key was refused. The peer is told that it was, and no more.
+    pub(super) fn refused(&mut self, now: Instant, peer: &Peer, why: &str) {
+        if self.allowed(now) {
+            let Peer { connection, id } = peer;
+            info!(%connection, remote_id = %id, why, "peer refused");
         }
     }
 
@@ -91,9 +106,29 @@ fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
         local_id = %name(&ike.local_id),
         remote = %ike.path.remote,
         remote_id = %name(&ike.remote_id),
+        remote_auth = %Rounds(&ike.remote_auth),
         ms = ike.setup_time.map_or(0, |time| time.as_millis() as u64),
         "IKE SA established"
     );
+}
+
+/// By what, and with which certificate, each round was done.
+struct Rounds<'a>(&'a [UsedAuth]);
+
+impl fmt::Display for Rounds<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, used) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
+            match used.scheme {
+                Some(scheme) => write!(f, "{scheme}")?,
+                None => write!(f, "{}", used.method)?,
+            }
+            if let Some(subject) = &used.certificate {
+                write!(f, " ({subject:?})")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use esp::io::IkeDatagram;
-use ike_proto::{Endpoint, Event, Input, Output, RequestId};
+use ike_proto::{Answer, Endpoint, Event, Input, Output, Question, RequestId, Ticket};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::operator::Target;
@@ -19,6 +19,7 @@ use shunts::Shunts;
 mod clock;
 mod handle;
 mod log;
+mod questions;
 mod receive;
 mod shunts;
 mod sockets;
@@ -27,6 +28,7 @@ mod usage;
 
 pub(crate) use clock::now;
 pub use handle::{Handle, Outcome, Stopped};
+pub use questions::Credentials;
 pub(crate) use receive::WAITING;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
@@ -57,6 +59,9 @@ pub struct Driver {
     bell: Arc<Notify>,
     ike: Option<mpsc::Receiver<IkeDatagram>>,
     sockets: Sockets,
+    credentials: Credentials,
+    answering: mpsc::UnboundedSender<questions::Answered>,
+    answers: mpsc::UnboundedReceiver<questions::Answered>,
     arrived: mpsc::Receiver<receive::Arrived>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
@@ -70,9 +75,16 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver of `endpoint` over `sockets` and `plane`, and the handle to it. Must be called in a
-    /// tokio runtime, for it starts the receiving tasks.
-    pub fn new(endpoint: Endpoint, sockets: Sockets, plane: Plane) -> (Self, Handle) {
+    /// A driver of `endpoint` over `sockets` and `plane`, which signs and judges by `credentials`, and
+    /// the handle to it. Must be called in a tokio runtime, for it starts the receiving tasks.
+    pub fn new(
+        endpoint: Endpoint,
+        sockets: Sockets,
+        plane: Plane,
+        credentials: Credentials,
+    ) -> (Self, Handle) {
+        // One question for each IKE SA that is being made, and those are bounded.
+        let (answering, answers) = mpsc::unbounded_channel();
         let arrived = receive::start(&sockets);
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
@@ -85,6 +97,9 @@ impl Driver {
             bell,
             ike,
             sockets,
+            credentials,
+            answering,
+            answers,
             arrived,
             requests,
             events,
@@ -123,6 +138,7 @@ impl Driver {
                     None => break,
                 },
                 () = bell.notified() => self.plane_events().await,
+                Some(answered) = self.answers.recv() => self.answered(answered),
                 Some(datagram) = self.arrived.recv() => {
                     self.datagram(&datagram);
                     // Nor are the peers on the other port to wait for a flood on this one to end.
@@ -196,6 +212,7 @@ impl Driver {
                     let result = self.plane.apply(batch).await;
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
+                Output::Ask(ticket, question) => self.ask(ticket, question),
                 Output::Event(event) => self.event(event).await,
                 Output::Timeout(deadline) => {
                     self.deadline = deadline;
@@ -203,6 +220,25 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Has `question` answered by a task of its own.
+    fn ask(&self, ticket: Ticket, question: Question) {
+        let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
+        tokio::spawn(async move {
+            let about = questions::Peer::of(&question);
+            let answer = credentials.answer(question).await;
+            // The driver may be gone.
+            let _ = answering.send(questions::Answered { ticket, about, answer });
+        });
+    }
+
+    fn answered(&mut self, answered: questions::Answered) {
+        let questions::Answered { ticket, about, answer } = answered;
+        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
+            self.log.refused(now().mono, peer, why);
+        }
+        self.endpoint.handle(now(), Input::Answered(ticket, answer));
     }
 
     async fn event(&mut self, event: Event) {

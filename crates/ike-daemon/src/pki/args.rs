@@ -48,7 +48,7 @@ pub enum PkiCommand {
 #[derive(Debug, Args)]
 pub struct GenArgs {
     /// Type of key
-    #[arg(short, long = "type", value_enum, default_value_t = KeyKind::Mldsa65)]
+    #[arg(short = 't', long = "type", value_enum, default_value_t = KeyKind::Mldsa65)]
     pub kind: KeyKind,
     /// Bits: rsa 2048, 3072 (default) or 4096; ecdsa 256, 384 (default) or 521
     #[arg(short, long, value_name = "BITS")]
@@ -127,12 +127,26 @@ pub enum Flag {
     OcspSigning,
 }
 
-/// A private key to sign with.
+/// How to sign.
 #[derive(Debug, Args)]
 pub struct PaddingArgs {
     /// Padding of RSA signatures
     #[arg(short = 'R', long, value_enum, default_value_t = RsaPadding::Pkcs1)]
     pub rsa_padding: RsaPadding,
+    /// Hash of RSA signatures; other keys have their own
+    #[arg(short = 'g', long, value_enum, default_value_t = Digest::Sha256)]
+    pub digest: Digest,
+}
+
+/// Hash of RSA signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Digest {
+    /// SHA-256
+    Sha256,
+    /// SHA-384
+    Sha384,
+    /// SHA-512
+    Sha512,
 }
 
 /// Padding of RSA signatures.
@@ -150,6 +164,9 @@ pub struct InputArgs {
     /// Input file, PEM or DER; default: standard input
     #[arg(short, long = "in", value_name = "FILE")]
     pub input: Option<PathBuf>,
+    /// Type of the input, as strongSwan's pki wants it named; it is found out anyhow
+    #[arg(short = 't', long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
     /// File with the passphrase of an encrypted private key
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,

@@ -39,8 +39,7 @@ pub(super) fn public_key(args: &PubArgs) -> Result<(), Failure> {
 pub(super) fn self_signed(args: &SelfArgs) -> Result<(), Failure> {
     let key = Input::read(&args.input)?.private_key(args.input.passphrase_file.as_ref())?;
     let subject = issue::distinguished_name(&args.dn)?;
-    let issuer =
-        Issuer { key: &*key, scheme: scheme(&*key, args.padding.rsa_padding)?, name: &subject };
+    let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: &subject };
     let template = template(&args.content, subject.clone(), Vec::new())?;
     let der = issue::certificate(&template, key.public_key(), &issuer)?;
     output(&args.output, "CERTIFICATE", &der)
@@ -52,8 +51,7 @@ pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
     let ca = Input::file(&args.cacert)?.certificate()?;
     let passphrase = args.input.passphrase_file.as_ref();
     let key = Input::file(&args.cakey)?.private_key(passphrase)?;
-    let issuer =
-        Issuer { key: &*key, scheme: scheme(&*key, args.padding.rsa_padding)?, name: ca.subject() };
+    let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: ca.subject() };
     if !issue::is_certificate_of(&issuer, &ca) {
         return Err(Failure::Wrong("--cakey is not the key of --cacert".to_owned()));
     }
@@ -78,8 +76,7 @@ pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
 pub(super) fn request(args: &ReqArgs) -> Result<(), Failure> {
     let key = Input::read(&args.input)?.private_key(args.input.passphrase_file.as_ref())?;
     let subject = issue::distinguished_name(&args.dn)?;
-    let requester =
-        Issuer { key: &*key, scheme: scheme(&*key, args.padding.rsa_padding)?, name: &subject };
+    let requester = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: &subject };
     let der = Request::make(&requester, &names(&args.san)?)?;
     output(&args.output, "CERTIFICATE REQUEST", &der)
 }

@@ -19,7 +19,7 @@ mod print;
 mod revoke;
 
 pub use args::PkiArgs;
-use args::{InputArgs, OutForm, OutputArgs, PkiCommand, RsaPadding};
+use args::{Digest, InputArgs, OutForm, OutputArgs, PaddingArgs, PkiCommand, RsaPadding};
 
 /// Runs `pki`; what went wrong is on standard error.
 pub(crate) fn run(args: &PkiArgs) -> Status {
@@ -135,10 +135,20 @@ fn output(args: &OutputArgs, label: &str, der: &[u8]) -> Result<(), Failure> {
 }
 
 /// The scheme to sign with.
-fn scheme(key: &dyn SigningKey, padding: RsaPadding) -> Result<SignatureScheme, Failure> {
-    let pss = SignatureScheme::RsaPssSha256;
-    if padding == RsaPadding::Pss && key.schemes().contains(&pss) {
-        return Ok(pss);
+fn scheme(key: &dyn SigningKey, how: &PaddingArgs) -> Result<SignatureScheme, Failure> {
+    use SignatureScheme::{
+        RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512, RsaPssSha256, RsaPssSha384, RsaPssSha512,
+    };
+    let wanted = match (how.rsa_padding, how.digest) {
+        (RsaPadding::Pkcs1, Digest::Sha256) => RsaPkcs1Sha256,
+        (RsaPadding::Pkcs1, Digest::Sha384) => RsaPkcs1Sha384,
+        (RsaPadding::Pkcs1, Digest::Sha512) => RsaPkcs1Sha512,
+        (RsaPadding::Pss, Digest::Sha256) => RsaPssSha256,
+        (RsaPadding::Pss, Digest::Sha384) => RsaPssSha384,
+        (RsaPadding::Pss, Digest::Sha512) => RsaPssSha512,
+    };
+    if key.schemes().contains(&wanted) {
+        return Ok(wanted);
     }
     let default = issue::default_scheme(key);
     default.ok_or_else(|| Failure::Wrong("the key makes no signatures".to_owned()))

@@ -15,8 +15,7 @@ use super::{Failure, Input, output, scheme, serial};
 pub(super) fn sign_crl(args: &SigncrlArgs) -> Result<(), Failure> {
     let ca = Input::file(&args.cacert)?.certificate()?;
     let key = Input::file(&args.cakey)?.private_key(args.passphrase_file.as_ref())?;
-    let issuer =
-        Issuer { key: &*key, scheme: scheme(&*key, args.padding.rsa_padding)?, name: ca.subject() };
+    let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: ca.subject() };
     if !issue::is_certificate_of(&issuer, &ca) {
         return Err(Failure::Wrong("--cakey is not the key of --cacert".to_owned()));
     }

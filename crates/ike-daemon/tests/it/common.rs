@@ -78,6 +78,26 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// Starts both without a data plane, with what `configure` makes of the side's name, its own ports
+    /// being 0, and its peer's port.
+    pub async fn configured(configure: impl Fn(&str, u16) -> Config) -> Self {
+        let listen = Listen {
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            lenient: false,
+            esp: false,
+            mark: None,
+        };
+        let none = |_: &Sockets| Ok(Plane::none());
+        let (left, left_plane) = open(&listen, ANY, none).expect("sockets");
+        let (right, right_plane) = open(&listen, ANY, none).expect("sockets");
+        let (left_port, right_port) = (left.ports().nat_t, right.ports().nat_t);
+        let left = start(configure("left", right_port), left, left_plane).await;
+        let right = start(configure("right", left_port), right, right_plane).await;
+        Self { left, right, hosts: None }
+    }
+}
+
 async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
     let crypto = Arc::new(pq_kem::provider());
     Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await

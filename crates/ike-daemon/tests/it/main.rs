@@ -1,10 +1,14 @@
 //! Tests of the daemon as a whole. One binary, so that what they share is built once.
 
+mod certificates;
 mod common;
 mod config;
 mod control;
+mod credentials;
 mod daemons;
 mod demo;
+mod fetch;
 mod pki;
+mod ppk;
 mod program;
 mod secrets;

@@ -20,7 +20,7 @@ fn pki(folder: &Path, line: &str) -> Output {
 }
 
 /// As [`pki`], and it must work; its standard output.
-fn done(folder: &Path, line: &str) -> String {
+pub fn done(folder: &Path, line: &str) -> String {
     let output = pki(folder, line);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {stderr}");
@@ -107,6 +107,32 @@ fn a_request_becomes_a_certificate_that_can_be_revoked() {
     // By serial number it is the same entry.
     done(folder, &format!("{sign} --serial 80ff --lastcrl third.crl --out fourth.crl"));
     assert!(done(folder, "--print --in fourth.crl").contains("revoked:     2"));
+}
+
+#[test]
+fn lines_for_strongswans_pki_work() {
+    let folder = &tempdir("pki-spelling");
+    four_commands(folder, "rsa --size 2048");
+    done(
+        folder,
+        "--req --type priv --in moon.key --dn CN=moon --san moon.example.org --out moon.csr",
+    );
+    for (how, name, oid) in [
+        (
+            "--rsa-padding pss --digest sha384",
+            "pss.pem",
+            [0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 10],
+        ),
+        ("--digest sha512", "sha512.pem", [0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 13]),
+        ("", "sha256.pem", [0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 11]),
+    ] {
+        let issue = "--issue --type pkcs10 --in moon.csr --cacert ca.pem --cakey ca.key";
+        done(folder, &format!("{issue} --outform der {how} --out {name}"));
+        let der = fs::read(folder.join(name)).unwrap();
+        assert!(der.windows(9).any(|window| window == oid), "{how}");
+        done(folder, &format!("--verify --in {name} --cacert ca.pem --id moon.example.org"));
+    }
+    assert!(done(folder, "--print --type x509 --in pss.pem").contains("moon.example.org"));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
+use super::ppk::PpkConfig;
 use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
@@ -45,27 +47,6 @@ impl AddressSpec {
     }
 }
 
-/// Which identities a peer may assert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IdMatch {
-    /// `%any`, the default.
-    Any,
-    /// Exactly this.
-    Exact(IdData),
-    /// An FQDN or e-mail address beginning with `*`: the rest must match, without regard to case.
-    Suffix(IdData),
-    /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
-    DnPattern(IdData),
-}
-
-/// How one end authenticates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AuthConfig {
-    /// `psk`: a pre-shared key (RFC 7296 §2.15).
-    #[default]
-    Psk,
-}
-
 /// `fragmentation` (RFC 7383).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fragmentation {
@@ -92,6 +73,18 @@ pub enum Childless {
     Force,
     /// Refused.
     Never,
+}
+
+/// `downgrade_prevention` (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DowngradePrevention {
+    /// Announced; used with peers that announce it too.
+    #[default]
+    Yes,
+    /// Not announced.
+    No,
+    /// Peers that do not announce it are refused.
+    Require,
 }
 
 /// `unique`: what a second IKE SA with the same peer identity does.
@@ -132,14 +125,13 @@ pub struct ConnectionConfig {
     pub remote_port: u16,
     /// `proposals`.
     pub proposals: Vec<ProposalConfig>,
-    /// `local.auth`.
-    pub local_auth: AuthConfig,
-    /// `local.id`; `None` uses the local address.
-    pub local_id: Option<IdData>,
-    /// `remote.auth`.
-    pub remote_auth: AuthConfig,
-    /// `remote.id`.
-    pub remote_id: IdMatch,
+    /// `local<suffix>`: how this end authenticates, round by round (RFC 4739). Without a round there is
+    /// no IKE SA.
+    pub local: Vec<LocalAuth>,
+    /// `remote<suffix>`: how the peer must authenticate, round by round.
+    pub remote: Vec<RemoteAuth>,
+    /// `send_cert`.
+    pub send_cert: SendCert,
     /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
     /// `dpd_delay`; zero turns liveness checks off.
@@ -148,6 +140,10 @@ pub struct ConnectionConfig {
     pub fragmentation: Fragmentation,
     /// `childless`.
     pub childless: Childless,
+    /// `downgrade_prevention`.
+    pub downgrade_prevention: DowngradePrevention,
+    /// `ppk_id`, `ppk_required`, `ppk_exchange` and `ppk_rekey`.
+    pub ppk: PpkConfig,
     /// `keyingtries`; 0 is for ever.
     pub keyingtries: u32,
     /// `unique`.
@@ -175,14 +171,15 @@ impl ConnectionConfig {
             local_port: 500,
             remote_port: 500,
             proposals: ProposalConfig::default_ike(),
-            local_auth: AuthConfig::Psk,
-            local_id: None,
-            remote_auth: AuthConfig::Psk,
-            remote_id: IdMatch::Any,
+            local: vec![LocalAuth::new("local", AuthConfig::Psk)],
+            remote: vec![RemoteAuth::new("remote", AuthConfig::Psk)],
+            send_cert: SendCert::IfAsked,
             encap: false,
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,
+            downgrade_prevention: DowngradePrevention::Yes,
+            ppk: PpkConfig::default(),
             keyingtries: 1,
             unique: Unique::No,
             rekey_time,
@@ -191,6 +188,43 @@ impl ConnectionConfig {
             rand_time: rekey_time / 10,
             children: Vec::new(),
         }
+    }
+
+    /// This end's configured identity, which is that of its first round.
+    pub fn local_id(&self) -> Option<&IdData> {
+        self.local.first()?.id.as_ref()
+    }
+
+    /// Sets [`local_id`](Self::local_id).
+    pub fn set_local_id(&mut self, id: Option<IdData>) {
+        if let Some(round) = self.local.first_mut() {
+            round.id = id;
+        }
+    }
+
+    /// Which identities the peer may assert in its first round.
+    pub fn remote_id(&self) -> &IdMatch {
+        self.remote.first().map_or(&IdMatch::Any, |round| &round.id)
+    }
+
+    /// Sets [`remote_id`](Self::remote_id).
+    pub fn set_remote_id(&mut self, id: IdMatch) {
+        if let Some(round) = self.remote.first_mut() {
+            round.id = id;
+        }
+    }
+
+    /// True if no IKE SA may come about without a PPK: by `ppk_required`, or because one end
+    /// authenticates by nothing else.
+    pub fn requires_ppk(&self) -> bool {
+        //= RFC 8784 §5.2.3
+        //# Using PPKs MUST be
+        //# mandatory for the peers if they advertise support for PPKs in
+        //# IKE_SA_INIT and use NULL Authentication.
+        let null = |auth: &AuthConfig| matches!(auth, AuthConfig::Null);
+        let unproven = self.local.iter().any(|round| null(&round.auth))
+            || self.remote.iter().any(|round| null(&round.auth));
+        self.ppk.required || unproven && !self.ppk.ids.is_empty()
     }
 
     /// The child called `name`.

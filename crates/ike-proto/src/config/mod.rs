@@ -2,15 +2,22 @@
 //!
 //! Plain data with public fields and the defaults of swanctl.conf(5); parsing files is the daemon's.
 
+pub mod auth;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod ppk;
 pub mod proposal;
 
+pub use auth::{
+    AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
+    SchemeConstraints, SendCert,
+};
 pub use child::{Action, ChildConfig, FailureShunt, TsSpec};
 pub use connection::{
-    AddressSpec, AuthConfig, Childless, ConnectionConfig, Fragmentation, IdMatch, PreSharedKey,
+    AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     Unique,
 };
 pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

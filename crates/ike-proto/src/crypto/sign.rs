@@ -129,6 +129,17 @@ impl<'a> SubjectPublicKeyInfo<'a> {
         inner.end().map(|()| this)
     }
 
+    /// Bits of the modulus of an RSA key (RFC 8017 §A.1.1); `None` for any other key.
+    pub fn rsa_bits(&self) -> Option<u32> {
+        if !SignatureScheme::of_public_key(&self.encode()).iter().any(|scheme| scheme.is_rsa()) {
+            return None;
+        }
+        let modulus = Der::new(self.key).nested(der::SEQUENCE)?.unsigned()?;
+        let bits = modulus.len().checked_mul(8)?;
+        let unused = modulus.first()?.leading_zeros();
+        u32::try_from(bits).ok()?.checked_sub(unused)
+    }
+
     /// The DER encoding.
     pub fn encode(&self) -> Vec<u8> {
         let mut bits = Vec::with_capacity(self.key.len() + 8);
@@ -186,6 +197,11 @@ impl SignatureScheme {
     /// True if a quantum computer is not known to forge signatures of the scheme.
     pub fn is_post_quantum(self) -> bool {
         self >= Self::MlDsa44
+    }
+
+    /// True for RSA with either padding.
+    pub fn is_rsa(self) -> bool {
+        self <= Self::RsaPssSha512
     }
 
     /// The authentication method older than RFC 7427 that the scheme can be used with: 1 for RSA with

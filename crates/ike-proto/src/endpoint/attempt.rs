@@ -10,16 +10,20 @@ use std::time::{Duration, Instant};
 
 use crate::config::{ChildConfig, Childless, ConnectionConfig};
 use crate::crypto::{CipherSuite, Secret};
+use crate::dataplane::Flow;
 use crate::event::{
-    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Transmit, TransmitKind,
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
-use crate::exchange::auth::{local_id_at, sends_initial_contact};
+use crate::exchange::auth::rounds::Rounds;
+use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
 use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
-use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent};
+use crate::exchange::ppk::{Announced, has_usable};
+use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Task};
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
+use crate::question::Answer;
 use crate::wire::Message;
 use crate::wire::payload::{Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId};
@@ -42,6 +46,15 @@ const SECOND_OPINIONS: u8 = 3;
 pub(crate) struct Wanted {
     pub(crate) child: Option<Arc<ChildConfig>>,
     pub(crate) request: Option<RequestId>,
+    /// The packet it is wanted for.
+    pub(crate) packet: Option<Flow>,
+}
+
+impl Wanted {
+    /// A child that nobody waits for.
+    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
+        Self { child: Some(child), request: None, packet: None }
+    }
 }
 
 /// The attempt.
@@ -59,6 +72,8 @@ pub(crate) struct Attempt {
     started: Instant,
     initial_contact: bool,
     proposals: Vec<Proposal>,
+    /// The ways of taking a PPK in that every request announces (RFC 8784 §3).
+    ppk: Announced,
     nonce: [u8; 32],
     cookie: Option<Vec<u8>>,
     /// Requests sent, the newest last.
@@ -94,6 +109,9 @@ impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
+        if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
+            return Err(Failure::Config("no PPK for ppk_id".to_owned()));
+        }
         let method = usable_methods(ctx, &connection.proposals)
             .first()
             .copied()
@@ -108,6 +126,7 @@ impl Attempt {
             id,
             spi_i,
             initial_contact: initial_contact && sends_initial_contact(&connection),
+            ppk: Announced::by(ctx.config, &connection),
             connection,
             path,
             wanted,
@@ -142,7 +161,8 @@ impl Attempt {
                 Arc::from(backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?)
             }
         };
-        let octets: Arc<[u8]> = self.request(ctx, method, ke.public()).encode(ctx.crypto).into();
+        let octets: Arc<[u8]> =
+            self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([Arc::clone(&octets)]);
         self.transmit(ctx, octets, TransmitKind::Ike);
@@ -179,6 +199,7 @@ impl Attempt {
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
             force_nat: self.connection.encap || !ctx.plane.plain_esp,
+            ppk: self.ppk,
         }
     }
 
@@ -205,6 +226,15 @@ impl Attempt {
             if candidate.spi_r == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
+        }
+        self.reap(ctx);
+    }
+
+    /// The answer to what a candidate asked.
+    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        let asker = |candidate: &&mut IkeSa| candidate.state.ticket() == Some(ticket);
+        if let Some(candidate) = self.candidates.iter_mut().find(asker) {
+            candidate.on_answered(ctx, ticket, answer);
         }
         self.reap(ctx);
     }
@@ -297,7 +327,13 @@ impl Attempt {
                     self.doubt(ctx, failure);
                 }
             }
-            Err(why) => ctx.dropped(path, why),
+            Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            //= RFC 8784 §6
+            //# it is RECOMMENDED that, if using PPKs is
+            //# mandatory for the initiator and the received response doesn't contain
+            //# the USE_PPK notification, the initiator not abort the exchange
+            //# immediately.
+            Err(Unfit::Policy(why)) => self.doubt(ctx, Failure::Policy(why)),
         }
     }
 
@@ -316,6 +352,11 @@ impl Attempt {
             let waiting = candidate.state.unproven()?;
             Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
         });
+        // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
+        let made_of_it = made_of_it.filter(|candidate| {
+            let (first, second) = (candidate.extensions, accepted.extensions);
+            !first.full_transcript && !second.full_transcript && first.ppk == second.ppk
+        });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
             candidate.twins.push(Twin { response: transcript.response, extensions, nat });
@@ -329,7 +370,7 @@ impl Attempt {
         ctx: &mut Context<'_>,
         accepted: Accepted,
     ) -> Result<(), Failure> {
-        let Accepted { session, transcript, extensions, nat, spi_r } = accepted;
+        let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let path = sa_init::floated(self.path, nat, ctx.config.natt_port);
         let first = self.wanted.first();
         let childless = match (self.connection.childless, extensions.childless) {
@@ -344,7 +385,7 @@ impl Attempt {
         let mut queue = VecDeque::new();
         let mut waiting = Vec::new();
         let mut child = None;
-        for (index, Wanted { child: config, request }) in self.wanted.iter().enumerate() {
+        for (index, Wanted { child: config, request, packet }) in self.wanted.iter().enumerate() {
             // An SA that has to have a child takes the first there is.
             let must = index == 0 && !childless;
             let config = match (config, must) {
@@ -358,6 +399,7 @@ impl Attempt {
                     let spec = OfferSpec {
                         config,
                         rekeys: None,
+                        packet: *packet,
                         with_ke: false,
                         request: *request,
                         retry: Retry::default(),
@@ -366,14 +408,25 @@ impl Attempt {
                 }
                 Some(config) => queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),
+                    packet: *packet,
                     request: *request,
                     retry: Retry::default(),
                 }),
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        let rest = session.selected.additional().collect();
-        let auth = ExpectAuthResponse { transcript, child, local_id, queue };
+        // Who does not sign need not know.
+        let deferred = announced.deferred && extensions.intermediate && signs(&self.connection);
+        let rest = Steps::new(&session.selected, extensions, deferred);
+        let auth = ExpectAuthResponse {
+            transcript,
+            child,
+            local_id,
+            queue,
+            announced,
+            rounds: Rounds::default(),
+            initial_contact: self.initial_contact,
+        };
         let mut candidate = IkeSa::new(
             ctx,
             NewIkeSa {
@@ -392,7 +445,7 @@ impl Attempt {
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
-        candidate.proceed(ctx, rest, auth, self.initial_contact);
+        candidate.proceed(ctx, rest, auth);
         self.candidates.push(candidate);
         self.give_up_at = None;
         self.reap(ctx);
@@ -402,9 +455,17 @@ impl Attempt {
     /// Drops candidates that failed. After the last one a contradicting response still has a moment.
     fn reap(&mut self, ctx: &mut Context<'_>) {
         let mut failed = None;
+        let used = &mut self.used;
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
+                if candidate.window.next_request_id() == Ok(1) {
+                    // It sent nothing, so that another may yet use its keys.
+                    let Session { selected, keys, .. } = &candidate.session;
+                    used.retain(|(suite, key, _)| {
+                        *suite != selected.suite || !key.ct_eq(keys.ei.expose())
+                    });
+                }
                 false
             }
             _ => true,
@@ -496,7 +557,7 @@ impl Attempt {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
             if let State::ExpectIntermediateResponse(waiting) = &mut candidate.state {
-                waiting.initial_contact = false;
+                waiting.auth.initial_contact = false;
             }
         }
     }
@@ -507,6 +568,7 @@ impl Attempt {
             if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
                 waiting.queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),
+                    packet: wanted.packet,
                     request: wanted.request,
                     retry: Retry::default(),
                 });
@@ -537,6 +599,10 @@ impl Attempt {
             remote_id: None,
             nat_local: false,
             nat_remote: false,
+            ppk: None,
+            full_transcript: false,
+            local_auth: Vec::new(),
+            remote_auth: Vec::new(),
             algorithms: None,
             established: None,
             setup_time: None,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::ppk::{self, MixedPpk};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
 use crate::child::selectors::narrow;
@@ -13,7 +14,7 @@ use crate::child::{ChildSa, Phase};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
-use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Command, Direction, Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
@@ -30,6 +31,8 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
     /// The child to rekey.
     pub(crate) rekeys: Option<&'a ChildSa>,
+    /// The packet that asks for it.
+    pub(crate) packet: Option<Flow>,
     /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
     pub(crate) with_ke: bool,
     pub(crate) request: Option<RequestId>,
@@ -48,7 +51,12 @@ pub(crate) fn offer(
         // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
         Some(old) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
         None => {
-            (resolve(spec.config, path, true), resolve(spec.config, path, false), spec.config.mode)
+            let mut local_ts = resolve(spec.config, path, true);
+            let mut remote_ts = resolve(spec.config, path, false);
+            if let Some(packet) = spec.packet {
+                put_first(packet, &mut local_ts, &mut remote_ts);
+            }
+            (local_ts, remote_ts, spec.config.mode)
         }
     };
     let methods = usable_methods(ctx, &spec.config.esp_proposals);
@@ -71,6 +79,7 @@ pub(crate) fn offer(
     Ok(Box::new(ChildOffer {
         id,
         config: Arc::clone(spec.config),
+        packet: spec.packet,
         spi_in,
         policy: spec.rekeys.map_or_else(|| ctx.ids.policy(), |old| old.policy),
         proposals,
@@ -79,6 +88,7 @@ pub(crate) fn offer(
         mode,
         nonce: ctx.nonce().into(),
         ke,
+        ppks: Vec::new(),
         rekeys: spec.rekeys.map(|old| old.id),
         crossed: None,
         deleted: Vec::new(),
@@ -86,6 +96,25 @@ pub(crate) fn offer(
         request: spec.request,
         retry: spec.retry,
     }))
+}
+
+/// Offers the packet before the policy it met.
+fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
+    //= RFC 7296 §2.9
+    //# if the
+    //# initiator has requested the SA due to a data packet, the
+    //# initiator SHOULD include as the first Traffic Selector in each of TSi
+    //# and TSr a very specific Traffic Selector including the addresses in
+    //# the packet triggering the request.
+    let covers = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
+    // The policy may have changed since the packet met it.
+    if covers(local, &packet.local) && covers(remote, &packet.remote) {
+        for (list, ts) in [(local, packet.local), (remote, packet.remote)] {
+            if list.first() != Some(&ts) {
+                list.insert(0, ts);
+            }
+        }
+    }
 }
 
 /// Key exchange methods of `proposals` that the backends have, in order of preference.
@@ -124,6 +153,7 @@ impl ChildOffer {
         }
         payloads.push(Payload::TsI(self.local_ts.clone()));
         payloads.push(Payload::TsR(self.remote_ts.clone()));
+        payloads.extend(ppk::offer_payloads(&self.ppks));
         payloads
     }
 }
@@ -157,6 +187,7 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
         nonces: (&[u8], &[u8]),
         additional: &[Secret],
+        ppk: Option<MixedPpk>,
     ) -> Result<ReadyChild, Refusal> {
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&offer.proposals, sa)
@@ -164,6 +195,9 @@ impl IkeSa {
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
+        if !selected.spi.is_usable() {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
         let mut local_ts = required(payloads.ts_i()?)?.clone();
         let mut remote_ts = required(payloads.ts_r()?)?.clone();
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -195,7 +229,7 @@ impl IkeSa {
         };
         let child = self.unkeyed(ctx, &offer.config, selected, parts);
         let shared: Vec<_> = shared.iter().chain(additional).collect();
-        self.keyed(ctx, child, &shared, nonces)
+        self.keyed(ctx, child, &shared, nonces, ppk)
     }
 
     fn complete_ke(
@@ -231,7 +265,7 @@ impl IkeSa {
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Refusal> {
         let started = ctx.now.mono;
-        let sa = required(payloads.sa()?)?;
+        let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -344,19 +378,22 @@ impl IkeSa {
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
-    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order
-    /// (RFC 7296 §2.17, RFC 9370 §2.2.4).
+    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order, and its
+    /// PPK (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
         &self,
         ctx: &Context<'_>,
-        child: ChildSa,
+        mut child: ChildSa,
         shared: &[&Secret],
         (ni, nr): (&[u8], &[u8]),
+        ppk: Option<MixedPpk>,
     ) -> Result<ReadyChild, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let session = &self.session;
-        let keys = ChildKeys::derive(session.prf, &session.keys.d, shared, ni, nr, &lengths);
+        let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
+        let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
+        child.ppk = ppk.map(|ppk| ppk.id);
         Ok(ReadyChild { child, keys })
     }
 
@@ -381,6 +418,7 @@ impl IkeSa {
             policy: parts.policy,
             owner,
             selected,
+            ppk: None,
             mode: parts.mode,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
@@ -390,6 +428,7 @@ impl IkeSa {
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,
+            half_closed: false,
             routed: false,
             replaces: parts.replaces,
             started: parts.started,

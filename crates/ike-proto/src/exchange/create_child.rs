@@ -7,7 +7,9 @@
 //! ```
 
 use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
-use super::followup::TheirOffer;
+use super::followup::{OurOffer, TheirOffer};
+use super::ppk::MixedPpk;
+use super::ppk::create_child::NO_KEY;
 use super::{Payloads, Refusal, required};
 use crate::child::Phase;
 use crate::crypto::Secret;
@@ -60,8 +62,15 @@ impl IkeSa {
             .iter()
             .find(|old| old.id == child && old.phase == Phase::Installed);
         let Some(old) = old else { return false };
-        let spec =
-            OfferSpec { config: &old.config, rekeys: Some(old), with_ke: true, request, retry };
+        let spec = OfferSpec {
+            config: &old.config,
+            rekeys: Some(old),
+            // RFC 7296 §2.9.2: no selectors of a packet here.
+            packet: None,
+            with_ke: true,
+            request,
+            retry,
+        };
         let name = old.config.name.clone();
         match offer(ctx, id, path, &spec) {
             Ok(offer) => self.send_offer(ctx, offer),
@@ -73,7 +82,11 @@ impl IkeSa {
         true
     }
 
-    fn send_offer(&mut self, ctx: &mut Context<'_>, offer: Box<ChildOffer>) {
+    fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
+        offer.ppks = self.ppks_for_create_child(ctx.config, &offer.nonce);
+        if self.lacks_required_ppk(&offer.ppks) {
+            return self.refuse_ppk(ctx, OurOffer::Child(offer), &[], NO_KEY, true);
+        }
         let State::Established(established) = &self.state else { return };
         let old_spi = offer.rekeys.and_then(|id| {
             established.children.iter().find(|child| child.id == id).map(|child| child.spi_in)
@@ -107,7 +120,10 @@ impl IkeSa {
             return self.discard_offer(ctx, *offer, payloads, NotifyType::INVALID_SYNTAX.into());
         };
         let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
-        self.finish_offer(ctx, offer, payloads, (&ni, &nr), additional);
+        match self.ppk_taken(&offer.ppks, &parsed) {
+            Ok(ppk) => self.finish_offer(ctx, offer, payloads, (&ni, &nr), (additional, ppk)),
+            Err(reason) => self.refuse_ppk(ctx, OurOffer::Child(offer), payloads, reason, false),
+        }
     }
 
     /// Turns a response into a child and installs it. An error notify in IKE_AUTH leaves the IKE SA
@@ -118,13 +134,13 @@ impl IkeSa {
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
         nonces: (&[u8], &[u8]),
-        additional: &[Secret],
+        (additional, ppk): (&[Secret], Option<MixedPpk>),
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
             return self.on_child_error(ctx, *offer, error);
         }
-        let ready = match self.complete_child(ctx, &offer, &parsed, nonces, additional) {
+        let ready = match self.complete_child(ctx, &offer, &parsed, nonces, additional, ppk) {
             Ok(ready) => ready,
             Err(refusal) => return self.discard_offer(ctx, *offer, payloads, refusal),
         };
@@ -150,7 +166,7 @@ impl IkeSa {
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
                 let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-                if !ctx.ids.esp.claim(outbound, spi_in) {
+                if !ctx.ids.claim(outbound, spi_in) {
                     ctx.ids.esp.remove(&spi_in);
                     ctx.done(offer.request, Ok(()));
                     let State::Established(established) = &mut self.state else { return };
@@ -229,7 +245,7 @@ impl IkeSa {
         request: Option<crate::event::RequestId>,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let State::Established(established) = &mut self.state else { return };
             established.queue.push_front(Task::DeleteSpi(spi_in));
@@ -308,6 +324,7 @@ impl IkeSa {
                 let State::Established(established) = &mut self.state else { return };
                 established.queue.push_back(Task::CreateChild {
                     config: offer.config,
+                    packet: None,
                     request: offer.request,
                     retry: Retry::default(),
                 });
@@ -419,6 +436,7 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return Ok(()) };
         let old = old_id.and_then(|id| established.children.iter().find(|child| child.id == id));
         let nr = ctx.nonce();
+        let (ppk, ppk_id) = self.ppk_for_request(ctx.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(ctx, payloads, &request, old)?;
         let child = &answered.child;
@@ -430,12 +448,13 @@ impl IkeSa {
             ts_i: child.remote_ts.clone(),
             ts_r: child.local_ts.clone(),
             transport: child.mode == Mode::Transport,
+            ppk: ppk_id,
         };
         let (old, new) = (request.rekeys, child.id);
         let shared: Vec<_> = answered.shared.into_iter().collect();
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
-            let link = self.start_chain(ctx, what, shared, (ni, &nr));
+            let link = self.start_chain(ctx, what, shared, (ni, &nr), ppk);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             self.respond(ctx, &payloads);
@@ -443,7 +462,7 @@ impl IkeSa {
             return Ok(());
         }
         let shared: Vec<_> = shared.iter().collect();
-        let ready = self.keyed(ctx, answered.child, &shared, (ni, &nr))?;
+        let ready = self.keyed(ctx, answered.child, &shared, (ni, &nr), ppk)?;
         self.note_crossed(old, Some(new), ni, &nr);
         self.install_then_respond(ctx, ready, reply);
         Ok(())
@@ -473,7 +492,7 @@ impl IkeSa {
         reply: Reply,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
         }
@@ -518,8 +537,9 @@ impl IkeSa {
     ) {
         let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
         match &reply.auth {
-            Some((id, auth)) => {
-                let mut payloads = super::auth::auth_payloads(id, auth);
+            Some(auth) => {
+                let mut payloads = auth.payloads();
+                payloads.extend(reply.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 payloads.push(refusal);
                 self.respond(ctx, &payloads);
             }
@@ -565,14 +585,17 @@ fn taken() -> Failure {
 fn task_of(offer: ChildOffer, retry: Retry) -> Task {
     match offer.rekeys {
         Some(child) => Task::RekeyChild { child, request: offer.request, retry },
-        None => Task::CreateChild { config: offer.config, request: offer.request, retry },
+        None => {
+            let ChildOffer { config, packet, request, .. } = offer;
+            Task::CreateChild { config, packet, request, retry }
+        }
     }
 }
 
 impl Reply {
     fn payloads(&self) -> Vec<Payload<'_>> {
         let mut payloads = match &self.auth {
-            Some((id, auth)) => super::auth::auth_payloads(id, auth),
+            Some(auth) => auth.payloads(),
             None => Vec::new(),
         };
         if self.transport {
@@ -591,6 +614,7 @@ impl Reply {
             payloads.push(Payload::TsI(self.ts_i.clone()));
             payloads.push(Payload::TsR(self.ts_r.clone()));
         }
+        payloads.extend(self.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads
     }
 }

@@ -13,12 +13,13 @@
 use std::time::{Duration, Instant};
 
 use super::child_sa::respond_ke;
+use super::ppk::MixedPpk;
 use super::rekey_ike::Successor;
 use super::{Payloads, Refusal, required};
 use crate::child::ChildSa;
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, PendingKe, Secret};
-use crate::event::{ChildSaId, Failure, RequestId};
+use crate::event::{ChildSaId, RequestId};
 use crate::ike_sa::collision::{self, AfterRekey, Nonces, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Initiated, RekeyOffer, Reply, State};
@@ -97,6 +98,7 @@ pub(crate) struct Chain {
     link: [u8; 8],
     nonces: (Vec<u8>, Vec<u8>),
     shared: Vec<Secret>,
+    ppk: Option<MixedPpk>,
     method: KeMethodId,
     rest: Vec<KeMethodId>,
     expires: Instant,
@@ -130,6 +132,14 @@ impl IkeSa {
             }
             return self.complete_offer(ctx, what, payloads, &[]);
         };
+        let offered = match &what {
+            OurOffer::Child(offer) => &offer.ppks,
+            OurOffer::Ike(offer) => &offer.ppks,
+        };
+        if let Err(reason) = self.ppk_taken(offered, &parsed) {
+            // The chain is not worth walking to its end.
+            return self.refuse_ppk(ctx, what, payloads, reason, true);
+        }
         if self.loses(&what, &parsed) {
             //= RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
             return self.withdraw(ctx, what);
@@ -257,16 +267,14 @@ impl IkeSa {
         }
     }
 
-    /// The answer cannot be used, and the two ends no longer agree.
-    fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
-        ctx.done(what.request(), Err(Failure::Refused(kind)));
-        if let OurOffer::Child(offer) = &what {
-            ctx.ids.esp.remove(&offer.spi_in);
-        }
-        self.enqueue_urgent(crate::ike_sa::state::Task::DeleteIke {
-            reason: Failure::Refused(kind),
-            request: None,
-        });
+    /// The answer cannot be used, and the two ends no longer agree: the peer has an SA that this end
+    /// has no keys for.
+    pub(crate) fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
+        let ours = match what {
+            OurOffer::Child(offer) => Initiated::Child(offer),
+            OurOffer::Ike(offer) => Initiated::RekeyIke(offer),
+        };
+        self.abandon(ctx, ours, kind);
     }
 
     // ---- responder ----
@@ -279,6 +287,7 @@ impl IkeSa {
         what: TheirOffer,
         shared: Vec<Secret>,
         (ni, nr): (&[u8], &[u8]),
+        ppk: Option<MixedPpk>,
     ) -> [u8; 8] {
         let selected = match &what {
             TheirOffer::Child(child) => &child.selected,
@@ -294,7 +303,7 @@ impl IkeSa {
         if established.theirs.len() >= MAX_CHAINS {
             drop_chain(ctx, established.theirs.remove(0));
         }
-        established.theirs.push(Chain { what, link, nonces, shared, method, rest, expires });
+        established.theirs.push(Chain { what, link, nonces, shared, ppk, method, rest, expires });
         self.arm_chains();
         link
     }
@@ -360,11 +369,11 @@ impl IkeSa {
         chain: Chain,
         (method, public): (KeMethodId, Vec<u8>),
     ) -> Result<(), Refusal> {
-        let Chain { what, nonces: (ni, nr), shared, .. } = chain;
+        let Chain { what, nonces: (ni, nr), shared, ppk, .. } = chain;
         let shared: Vec<_> = shared.iter().collect();
         match what {
             TheirOffer::Child(child) => {
-                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr))?;
+                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr), ppk)?;
                 let reply = Reply {
                     auth: None,
                     proposal: None,
@@ -373,6 +382,7 @@ impl IkeSa {
                     ts_i: Vec::new(),
                     ts_r: Vec::new(),
                     transport: false,
+                    ppk: None,
                 };
                 self.install_then_respond(ctx, ready, reply);
             }
@@ -383,6 +393,7 @@ impl IkeSa {
                     selected,
                     shared: &shared,
                     nonces: (&ni, &nr),
+                    ppk,
                     started,
                 };
                 let new = self.successor(ctx, new)?;

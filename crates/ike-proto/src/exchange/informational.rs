@@ -8,7 +8,7 @@
 use super::Payloads;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
+use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
@@ -83,7 +83,8 @@ impl IkeSa {
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
             return self.on_ike_delete(ctx);
         }
-        let follows_auth = !self.initiator && self.window.in_progress().is_some_and(|r| r.0 == 2);
+        let this = self.window.in_progress().map(|(message_id, _)| message_id);
+        let follows_auth = this.is_some() && this == self.follows_auth;
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             self.respond(ctx, &[]);
             return self.close(ctx, Failure::Peer(kind));
@@ -119,11 +120,13 @@ impl IkeSa {
             }
             return None;
         };
-        let activity = established.activity(child);
+        let activity = established.delete_activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
+        if activity == ChildActivity::Deleting {
+            self.close_outbound(ctx, id);
+            return None;
+        }
         let own_reason = established.reason_to_delete(id).cloned();
-        // The peer has closed it, so that nothing may be sent through it any more. Where the requests
-        // crossed there is nothing left to name (RFC 7296 §1.4.1).
         self.drop_child(ctx, id, &own_reason.unwrap_or(Failure::DeletedByPeer));
         match collision::on_child_delete_request(activity) {
             DeleteAnswer::WithDelete => Some(spi_in),

@@ -1,26 +1,33 @@
-//! IKE_INTERMEDIATE (RFC 9242) with the additional key exchanges of RFC 9370.
+//! IKE_INTERMEDIATE (RFC 9242) with the additional key exchanges of RFC 9370, and with a PPK
+//! (RFC 9867 §3.1).
 //!
 //! ```text
-//!    HDR, SK {KEi(n)}  -->
-//!                               <--  HDR, SK {KEr(n)}
+//!    HDR, SK {[KEi(n)] [, N(PPK_IDENTITY_KEY)+]}  -->
+//!                               <--  HDR, SK {[KEr(n)] [, N(PPK_IDENTITY)]}
 //! ```
 //!
-//! Each exchange is protected by the keys before it and makes new ones; AUTH covers them all.
+//! Each exchange is protected by the keys before it and makes new ones; AUTH covers them all. A PPK is
+//! part of the last exchange, and mixed in after its KE.
 
+use std::sync::Arc;
+
+use super::auth::announce::OwnAnnouncements;
 use super::child_sa::respond_ke;
+use super::ppk::{self, CommonPpk, OfferedPpk, PpkPlace, PpkStage};
 use super::{Payloads, Refusal, required};
+use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::Failure;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
-    State,
+    State, Step, Steps,
 };
+use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::wire::payload::{Ke, Payload};
-use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
+use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_payloads};
 
 impl IkeSa {
@@ -30,33 +37,32 @@ impl IkeSa {
     pub(crate) fn proceed(
         &mut self,
         ctx: &mut Context<'_>,
-        mut rest: Vec<KeMethodId>,
+        mut rest: Steps,
         auth: ExpectAuthResponse,
-        initial_contact: bool,
     ) {
-        if rest.is_empty() {
-            self.state = State::ExpectAuthResponse(Box::new(auth));
-            return self.send_auth_request(ctx, initial_contact);
+        let Some(step) = rest.next() else { return self.begin_auth(ctx, auth) };
+        let mut started = None;
+        if let Some(method) = step.method {
+            let ke = ctx.crypto.ke(method).and_then(|backend| backend.initiate(ctx.rng).ok());
+            let Some(ke) = ke else {
+                self.state = State::ExpectAuthResponse(Box::new(auth));
+                return self.close(ctx, Failure::Crypto);
+            };
+            started = Some((method, ke));
         }
-        let method = rest.remove(0);
-        let started = ctx
-            .crypto
-            .ke(method)
-            .ok_or(CryptoError::Unsupported)
-            .and_then(|backend| backend.initiate(ctx.rng));
-        let Ok(ke) = started else {
-            self.state = State::ExpectAuthResponse(Box::new(auth));
-            return self.close(ctx, Failure::Crypto);
-        };
         let mut auth = auth;
-        let public = ke.public().to_vec();
-        let payloads = [Payload::Ke(Ke { method, data: &public })];
+        let ppks = if step.ppk { self.ppks_for_intermediate(ctx, &auth) } else { Vec::new() };
+        let public = started.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
+        let data: Vec<_> = ppks.iter().map(|ppk| ppk.data.clone()).collect();
+        let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
+        let offers = data.iter().map(|data| notify(NotifyType::PPK_IDENTITY_KEY, data));
+        let payloads: Vec<_> = ke.chain(offers).collect();
         let covered = self.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
             let (front, inner) = self.own_front(id, false, &payloads);
             let (prf, key) = (self.session.prf, &self.session.keys.pi);
             auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
         });
-        let next = ExpectIntermediateResponse { method, ke, rest, auth, initial_contact };
+        let next = ExpectIntermediateResponse { ke: started, ppks, rest, auth };
         self.state = State::ExpectIntermediateResponse(Box::new(next));
         if covered.is_err() {
             return self.close(ctx, Failure::Crypto);
@@ -76,34 +82,51 @@ impl IkeSa {
         if let Some(error) = parsed.error() {
             return self.close(ctx, Failure::Peer(error.kind));
         }
-        let shared = match required_ke(&parsed) {
-            Ok(ke) if ke.method == waiting.method => {
+        let shared = match (&waiting.ke, parsed.ke()) {
+            (None, Ok(None)) => Some(None),
+            (Some((method, pending)), Ok(Some(ke))) if ke.method == *method => {
                 let lengths = ctx.crypto.ke(ke.method).map(|backend| backend.lengths());
                 let fits = lengths.is_some_and(|lengths| lengths.responder == ke.data.len());
-                if fits { waiting.ke.complete(ke.data).ok() } else { None }
+                if fits { pending.complete(ke.data).ok().map(Some) } else { None }
             }
             _ => None,
         };
         let Some(shared) = shared else {
             return self.close(ctx, Failure::Refused(NotifyType::INVALID_SYNTAX));
         };
+        let ppk = match ppk::taken(&waiting.ppks, &parsed) {
+            Ok(taken) => taken.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key))),
+            Err(ppk::NotOffered) => {
+                return self
+                    .close(ctx, Failure::Policy("the peer names a PPK that was not offered"));
+            }
+        };
+        //= RFC 9867 §3.1
+        //# In this case, the initiator cannot achieve quantum computer
+        //# resistance using the proposed PPKs. If this is a requirement for
+        //# the initiator, then it MUST abort creating the IKE SA.
+        if !waiting.ppks.is_empty() && ppk.is_none() && self.connection.requires_ppk() {
+            return self.close(ctx, Failure::Policy("the peer has none of the PPKs offered"));
+        }
         let State::ExpectIntermediateResponse(waiting) =
             std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
         else {
             return;
         };
-        let ExpectIntermediateResponse { rest, mut auth, initial_contact, .. } = *waiting;
+        let ExpectIntermediateResponse { rest, mut auth, .. } = *waiting;
+        auth.announced.read_methods(&parsed);
         let (prf, key) = (self.session.prf, &self.session.keys.pr);
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
-        if covered.is_err() || self.next_epoch(ctx, &shared, nonces).is_err() {
+        let ppk = ppk.as_ref().map(|(id, key)| (id, &**key));
+        if covered.is_err() || self.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
             self.state = State::ExpectAuthResponse(Box::new(auth));
             return self.close(ctx, Failure::Crypto);
         }
         // Nothing of the peer's comes under the old keys any more.
         self.session.previous = None;
-        self.proceed(ctx, rest, auth, initial_contact);
+        self.proceed(ctx, rest, auth);
     }
 
     // ---- responder ----
@@ -126,13 +149,32 @@ impl IkeSa {
         opened: &Opened,
     ) -> Result<(), Refusal> {
         let State::ExpectIntermediateRequest(waiting) = &self.state else { return Ok(()) };
-        let ke = required_ke(&Payloads(payloads))?;
+        let Step { method, ppk: ppk_due, announce } = waiting.step;
+        let parsed = Payloads(payloads);
+        let brings_ppk = self.extensions.ppk == Some(PpkPlace::Intermediate)
+            && ppk::offers(&parsed).next().is_some();
         //= RFC 9370 §2.2.2: the methods run in the order of their transform types
-        if ke.method != waiting.method {
+        let in_order = parsed.ke()?.map(|ke| ke.method) == method;
+        //= RFC 9867 §3.1: PPKs are offered in the last exchange
+        let pointless = method.is_none() && !brings_ppk && !announce;
+        if !in_order || brings_ppk && !ppk_due || pointless {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let (public, shared) = respond_ke(ctx, ke.method, &Payloads(payloads))?;
-        let reply = [Payload::Ke(Ke { method: ke.method, data: &public })];
+        let ppk =
+            if brings_ppk { self.choose_initial_ppk(ctx.config, waiting, &parsed)? } else { None };
+        let (public, shared) = match method {
+            Some(method) => {
+                let (public, shared) = respond_ke(ctx, method, &parsed)?;
+                (Some((method, public)), Some(shared))
+            }
+            None => (None, None),
+        };
+        let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
+        let chosen = ppk.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY, &ppk.wire));
+        let connections = waiting.auth.connections.iter().map(|connection| &**connection);
+        let own = announce.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, connections));
+        let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
+        let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
         let (message_id, _) = required(self.window.in_progress())?;
         let (front, inner) = self.own_front(message_id, true, &reply);
         let State::ExpectIntermediateRequest(waiting) = &mut self.state else { return Ok(()) };
@@ -150,29 +192,93 @@ impl IkeSa {
         };
         let ExpectIntermediateRequest { mut rest, auth, .. } = *waiting;
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
-        if self.next_epoch(ctx, &shared, nonces).is_err() {
+        let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
+        if self.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
             self.close(ctx, Failure::Crypto);
             return Ok(());
         }
-        self.state = expect_request(&mut rest, auth);
+        if ppk_due && !brings_ppk {
+            rest.put_off_ppk();
+        }
+        self.state = expect_request(rest, auth);
         Ok(())
     }
 
+    /// The initiator offers no PPK though both ends announced one: as if this end had none of those it
+    /// offers. IKE_AUTH refuses that where one is required.
+    pub(crate) fn go_without_initial_ppk(&mut self) {
+        if let State::ExpectIntermediateRequest(waiting) =
+            std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
+        {
+            self.state = State::ExpectAuthRequest(Box::new(waiting.auth));
+        }
+    }
+
+    /// The PPK to take of those that the peer offers: one that a connection it may turn out to be allows.
+    fn choose_initial_ppk(
+        &self,
+        config: &EndpointConfig,
+        waiting: &ExpectIntermediateRequest,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<CommonPpk>, Refusal> {
+        let ExpectAuthRequest { transcript, connections, .. } = &waiting.auth;
+        let allowed = |id: &PpkId| connections.iter().any(|connection| connection.ppk.covers(id));
+        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
+        let chosen = ppk::choose(config, allowed, self.session.prf, payloads, &parts);
+        //= RFC 9867 §3.1
+        //# if using PPK is mandatory for the responder, then it MUST
+        //# return an AUTHENTICATION_FAILED notification and abort creating
+        //# the IKE SA.
+        let needed = connections.iter().all(|connection| connection.requires_ppk());
+        if chosen.is_none() && needed {
+            return Err(NotifyType::AUTHENTICATION_FAILED.into());
+        }
+        Ok(chosen)
+    }
+
     // ---- both ----
+
+    /// The PPKs to offer in the last IKE_INTERMEDIATE.
+    fn ppks_for_intermediate(
+        &self,
+        ctx: &Context<'_>,
+        auth: &ExpectAuthResponse,
+    ) -> Vec<OfferedPpk> {
+        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
+        ppk::offer(ctx.config, &self.connection.ppk, self.session.prf, &parts)
+    }
 
     /// Puts the next generation of keys in place. The one before still opens what the peer sent
     /// before it knew (RFC 9370 §2.2.2).
     fn next_epoch(
         &mut self,
         ctx: &Context<'_>,
-        shared: &Secret,
+        shared: Option<&Secret>,
+        ppk: Option<(&PpkId, &PostQuantumKey)>,
         (ni, nr): (&[u8], &[u8]),
     ) -> Result<(), CryptoError> {
+        if shared.is_none() && ppk.is_none() {
+            return Ok(());
+        }
         let session = &mut self.session;
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
         let (prf, spi_i, spi_r) = (session.prf, self.spi_i, self.spi_r);
-        let keys = session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths);
+        let mut keys =
+            shared.map(|shared| session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths));
+        if let Some((id, key)) = ppk {
+            //= RFC 9867 §3.1.1
+            //# applying the PPK MUST be done after all of them so that
+            //# recalculating IKE SA keys with the PPK is the last action before they
+            //# are used in the next exchange.
+            let before = keys.as_ref().unwrap_or(&session.keys);
+            let secret = &key.secret;
+            keys = Some(before.mixed_in_intermediate(prf, secret, ni, nr, spi_i, spi_r, &lengths));
+            self.ppk = PpkStage::Used(id.clone());
+        }
+        let Some(keys) = keys else { return Ok(()) };
         let mut epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
         epoch.continue_from(&session.epoch);
         session.previous = Some(std::mem::replace(&mut session.epoch, epoch));
@@ -206,16 +312,13 @@ impl IkeSa {
     }
 }
 
-/// The state of a responder that still has these key exchanges before it.
-pub(crate) fn expect_request(rest: &mut Vec<KeMethodId>, auth: ExpectAuthRequest) -> State {
-    if rest.is_empty() {
-        return State::ExpectAuthRequest(Box::new(auth));
+/// The state of a responder that still has these steps before it.
+pub(crate) fn expect_request(mut rest: Steps, auth: ExpectAuthRequest) -> State {
+    match rest.next() {
+        None => State::ExpectAuthRequest(Box::new(auth)),
+        Some(step) => {
+            let waiting = ExpectIntermediateRequest { step, rest, auth };
+            State::ExpectIntermediateRequest(Box::new(waiting))
+        }
     }
-    let method = rest.remove(0);
-    let rest = std::mem::take(rest);
-    State::ExpectIntermediateRequest(Box::new(ExpectIntermediateRequest { method, rest, auth }))
-}
-
-fn required_ke<'a>(payloads: &Payloads<'a, '_>) -> Result<Ke<'a>, Refusal> {
-    required(payloads.ke()?.copied())
 }

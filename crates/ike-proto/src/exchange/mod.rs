@@ -6,6 +6,7 @@ pub(crate) mod create_child;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
+pub(crate) mod ppk;
 pub(crate) mod rekey_ike;
 pub(crate) mod sa_init;
 

@@ -8,10 +8,13 @@
 //! The new SA is an [`IkeSa`] of its own; the children are moved to it, never copied.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::child_sa::{respond_ke, usable_methods};
-use super::followup::TheirOffer;
+use super::followup::{OurOffer, TheirOffer};
+use super::ppk::create_child::NO_KEY;
+use super::ppk::{self, MixedPpk, PpkStage};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -42,12 +45,16 @@ impl IkeSa {
         retry: Retry,
     ) {
         match self.rekey_offer(ctx, request, retry) {
+            Ok(offer) if self.lacks_required_ppk(&offer.ppks) => {
+                self.refuse_ppk(ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
+            }
             Ok(offer) => {
-                let payloads = [
+                let mut payloads = vec![
                     Payload::Sa(Sa { proposals: offer.proposals.clone() }),
                     Payload::Nonce(&offer.nonce),
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
+                payloads.extend(ppk::offer_payloads(&offer.ppks));
                 self.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
                 if let State::Established(established) = &mut self.state {
                     established.ours = Some(Initiated::RekeyIke(Box::new(offer)));
@@ -76,10 +83,12 @@ impl IkeSa {
             .zip(&self.connection.proposals)
             .map(|(number, proposal)| proposal.to_wire(number, Spi::Ike(spi)))
             .collect();
+        let nonce = ctx.nonce();
         Ok(RekeyOffer {
             spi,
             proposals,
-            nonce: ctx.nonce().into(),
+            ppks: self.ppks_for_create_child(ctx.config, &nonce),
+            nonce: nonce.into(),
             method,
             ke,
             crossed: None,
@@ -100,12 +109,17 @@ impl IkeSa {
         if let Some(error) = parsed.error() {
             return self.on_rekey_ike_error(ctx, offer, error.kind, error.data);
         }
-        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional) {
+        let ppk = match self.ppk_taken(&offer.ppks, &parsed) {
+            Ok(ppk) => ppk,
+            Err(reason) => {
+                let what = OurOffer::Ike(Box::new(offer));
+                return self.refuse_ppk(ctx, what, payloads, reason, false);
+            }
+        };
+        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional, ppk) {
             Ok(made) => made,
             Err(refusal) => {
-                // The peer has a new SA that this end cannot use: the two no longer agree.
-                ctx.done(offer.request, Err(refusal.clone().into()));
-                return self.close(ctx, refusal.into());
+                return self.fail_offer(ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
             }
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
@@ -187,6 +201,12 @@ impl IkeSa {
         }
     }
 
+    /// Deletes an SA that this end has made and must not use.
+    pub(crate) fn discard_successor(&mut self, ctx: &mut Context<'_>, mut new: IkeSa) {
+        new.mark_redundant();
+        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
+    }
+
     /// The loser of two simultaneous rekeys is deleted by the end that made it.
     fn mark_redundant(&mut self) {
         if let State::Established(established) = &mut self.state {
@@ -198,12 +218,13 @@ impl IkeSa {
         self.timers.clear_all();
     }
 
-    fn complete_rekey_ike(
+    pub(crate) fn complete_rekey_ike(
         &self,
         ctx: &mut Context<'_>,
         offer: &RekeyOffer,
         payloads: &Payloads<'_, '_>,
         additional: &[Secret],
+        ppk: Option<MixedPpk>,
     ) -> Result<(IkeSa, Vec<u8>), Refusal> {
         let sa = required(payloads.sa()?)?;
         let ke = required(payloads.ke()?)?;
@@ -226,6 +247,7 @@ impl IkeSa {
             selected,
             shared: &std::iter::once(&shared).chain(additional).collect::<Vec<_>>(),
             nonces: (&offer.nonce, &nr),
+            ppk,
             started: offer.started,
         };
         Ok((self.successor(ctx, successor)?, nr))
@@ -308,6 +330,8 @@ impl IkeSa {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke));
         }
+        let ppk = self.ppk_for_request(ctx.config, payloads, &ni)?;
+        let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.rng);
         let nr = ctx.nonce();
@@ -320,9 +344,10 @@ impl IkeSa {
             Payload::Nonce(&nr),
             Payload::Ke(Ke { method, data: &public }),
         ];
+        reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
-            let link = self.start_chain(ctx, what, vec![shared], (&ni, &nr));
+            let link = self.start_chain(ctx, what, vec![shared], (&ni, &nr), ppk);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             self.respond(ctx, &reply);
             self.note_crossed_ike(None, ni, nr.to_vec());
@@ -334,6 +359,7 @@ impl IkeSa {
             selected,
             shared: &[&shared],
             nonces: (&ni, &nr),
+            ppk,
             started,
         };
         let new = self.successor(ctx, new)?;
@@ -387,13 +413,14 @@ impl IkeSa {
         let (ni, nr) = new.nonces;
         let (spi_i, spi_r) = new.spis;
         let old = &self.session;
-        let keys =
-            IkeKeys::rekeyed(old.prf, &old.keys.d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
+        let sk_d = new.ppk.as_ref().map_or(&old.keys.d, |ppk| &ppk.sk_d);
+        let keys = IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
         let state = State::Established(Box::new(Established {
             local_id: established.local_id.clone(),
             remote_id: established.remote_id.clone(),
+            authenticated: Arc::clone(&established.authenticated),
             since: ctx.now.mono,
             children: Vec::new(),
             ours: None,
@@ -422,6 +449,12 @@ impl IkeSa {
                 started: new.started,
             },
         );
+        // SK_d hands the PPK that went into this SA on.
+        let inherited = || self.ppk.used().cloned();
+        sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
+            Some(id) => PpkStage::Used(id),
+            None => PpkStage::Without,
+        };
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
@@ -437,6 +470,8 @@ pub(crate) struct Successor<'a> {
     pub(crate) selected: Selected,
     pub(crate) shared: &'a [&'a Secret],
     pub(crate) nonces: (&'a [u8], &'a [u8]),
+    /// The PPK of this exchange.
+    pub(crate) ppk: Option<MixedPpk>,
     pub(crate) started: Instant,
 }
 

@@ -13,13 +13,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
+use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
+use crate::config::EndpointConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{Childless, ConnectionConfig, Fragmentation, ProposalConfig};
+use crate::config::{
+    Childless, ConnectionConfig, DowngradePrevention, Fragmentation, ProposalConfig,
+};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::ike_sa::{max_message, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
@@ -42,10 +48,12 @@ pub(crate) struct Request<'a> {
     pub(crate) cookie: Option<&'a [u8]>,
     /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
     pub(crate) force_nat: bool,
+    /// The ways this end can take a PPK in.
+    pub(crate) ppk: Announced,
 }
 
 impl Request<'_> {
-    pub(crate) fn encode(&self, crypto: &CryptoProvider) -> Vec<u8> {
+    pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
         let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
         let mut payloads = Vec::with_capacity(8);
         if let Some(cookie) = self.cookie {
@@ -58,9 +66,15 @@ impl Request<'_> {
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
-        if self.connection.proposals.iter().any(ProposalConfig::has_additional_ke) {
+        if self.ppk.intermediate || wants_intermediate(self.connection) {
             payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
+        payloads.extend(self.ppk.kinds().map(|kind| notify(kind, &[])));
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
+            payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
+        let own = OwnAnnouncements::new(config, crypto, [self.connection]);
+        payloads.extend(own.hash_payload());
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
 }
@@ -70,6 +84,7 @@ pub(crate) struct Accepted {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
 }
@@ -122,6 +137,20 @@ pub(crate) struct Sent {
     pub(crate) ke: Arc<dyn PendingKe>,
 }
 
+/// Why a response cannot be built on.
+pub(crate) enum Unfit {
+    /// It is not what the genuine peer would answer to `sent`; says why.
+    Useless(&'static str),
+    /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
+    Policy(&'static str),
+}
+
+impl From<&'static str> for Unfit {
+    fn from(why: &'static str) -> Self {
+        Self::Useless(why)
+    }
+}
+
 /// Derives what an initiator needs from a usable response to `sent`.
 pub(crate) fn accept_response(
     ctx: &Context<'_>,
@@ -129,7 +158,7 @@ pub(crate) fn accept_response(
     sent: &Sent,
     message: &Message<'_>,
     octets: &[u8],
-) -> Result<Accepted, &'static str> {
+) -> Result<Accepted, Unfit> {
     let payloads = Payloads(&message.payloads);
     let single = |_| "payload repeated";
     let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
@@ -137,15 +166,22 @@ pub(crate) fn accept_response(
     let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
     let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
     if ke.method != selected.ke || ke.method != sent.method {
-        return Err("key exchange method differs from the proposal");
+        return Err("key exchange method differs from the proposal".into());
     }
     let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
     if ke.data.len() != method.lengths().responder {
-        return Err("key exchange data of wrong length");
+        return Err("key exchange data of wrong length".into());
     }
-    let extensions = Extensions::negotiate(request.connection, &payloads);
+    let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
+    let extensions = Extensions::negotiate(request.connection, &payloads, ppk);
     if !extensions.intermediate && selected.additional().next().is_some() {
-        return Err("additional key exchanges without IKE_INTERMEDIATE");
+        return Err("additional key exchanges without IKE_INTERMEDIATE".into());
+    }
+    if request.connection.requires_ppk() && ppk.is_none() {
+        return Err(Unfit::Policy("the peer does not take a PPK"));
+    }
+    if refuses_short_transcript(request.connection, extensions) {
+        return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
     }
     let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
     let header = &message.header;
@@ -154,6 +190,8 @@ pub(crate) fn accept_response(
         .map_err(|_| "keys cannot be derived")?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
+    let mut announced = Announcements::default();
+    announced.read(ctx.config, &payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {
@@ -164,6 +202,7 @@ pub(crate) fn accept_response(
             int_auth: IntAuth::default(),
         },
         extensions,
+        announced,
         nat,
         spi_r: header.spi_r,
     })
@@ -174,6 +213,9 @@ pub(crate) struct Answer {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
+    /// SUPPORTED_AUTH_METHODS comes in IKE_INTERMEDIATE.
+    pub(crate) deferred: bool,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
     /// Connections whose addresses fit, the one whose proposal was chosen first.
@@ -189,9 +231,18 @@ pub(crate) fn respond(
     octets: &[u8],
 ) -> Result<Answer, Refusal> {
     let payloads = Payloads(&message.payloads);
-    let sa = required(payloads.sa()?)?;
+    //= RFC 7296 §3.3.1
+    //# For an initial IKE SA negotiation, this field
+    //# MUST be zero; the SPI is obtained from the outer header.
+    let sa = &required(payloads.sa()?)?.with_spi(Spi::is_empty);
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
+    let ppks = Announced::read(&payloads);
+    ppk::retain(ctx.config, &mut connections, ppks);
+    let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
+    connections.retain(|connection| {
+        full || connection.downgrade_prevention != DowngradePrevention::Require
+    });
     //= RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
     let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
@@ -203,6 +254,7 @@ pub(crate) fn respond(
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     connections.rotate_left(chosen);
+    let ppk = ppk::choose_place(ctx.config, &connections, ppks);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
         return Err(invalid_ke(selected.ke));
@@ -220,26 +272,78 @@ pub(crate) fn respond(
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let extensions = Extensions::negotiate(&connection, &payloads);
+    let extensions = Extensions::negotiate(&connection, &payloads, ppk);
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
-    let response = {
-        let hashes = NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat);
+    let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
+    let mut announced = Announcements::default();
+    announced.read(ctx.config, &payloads);
+    let mut response = Response {
+        spis: (spi_i, spi_r),
+        selected: &selected,
+        public: &public,
+        nonce: &nr,
+        connection: &connection,
+        extensions,
+        nat: nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat)),
+        own,
+    };
+    let mut encoded = response.encode();
+    let room = max_message(ctx.config.fragment_size, path);
+    let deferred = encoded.len() > room && extensions.intermediate && response.own.defer();
+    if deferred {
+        encoded = response.encode();
+    }
+    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
+        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
+    let transcript = InitTranscript {
+        request: octets.into(),
+        response: encoded.into(),
+        ni: (*ni).into(),
+        nr: nr.as_slice().into(),
+        int_auth: IntAuth::default(),
+    };
+    Ok(Answer { session, transcript, extensions, announced, deferred, nat, spi_r, connections })
+}
+
+/// What an IKE_SA_INIT response is made of.
+struct Response<'a> {
+    spis: (u64, u64),
+    selected: &'a Selected,
+    public: &'a [u8],
+    nonce: &'a [u8],
+    connection: &'a ConnectionConfig,
+    extensions: Extensions,
+    nat: Option<NatHashes>,
+    own: OwnAnnouncements,
+}
+
+impl Response<'_> {
+    fn encode(&self) -> Vec<u8> {
         let mut reply = vec![
-            Payload::Sa(Sa { proposals: vec![selected.to_wire(Spi::None)] }),
-            Payload::Ke(Ke { method: selected.ke, data: &public }),
-            Payload::Nonce(&nr),
+            Payload::Sa(Sa { proposals: vec![self.selected.to_wire(Spi::None)] }),
+            Payload::Ke(Ke { method: self.selected.ke, data: self.public }),
+            Payload::Nonce(self.nonce),
         ];
-        if nat.supported {
+        if let Some(hashes) = &self.nat {
             hashes.push(&mut reply);
         }
-        if extensions.fragmentation {
+        if self.extensions.fragmentation {
             reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
         }
-        if extensions.intermediate {
+        if self.extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
-        if connection.childless != Childless::Never {
+        let chosen = self.extensions.ppk.map(PpkPlace::announced);
+        reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If the responder supports this extension, then it also includes this
+            //# notification in the response message regardless of whether it was
+            //# received in the request or not.
+            reply.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
+        if self.connection.childless != Childless::Never {
             let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
             //= RFC 6023 §4
             //# Protocol ID (1 octet) MUST be 1, as this message is related to an
@@ -247,18 +351,10 @@ pub(crate) fn respond(
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
             reply.push(Payload::Notify(notify));
         }
-        encode_message(&header(spi_i, spi_r, true), &reply)
-    };
-    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
-        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
-    let transcript = InitTranscript {
-        request: octets.into(),
-        response: response.into(),
-        ni: (*ni).into(),
-        nr: nr.as_slice().into(),
-        int_auth: IntAuth::default(),
-    };
-    Ok(Answer { session, transcript, extensions, nat, spi_r, connections })
+        reply.extend(self.own.hash_payload());
+        reply.extend(self.own.payloads(INIT_ROOM));
+        encode_message(&header(self.spis.0, self.spis.1, true), &reply)
+    }
 }
 
 /// An unprotected answer that refuses `request` and keeps no state.
@@ -277,14 +373,43 @@ pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
 }
 
 impl Extensions {
-    fn negotiate(connection: &ConnectionConfig, peer: &Payloads<'_, '_>) -> Self {
+    fn negotiate(
+        connection: &ConnectionConfig,
+        peer: &Payloads<'_, '_>,
+        ppk: Option<PpkPlace>,
+    ) -> Self {
+        let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
         Self {
             fragmentation: connection.fragmentation != Fragmentation::No
                 && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
             intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If a peer sent and received the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+            //# notification, then it uses the modified construction of the blocks of
+            //# data to be signed (or MAC'ed)
+            full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
+            ppk,
         }
     }
+}
+
+/// True if `connection` may come to need additional key exchanges, its children's among them, or if
+/// this end signs, and may have to hear by what (RFC 9593 §3.1).
+fn wants_intermediate(connection: &ConnectionConfig) -> bool {
+    if super::auth::signs(connection) {
+        return true;
+    }
+    let children = connection.children.iter().flat_map(|child| &child.esp_proposals);
+    connection.proposals.iter().chain(children).any(ProposalConfig::has_additional_ke)
+}
+
+/// True if `connection` requires downgrade prevention and the peer has not announced it.
+pub(crate) fn refuses_short_transcript(
+    connection: &ConnectionConfig,
+    extensions: Extensions,
+) -> bool {
+    connection.downgrade_prevention == DowngradePrevention::Require && !extensions.full_transcript
 }
 
 impl NatStatus {

@@ -3,6 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, `finish` ends each of them. What comes out goes to the
 //! queue of the [`Context`].
 
+mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
@@ -24,8 +25,9 @@ use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::Refusal;
+use crate::exchange::ppk::PpkStage;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
-use crate::wire::payload::{Delete, Notify, Payload};
+use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use context::{Context, Effect};
@@ -36,6 +38,9 @@ use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
+
+/// The least `fragment_size` there is room in for headers, IV, padding and integrity check value.
+const LEAST_FRAGMENT: u16 = 160;
 
 /// One IKE SA.
 pub(crate) struct IkeSa {
@@ -53,6 +58,7 @@ pub(crate) struct IkeSa {
     /// The connection; until the peer is authenticated the likeliest one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
+    pub(crate) ppk: PpkStage,
     pub(crate) window: Window,
     pub(crate) timers: TimerTable,
     pub(crate) state: State,
@@ -64,10 +70,19 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
+    pub(crate) put_off_since: Option<Instant>,
+    /// SAs that were rekeyed into this one and may still be there, the oldest first.
+    pub(crate) predecessors: Vec<IkeSaId>,
+    /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
+    /// that the response failed (RFC 7296 §2.21.2).
+    pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
     responses: Reassembly,
+    /// Digest of the request in hand, or of its first fragment.
+    request_digest: u64,
 }
 
 /// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
@@ -105,6 +120,7 @@ impl IkeSa {
             extensions: new.extensions,
             connection: new.connection,
             session: new.session,
+            ppk: PpkStage::default(),
             window: Window::new(ctx.config.retransmission),
             timers: TimerTable::default(),
             state: new.state,
@@ -112,10 +128,19 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            put_off_since: None,
+            predecessors: Vec::new(),
+            follows_auth: None,
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
+            request_digest: 0,
         }
+    }
+
+    /// Where the peer's latest request came from.
+    pub(crate) fn answer_to(&self) -> Path {
+        self.answer_to
     }
 
     /// The SPI this end chose.
@@ -200,7 +225,11 @@ impl IkeSa {
         let header = &message.header;
         let skf = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
-                return self.session.epoch.open(octets, sk).map(Some).map_err(|_| BAD);
+                let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
+                if !header.flags.response {
+                    self.request_digest = ctx.digest(octets);
+                }
+                return Ok(Some(opened));
             }
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
@@ -220,6 +249,9 @@ impl IkeSa {
             content,
             front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
+        if skf.number == 1 && !header.flags.response {
+            self.request_digest = ctx.digest(octets);
+        }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
         match set.insert(fragment, ctx.budget) {
             Progress::Complete(opened) => Ok(Some(opened)),
@@ -251,7 +283,7 @@ impl IkeSa {
             }
         } else {
             self.requests.release(ctx.budget);
-            if self.awaits_authentication() {
+            if self.state.is_unproven() {
                 // It has overtaken the response that lets the peer make requests, and comes again.
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
@@ -260,7 +292,8 @@ impl IkeSa {
             {
                 return;
             }
-            if !self.window.on_request_authenticated(header.message_id, header.exchange) {
+            let (id, exchange) = (header.message_id, header.exchange);
+            if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
                 return;
             }
             // The peer has our last response: nothing under the old keys is to be sent again.
@@ -277,11 +310,6 @@ impl IkeSa {
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
             }
         }
-    }
-
-    /// True for an initiator that has not authenticated the peer yet.
-    fn awaits_authentication(&self) -> bool {
-        matches!(self.state, State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_))
     }
 
     /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
@@ -310,8 +338,19 @@ impl IkeSa {
             (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
                 self.on_intermediate_request(ctx, payloads, opened);
             }
+            (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
+                if waiting.step.method.is_none() =>
+            {
+                self.go_without_initial_ppk();
+                self.on_auth_request(ctx, payloads, opened);
+            }
             (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
-                self.on_auth_request(ctx, payloads);
+                self.on_auth_request(ctx, payloads, opened);
+            }
+            (State::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
+                if waiting.first.is_some() =>
+            {
+                self.on_complaint(ctx, payloads);
             }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
                 self.on_create_child_request(ctx, payloads);
@@ -331,10 +370,15 @@ impl IkeSa {
             State::ExpectIntermediateResponse(_) => {
                 self.on_intermediate_response(ctx, payloads, opened);
             }
-            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads),
+            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
             State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            // Nothing is outstanding in these.
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_)
             | State::Closed(_) => {}
         }
     }
@@ -342,37 +386,48 @@ impl IkeSa {
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and
     /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
     pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        let reason = refusal.clone().into();
+        self.refuse_because(ctx, &refusal, reason);
+    }
+
+    /// As [`refuse`](Self::refuse), with a reason that the peer is not told.
+    pub(crate) fn refuse_because(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
         self.respond(ctx, &[refusal.payload()]);
         let unauthenticated = !matches!(self.state, State::Established(_));
         if refusal.ends_sa() || unauthenticated {
-            self.close(ctx, refusal.into());
+            self.close(ctx, reason);
         }
     }
 
     /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
-    /// is well. Tells once: nothing is left here to send it again.
+    /// is well. One that is not authenticated is told once: nothing is left here to send it again.
     pub(crate) fn reject_response(
         &mut self,
         ctx: &mut Context<'_>,
         refusal: &Refusal,
         reason: Failure,
     ) {
-        let payload = match self.state {
-            //= RFC 7296 §2.21.3
-            //# If
-            //# errors are seen that indicate that the peers do not have the same
-            //# state, it might be good to delete the IKE SA to clean up state and
-            //# start over.
-            State::Established(_) => Some(Payload::Delete(Delete::ike())),
-            //= RFC 7296 §2.21.2
-            //# If the error occurs on the initiator, the notification MAY be
-            //# returned in a separate INFORMATIONAL exchange, usually with no other
-            //# payloads.
-            State::ExpectAuthResponse(_) => Some(refusal.payload()),
-            _ => None,
-        };
-        if let Some(payload) = payload {
-            self.request(ctx, ExchangeType::INFORMATIONAL, &[payload]);
+        //= RFC 7296 §2.21.3
+        //# If
+        //# errors are seen that indicate that the peers do not have the same
+        //# state, it might be good to delete the IKE SA to clean up state and
+        //# start over.
+        if let State::Established(established) = &mut self.state
+            && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
+        {
+            return self.abandon(ctx, ours, refusal.kind);
+        }
+        //= RFC 7296 §2.21.2
+        //# If the error occurs on the initiator, the notification MAY be
+        //# returned in a separate INFORMATIONAL exchange, usually with no other
+        //# payloads.
+        if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         }
         self.close(ctx, reason);
     }
@@ -456,7 +511,11 @@ impl IkeSa {
         {
             match key {
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
-                TimerKey::Ike(Timer::HalfOpen) => self.close(ctx, Failure::Timeout),
+                TimerKey::Ike(Timer::HalfOpen) => {
+                    let asked = self.state.ticket().is_some();
+                    let unanswered = || Failure::Credentials("no answer in time".to_owned());
+                    self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
+                }
                 TimerKey::Ike(Timer::Reassembly) => {
                     self.requests.release(ctx.budget);
                     self.responses.release(ctx.budget);
@@ -499,6 +558,9 @@ impl IkeSa {
     /// tells whoever waits.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
+        if let Some(ticket) = state.ticket() {
+            ctx.ids.asked.remove(&ticket);
+        }
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
         self.timers.clear_all();
@@ -506,7 +568,10 @@ impl IkeSa {
             State::Established(established) => {
                 self.on_established_closed(ctx, *established, &reason);
             }
-            State::ExpectIntermediateRequest(_) | State::ExpectAuthRequest(_) => {
+            State::ExpectIntermediateRequest(_)
+            | State::ExpectAuthRequest(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_) => {
                 ctx.event(Event::IkeDown {
                     ike: self.id,
                     connection: String::new(),
@@ -515,7 +580,10 @@ impl IkeSa {
                 });
             }
             // The attempt that made this candidate reports for all of them.
-            mut state @ (State::ExpectIntermediateResponse(_) | State::ExpectAuthResponse(_)) => {
+            mut state @ (State::ExpectIntermediateResponse(_)
+            | State::ExpectAuthResponse(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)) => {
                 let Some(waiting) = state.unproven() else { return };
                 if let Some(offer) = &waiting.child {
                     ctx.ids.esp.remove(&offer.spi_in);
@@ -541,8 +609,10 @@ impl IkeSa {
     }
 }
 
-/// The most octets of IKE message in an IP packet of `fragment_size` octets.
-fn max_message(fragment_size: u16, path: Path) -> usize {
+/// The most octets of IKE message in an IP packet of `fragment_size` octets; 0 takes what every path
+/// of IPv6 carries.
+pub(crate) fn max_message(fragment_size: u16, path: Path) -> usize {
+    let fragment_size = if fragment_size == 0 { 1280 } else { fragment_size.max(LEAST_FRAGMENT) };
     let ip = if path.remote.is_ipv4() { 20 } else { 40 };
     let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };
     usize::from(fragment_size).saturating_sub(ip + 8 + marker)

@@ -10,12 +10,17 @@ use crate::child::ChildSa;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, ConnectionConfig};
 use crate::crypto::{PendingKe, Prf};
-use crate::dataplane::{Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
+use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::questions::{Judging, SigningRound};
+use crate::exchange::auth::rounds::{AuthReply, Authenticated, Rounds};
 use crate::exchange::followup::{Chain, Followup};
-use crate::keys::epoch::Epoch;
+use crate::exchange::ppk::{OfferedPpk, PpkPlace};
+use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
+use crate::keys::signed_octets::Transcript;
 use crate::wire::payload::{IdData, Proposal};
 use crate::wire::registry::KeMethodId;
 
@@ -30,6 +35,14 @@ pub(crate) enum State {
     ExpectAuthRequest(Box<ExpectAuthRequest>),
     /// Initiator: IKE_AUTH was sent.
     ExpectAuthResponse(Box<ExpectAuthResponse>),
+    /// Initiator: IKE_AUTH is to be sent once it is signed.
+    AwaitRequestSignature(Box<AwaitSignature<ExpectAuthResponse>>),
+    /// Initiator: the responder showed its certificates.
+    AwaitResponderVerdict(Box<AwaitVerdict<ExpectAuthResponse>>),
+    /// Responder: the initiator showed its certificates.
+    AwaitInitiatorVerdict(Box<AwaitVerdict<ExpectAuthRequest>>),
+    /// Responder: the initiator is authenticated, and the response is to be signed.
+    AwaitResponseSignature(Box<AwaitSignature<ExpectAuthRequest>>),
     /// Both ends are authenticated.
     Established(Box<Established>),
     /// Over; the endpoint forgets it at the end of the input.
@@ -55,6 +68,18 @@ pub(crate) struct InitTranscript {
     pub(crate) int_auth: IntAuth,
 }
 
+impl InitTranscript {
+    /// What the AUTH of one end covers of IKE_SA_INIT; `full` if both ends announced downgrade
+    /// prevention.
+    pub(crate) fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
+        let (own, peer) = match by_initiator {
+            true => (&self.request, &self.response),
+            false => (&self.response, &self.request),
+        };
+        if full { Transcript::Full { own, peer } } else { Transcript::RealMessage(own) }
+    }
+}
+
 /// Extensions both ends announced.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extensions {
@@ -64,6 +89,10 @@ pub(crate) struct Extensions {
     pub(crate) childless: bool,
     /// RFC 9242.
     pub(crate) intermediate: bool,
+    /// AUTH covers both IKE_SA_INIT messages (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub(crate) full_transcript: bool,
+    /// Where a PPK is taken in.
+    pub(crate) ppk: Option<PpkPlace>,
 }
 
 /// What NAT detection found (RFC 7296 §2.23).
@@ -79,23 +108,82 @@ pub(crate) struct NatStatus {
 
 pub(crate) struct ExpectAuthRequest {
     pub(crate) transcript: InitTranscript,
+    /// What the peer may turn out to be; one after its first round.
     pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+    pub(crate) announced: Announcements,
+    pub(crate) rounds: Rounds,
+    /// The first IKE_AUTH request: its Child SA waits for the last round (RFC 4739 §2).
+    pub(crate) first: Option<Opened>,
+}
+
+/// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
+/// with or after the last of them a PPK.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Steps {
+    methods: VecDeque<KeMethodId>,
+    ppk: bool,
+    announce: bool,
+}
+
+/// One IKE_INTERMEDIATE exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Its key exchange.
+    pub(crate) method: Option<KeMethodId>,
+    /// True if it is the place for a PPK.
+    pub(crate) ppk: bool,
+    /// True if the responder says in it which authentication methods it takes (RFC 9593 §3.1).
+    pub(crate) announce: bool,
+}
+
+impl Steps {
+    /// What `selected` and `extensions` call for; `announce` if the responder has put its
+    /// SUPPORTED_AUTH_METHODS off.
+    pub(crate) fn new(selected: &Selected, extensions: Extensions, announce: bool) -> Self {
+        let ppk = extensions.ppk == Some(PpkPlace::Intermediate);
+        Self { methods: selected.additional().collect(), ppk, announce }
+    }
+
+    /// The next exchange.
+    pub(crate) fn next(&mut self) -> Option<Step> {
+        let method = self.methods.pop_front();
+        //= RFC 9867 §3.1
+        //# the
+        //# PPK_IDENTITY_KEY notification(s) MUST be sent in the last one, i.e.,
+        //# in the IKE_INTERMEDIATE exchange immediately preceding the IKE_AUTH
+        //# exchange. If this IKE_INTERMEDIATE exchange contains other payloads
+        //# aimed for some other purpose, then the notification(s) MAY be
+        //# piggybacked with these payloads.
+        let last = self.methods.is_empty();
+        let ppk = last && std::mem::take(&mut self.ppk);
+        //= RFC 9593 §3.1
+        //# it is RECOMMENDED that the responder use the last
+        //# IKE_INTERMEDIATE exchange (the one just before IKE_AUTH) to send the
+        //# list of supported authentication methods.
+        let announce = last && std::mem::take(&mut self.announce);
+        (method.is_some() || ppk || announce).then_some(Step { method, ppk, announce })
+    }
+
+    /// The PPK did not come with the last key exchange: it comes in an exchange of its own.
+    pub(crate) fn put_off_ppk(&mut self) {
+        self.ppk = true;
+    }
 }
 
 pub(crate) struct ExpectIntermediateRequest {
-    pub(crate) method: KeMethodId,
-    /// Methods after it.
-    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) step: Step,
+    /// What comes after it.
+    pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthRequest,
 }
 
 pub(crate) struct ExpectIntermediateResponse {
-    pub(crate) method: KeMethodId,
-    pub(crate) ke: Box<dyn PendingKe>,
-    /// Methods after it.
-    pub(crate) rest: Vec<KeMethodId>,
+    pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
+    /// What comes after it.
+    pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthResponse,
-    pub(crate) initial_contact: bool,
 }
 
 pub(crate) struct ExpectAuthResponse {
@@ -105,11 +193,34 @@ pub(crate) struct ExpectAuthResponse {
     pub(crate) local_id: IdData,
     /// What to do once established.
     pub(crate) queue: VecDeque<Task>,
+    pub(crate) announced: Announcements,
+    pub(crate) rounds: Rounds,
+    /// True if INITIAL_CONTACT is to be sent.
+    pub(crate) initial_contact: bool,
+}
+
+/// A signature is being made.
+pub(crate) struct AwaitSignature<W> {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: W,
+    /// This end's round.
+    pub(crate) round: SigningRound,
+}
+
+/// The peer's certificates are being judged.
+pub(crate) struct AwaitVerdict<W> {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: W,
+    /// The peer's message.
+    pub(crate) message: Opened,
+    pub(crate) judging: Judging,
 }
 
 pub(crate) struct Established {
     pub(crate) local_id: IdData,
     pub(crate) remote_id: IdData,
+    /// How both ends authenticated.
+    pub(crate) authenticated: Arc<Authenticated>,
     pub(crate) since: Instant,
     pub(crate) children: Vec<ChildSa>,
     /// The request in flight.
@@ -148,6 +259,8 @@ pub(crate) enum IkePhase {
 pub(crate) enum Task {
     CreateChild {
         config: Arc<ChildConfig>,
+        /// The packet it is made for.
+        packet: Option<Flow>,
         request: Option<RequestId>,
         retry: Retry,
     },
@@ -204,6 +317,7 @@ pub(crate) enum Initiated {
 pub(crate) struct ChildOffer {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
+    pub(crate) packet: Option<Flow>,
     pub(crate) spi_in: u32,
     pub(crate) policy: PolicyId,
     pub(crate) proposals: Vec<Proposal>,
@@ -212,6 +326,8 @@ pub(crate) struct ChildOffer {
     pub(crate) mode: Mode,
     pub(crate) nonce: Box<[u8]>,
     pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
     /// The child to replace.
     pub(crate) rekeys: Option<ChildSaId>,
     /// What the peer made of the same child meanwhile.
@@ -237,6 +353,8 @@ pub(crate) struct RekeyOffer {
     pub(crate) nonce: Box<[u8]>,
     pub(crate) method: KeMethodId,
     pub(crate) ke: Box<dyn PendingKe>,
+    /// PPKs offered.
+    pub(crate) ppks: Vec<OfferedPpk>,
     pub(crate) crossed: Option<CrossedIke>,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
@@ -259,8 +377,8 @@ pub(crate) struct Responding {
 
 /// The payloads of a response that waits, owned.
 pub(crate) struct Reply {
-    /// IDr and AUTH of an IKE_AUTH response: sent also if the child fails.
-    pub(crate) auth: Option<(IdData, Vec<u8>)>,
+    /// IDr, CERT and AUTH of an IKE_AUTH response: sent also if the child fails.
+    pub(crate) auth: Option<AuthReply>,
     /// SA, and with it the selectors; absent in the last IKE_FOLLOWUP_KE.
     pub(crate) proposal: Option<Proposal>,
     pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
@@ -268,6 +386,8 @@ pub(crate) struct Reply {
     pub(crate) ts_i: Vec<TrafficSelector>,
     pub(crate) ts_r: Vec<TrafficSelector>,
     pub(crate) transport: bool,
+    /// PPK_ID of the PPK taken.
+    pub(crate) ppk: Option<Vec<u8>>,
 }
 
 impl Task {
@@ -293,6 +413,11 @@ impl Initiated {
         }
     }
 
+    /// True if the SA ends with it.
+    pub(crate) fn ends_sa(&self) -> bool {
+        matches!(self, Self::DeleteIke { .. })
+    }
+
     /// As [`Task::request`].
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
@@ -310,6 +435,8 @@ impl State {
     pub(crate) fn half_open(&self) -> Option<&ExpectAuthRequest> {
         match self {
             Self::ExpectAuthRequest(waiting) => Some(waiting),
+            Self::AwaitInitiatorVerdict(asked) => Some(&asked.waiting),
+            Self::AwaitResponseSignature(asked) => Some(&asked.waiting),
             Self::ExpectIntermediateRequest(waiting) => Some(&waiting.auth),
             _ => None,
         }
@@ -319,7 +446,40 @@ impl State {
     pub(crate) fn unproven(&mut self) -> Option<&mut ExpectAuthResponse> {
         match self {
             Self::ExpectAuthResponse(waiting) => Some(waiting),
+            Self::AwaitRequestSignature(asked) => Some(&mut asked.waiting),
+            Self::AwaitResponderVerdict(asked) => Some(&mut asked.waiting),
             Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
+            _ => None,
+        }
+    }
+
+    /// True for an initiator that has not authenticated the peer yet.
+    pub(crate) fn is_unproven(&self) -> bool {
+        matches!(
+            self,
+            Self::ExpectAuthResponse(_)
+                | Self::AwaitRequestSignature(_)
+                | Self::AwaitResponderVerdict(_)
+                | Self::ExpectIntermediateResponse(_)
+        )
+    }
+
+    /// The IKE_SA_INIT messages of an SA in IKE_AUTH.
+    pub(crate) fn transcript(&self) -> Option<&InitTranscript> {
+        match self {
+            Self::ExpectAuthResponse(waiting) => Some(&waiting.transcript),
+            Self::AwaitResponderVerdict(asked) => Some(&asked.waiting.transcript),
+            _ => self.half_open().map(|waiting| &waiting.transcript),
+        }
+    }
+
+    /// The question that is open.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Self::AwaitRequestSignature(asked) => Some(asked.ticket),
+            Self::AwaitResponseSignature(asked) => Some(asked.ticket),
+            Self::AwaitResponderVerdict(asked) => Some(asked.ticket),
+            Self::AwaitInitiatorVerdict(asked) => Some(asked.ticket),
             _ => None,
         }
     }

@@ -30,6 +30,10 @@ impl IkeSa {
             remote_id: established.map(|established| established.remote_id.clone()),
             nat_local: self.nat.local,
             nat_remote: self.nat.remote,
+            ppk: self.ppk.used().cloned(),
+            full_transcript: self.extensions.full_transcript,
+            local_auth: established.map(|e| e.authenticated.local.clone()).unwrap_or_default(),
+            remote_auth: established.map(|e| e.authenticated.remote.clone()).unwrap_or_default(),
             algorithms: Some(self.session.selected.clone()),
             established: established.map(|established| established.since),
             setup_time: established

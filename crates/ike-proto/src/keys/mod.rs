@@ -7,7 +7,9 @@ pub mod schedule;
 pub mod signed_octets;
 
 pub use epoch::{Epoch, OpenError, Opened, Outgoing};
-pub use schedule::{ChildKeys, DirectionKeys, IkeKeys, prf_plus};
+pub use schedule::{
+    AuthKeys, ChildKeys, DirectionKeys, IkeKeys, PPK_CONFIRMATION_LEN, ppk_confirmation, prf_plus,
+};
 pub use signed_octets::{
     AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,
 };

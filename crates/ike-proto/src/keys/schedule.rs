@@ -7,6 +7,14 @@
 //! SKEYSEED  = prf(SK_d, SK(0) | Ni | Nr | SK(1) | … | SK(n))      a rekeyed IKE SA
 //! KEYMAT    = prf+(SK_d, [SK(0)] | Ni | Nr | SK(1) | … | SK(n))   a Child SA
 //! ```
+//!
+//! A post-quantum preshared key (PPK) is mixed in at one of three places:
+//!
+//! ```text
+//! SK_d, SK_pi, SK_pr = prf+(PPK, SK_d'), prf+(PPK, SK_pi'), prf+(PPK, SK_pr')   RFC 8784 §3
+//! SKEYSEED'          = prf+(PPK, SK_d)                                          RFC 9867 §3.1.1
+//! SK_d'              = prf+(PPK, SK_d), for SK_d in the formulas above          RFC 9867 §3.2.1
+//! ```
 
 use crate::crypto::{CipherLengths, Prf, Secret};
 
@@ -112,6 +120,47 @@ impl IkeKeys {
         Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
     }
 
+    /// SK_d, SK_pi and SK_pr with `ppk` mixed in, as IKE_AUTH uses them (RFC 8784 §3). `self` stays as
+    /// it is: NO_PPK_AUTH is made of it, and the other keys do not change.
+    pub fn mixed_in_auth(&self, prf: &dyn Prf, ppk: &Secret) -> AuthKeys {
+        let mix = |key| mix(prf, ppk, key);
+        AuthKeys { d: mix(&self.d), pi: mix(&self.pi), pr: mix(&self.pr) }
+    }
+
+    /// Puts `keys` in the place of those it has, and returns these.
+    pub fn replace_auth_keys(&mut self, keys: AuthKeys) -> AuthKeys {
+        use std::mem::replace;
+        let AuthKeys { d, pi, pr } = keys;
+        AuthKeys {
+            d: replace(&mut self.d, d),
+            pi: replace(&mut self.pi, pi),
+            pr: replace(&mut self.pr, pr),
+        }
+    }
+
+    /// The next generation of keys, after an IKE_INTERMEDIATE exchange agreed on `ppk`
+    /// (RFC 9867 §3.1.1). `self` is the generation after any key exchange of the same IKE_INTERMEDIATE;
+    /// nonces and SPIs are those of IKE_SA_INIT.
+    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
+    pub fn mixed_in_intermediate(
+        &self,
+        prf: &dyn Prf,
+        ppk: &Secret,
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        lengths: &CipherLengths,
+    ) -> Self {
+        let skeyseed = mix(prf, ppk, &self.d);
+        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+    }
+
+    /// What stands for SK_d when a CREATE_CHILD_SA exchange agreed on `ppk` (RFC 9867 §3.2.1).
+    pub fn mixed_in_create_child(&self, prf: &dyn Prf, ppk: &Secret) -> Secret {
+        mix(prf, ppk, &self.d)
+    }
+
     /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`
     fn expand(prf: &dyn Prf, skeyseed: &Secret, seed: &Seed<'_>, lengths: &CipherLengths) -> Self {
         let &Seed { ni, nr, spi_i, spi_r } = seed;
@@ -133,6 +182,34 @@ impl IkeKeys {
         );
         Self { d, ai, ar, ei, er, pi, pr }
     }
+}
+
+/// The keys of an IKE SA that a PPK changes in IKE_AUTH (RFC 8784 §3).
+#[derive(Debug)]
+pub struct AuthKeys {
+    /// SK_d.
+    pub d: Secret,
+    /// SK_pi.
+    pub pi: Secret,
+    /// SK_pr.
+    pub pr: Secret,
+}
+
+/// Octets of a PPK Confirmation (RFC 9867 §3.1).
+pub const PPK_CONFIRMATION_LEN: usize = 8;
+
+/// PPK Confirmation: the first octets of `prf(ppk, parts[0] | parts[1] | …)`. The parts are
+/// Ni | Nr | SPIi | SPIr for IKE_INTERMEDIATE (RFC 9867 §3.1), and Ni | SPIi | SPIr, with the SPIs of the
+/// IKE SA that carries it, for CREATE_CHILD_SA (§3.2).
+pub fn ppk_confirmation(prf: &dyn Prf, ppk: &Secret, parts: &[&[u8]]) -> Secret {
+    let whole = prf.prf(ppk.expose(), parts);
+    let len = PPK_CONFIRMATION_LEN.min(whole.len());
+    Secret::copy_from(whole.expose().split_at(len).0)
+}
+
+/// `prf+(PPK, key)`, as long as `key`.
+fn mix(prf: &dyn Prf, ppk: &Secret, key: &Secret) -> Secret {
+    prf_plus(prf, ppk.expose(), &[key.expose()], key.len())
 }
 
 /// Keys of one direction of a Child SA.

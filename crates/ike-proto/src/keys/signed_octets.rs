@@ -6,10 +6,18 @@
 //! MACedIDForI           = prf(SK_pi, IDType | RESERVED | InitIDData)
 //! AUTH (shared key)     = prf(prf(Shared Secret, "Key Pad for IKEv2"), <SignedOctets>)
 //! ```
+//!
+//! If both ends announced IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+//! (draft-ietf-ipsecme-ikev2-downgrade-prevention §6), each covers both messages:
+//!
+//! ```text
+//! InitiatorSignedOctets = ZeroPrefix | RealMessage2 | RealMessage1 | NonceRData | MACedIDForI [| IntAuth]
+//! ResponderSignedOctets = ZeroPrefix | RealMessage1 | RealMessage2 | NonceIData | MACedIDForR [| IntAuth]
+//! ```
 
 use std::fmt;
 
-use crate::crypto::{Prf, Secret};
+use crate::crypto::{CryptoProvider, Prf, Secret, SignatureScheme};
 use crate::wire::payload::Id;
 
 /// The messages of IKE_SA_INIT that an AUTH payload covers.
@@ -18,7 +26,19 @@ pub enum Transcript<'a> {
     /// The signer's own message, from the first octet of the header (no non-ESP marker) to the last
     /// octet of the last payload: the request for the initiator, the response for the responder.
     RealMessage(&'a [u8]),
+    /// Both messages, each as in [`RealMessage`](Self::RealMessage): both ends announced
+    /// IKE_SA_INIT_FULL_TRANSCRIPT_AUTH.
+    Full {
+        /// The signer's own message.
+        own: &'a [u8],
+        /// The message the signer received.
+        peer: &'a [u8],
+    },
 }
+
+/// Eight zero octets, which no message begins with: an initiator's SPI is never zero
+/// (draft-ietf-ipsecme-ikev2-downgrade-prevention §6).
+const ZERO_PREFIX: &[u8] = &[0; 8];
 
 /// InitiatorSignedOctets or ResponderSignedOctets.
 pub struct SignedOctets(Vec<u8>);
@@ -37,10 +57,13 @@ impl SignedOctets {
         id: Id<'_>,
         int_auth: Option<&[u8]>,
     ) -> Self {
-        let Transcript::RealMessage(message) = transcript;
+        let [prefix, first, second] = match transcript {
+            Transcript::RealMessage(message) => [&[][..], &[], message],
+            Transcript::Full { own, peer } => [ZERO_PREFIX, peer, own],
+        };
         let maced_id = prf.prf(sk_p.expose(), &[&[id.kind.0], &id.reserved, id.data]);
-        let octets = [message, peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
-        Self(octets.concat())
+        let rest = [peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
+        Self([&[prefix, first, second], &rest[..]].concat().concat())
     }
 
     /// The octets, for a signature.
@@ -89,6 +112,21 @@ pub fn verify_psk(
     } else {
         Err(AuthFailure)
     }
+}
+
+/// Verifies the peer's `signature`, in the form of X.509, with the public key in `spki`, a DER
+/// SubjectPublicKeyInfo; `octets` are the peer's. Whose key it is was settled before.
+pub fn verify_signature(
+    crypto: &CryptoProvider,
+    scheme: SignatureScheme,
+    spki: &[u8],
+    octets: &SignedOctets,
+    signature: &[u8],
+) -> Result<PeerAuthenticated, AuthFailure> {
+    crypto
+        .verify(scheme, spki, octets.as_bytes(), signature)
+        .map(|()| PeerAuthenticated(()))
+        .map_err(|_| AuthFailure)
 }
 
 /// 17 octets, no terminating zero.

@@ -9,10 +9,12 @@ use crate::certificate::Certificate;
 use crate::error::{LoadError, PkiError};
 use crate::path::Path;
 
+mod authority;
 mod crl;
 mod fetch;
 mod ocsp;
 
+pub use authority::Authority;
 pub use crl::Crl;
 pub use fetch::{FetchKind, FetchRequest};
 use ocsp::OcspAnswer;
@@ -52,6 +54,16 @@ pub(crate) enum Status {
     Unknown,
 }
 
+/// An address that gave nothing of use.
+#[derive(Debug, Clone)]
+struct Failed {
+    url: String,
+    /// The certificate there was nothing about; `None` if there was no response at all. One
+    /// certificate with an address that is not about it must not close the address to others.
+    about: Option<Arc<Certificate>>,
+    at: SystemTime,
+}
+
 /// Revocation lists and OCSP responses. Bounded: the oldest that were fetched make room for new ones.
 #[derive(Debug, Default, Clone)]
 pub struct RevocationStore {
@@ -61,8 +73,10 @@ pub struct RevocationStore {
     crls: VecDeque<Arc<Crl>>,
     /// Fetched; the signature was verified on arrival.
     answers: VecDeque<OcspAnswer>,
-    /// URLs that gave nothing of use, and when.
-    failed: VecDeque<(String, SystemTime)>,
+    /// What gave nothing of use.
+    failed: VecDeque<Failed>,
+    /// Addresses that certificates do not name.
+    authorities: Vec<Authority>,
 }
 
 impl RevocationStore {
@@ -74,6 +88,23 @@ impl RevocationStore {
         let crl = Crl::load(octets)?;
         self.loaded.push(Arc::new(crl));
         Ok(())
+    }
+
+    /// Adds addresses to ask about the certificates of a CA, after those they name themselves.
+    ///
+    /// # Errors
+    /// [`LoadError::Unsupported`] if one of them is not an `http` URL.
+    pub fn add_authority(&mut self, authority: Authority) -> Result<(), LoadError> {
+        authority.check()?;
+        self.authorities.push(authority);
+        Ok(())
+    }
+
+    /// Takes over what `other` has fetched, so that a new configuration need not ask again.
+    pub fn inherit(&mut self, other: &Self) {
+        self.crls.clone_from(&other.crls);
+        self.answers.clone_from(&other.answers);
+        self.failed.clone_from(&other.failed);
     }
 
     /// Forgets everything that was fetched.
@@ -103,8 +134,10 @@ impl RevocationStore {
             Some(body) => self.take(request, body, now),
         };
         if taken.is_err() {
-            self.failed.retain(|(url, _)| *url != request.url);
-            push_bounded(&mut self.failed, (request.url.clone(), now), MAX_FAILED);
+            let about = body.map(|_| Arc::clone(&request.certificate));
+            self.failed.retain(|old| old.url != request.url || old.about != about);
+            let failed = Failed { url: request.url.clone(), about, at: now };
+            push_bounded(&mut self.failed, failed, MAX_FAILED);
         }
         taken
     }
@@ -163,7 +196,7 @@ impl RevocationStore {
                 }
                 Status::Unknown => match self.next_fetch(certificate, issuer, now) {
                     Some(request) => pending.push(request),
-                    None if refuses(policy, certificate) => {
+                    None if self.refuses(policy, certificate, issuer) => {
                         unknown = unknown.or_else(|| Some(certificate.subject_text()));
                     }
                     None => {}
@@ -204,28 +237,42 @@ impl RevocationStore {
         issuer: &Arc<Certificate>,
         now: SystemTime,
     ) -> Option<FetchRequest> {
-        let untried = |url: &String| !self.failed_lately(url, now);
-        if let Some(url) = certificate.ocsp_urls().iter().find(|url| untried(url)) {
+        let untried = |url: &&str| !self.failed_lately(url, certificate, now);
+        let named = certificate.ocsp_urls().iter();
+        let known = || self.authorities.iter().filter(|authority| authority.is_of(issuer));
+        let ocsp = known().flat_map(|authority| &authority.ocsp_uris);
+        if let Some(url) = named.chain(ocsp).map(String::as_str).find(untried) {
             return Some(FetchRequest::ocsp(url, certificate, issuer));
         }
-        let url = certificate.crl_urls().into_iter().find(untried)?;
-        Some(FetchRequest::crl(url, certificate, issuer))
+        let named = certificate.crl_urls();
+        let crls = known().flat_map(|authority| &authority.crl_uris);
+        let url = named.iter().chain(crls).map(String::as_str).find(untried)?;
+        Some(FetchRequest::crl(url.to_owned(), certificate, issuer))
     }
 
-    fn failed_lately(&self, url: &str, now: SystemTime) -> bool {
-        self.failed.iter().any(|(failed, at)| {
-            failed == url && now.duration_since(*at).is_ok_and(|since| since < RETRY_AFTER)
-        })
-    }
-}
-
-fn refuses(policy: RevocationPolicy, certificate: &Certificate) -> bool {
-    match policy {
-        RevocationPolicy::Strict => true,
-        RevocationPolicy::IfUri => {
-            !certificate.ocsp_urls().is_empty() || !certificate.crl_points().is_empty()
+    fn refuses(
+        &self,
+        policy: RevocationPolicy,
+        certificate: &Certificate,
+        issuer: &Certificate,
+    ) -> bool {
+        match policy {
+            RevocationPolicy::Strict => true,
+            RevocationPolicy::IfUri => {
+                !certificate.ocsp_urls().is_empty()
+                    || !certificate.crl_points().is_empty()
+                    || self.authorities.iter().any(|authority| authority.is_of(issuer))
+            }
+            RevocationPolicy::Relaxed => false,
         }
-        RevocationPolicy::Relaxed => false,
+    }
+
+    fn failed_lately(&self, url: &str, about: &Arc<Certificate>, now: SystemTime) -> bool {
+        self.failed.iter().any(|failed| {
+            failed.url == url
+                && failed.about.as_ref().is_none_or(|other| other == about)
+                && now.duration_since(failed.at).is_ok_and(|since| since < RETRY_AFTER)
+        })
     }
 }
 

@@ -90,6 +90,28 @@ fn a_raw_key_authenticates_the_identity_it_is_configured_for() {
 }
 
 #[test]
+fn with_raw_keys_configured_a_certificate_is_but_their_wrapping() {
+    let trust = trusting(&["root"]);
+    let policy = |name: &str, owner: &str| {
+        let spki = certificate(name).spki().to_vec();
+        PeerPolicy { pubkeys: vec![RawKey { id: id(owner), spki }], ..PeerPolicy::default() }
+    };
+    // The key is the one that is configured: neither CA nor validity nor names count.
+    for name in ["moon", "expired", "selfsigned"] {
+        let own = policy(name, "moon.example.org");
+        let peer = verdict("moon.example.org", &[name], &own, &TrustStore::new()).unwrap();
+        assert!(peer.certificate.is_none() && peer.spki == certificate(name).spki(), "{name}");
+    }
+    // A certificate of a trusted CA is not enough.
+    for (name, owner) in [("p384", "moon.example.org"), ("moon", "sun.example.org")] {
+        let refusal = verdict("moon.example.org", &["moon"], &policy(name, owner), &trust);
+        assert!(matches!(refusal, Err(PkiError::NotPinned { .. })), "{name}");
+    }
+    let pinned = PeerPolicy { certs: vec![shared("moon")], ..policy("p384", "sun.example.org") };
+    verdict("moon.example.org", &["moon"], &pinned, &trust).unwrap();
+}
+
+#[test]
 fn without_a_certificate_the_configured_ones_are_looked_through() {
     let trust = trusting(&["root"]);
     let policy = pinning(&["chained", "expired", "moon"]);

@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::wire::payload::IdData;
 use pki::{
-    Certificate, FetchKind, FetchRequest, LoadError, PeerPolicy, PkiError, Revocation,
+    Authority, Certificate, FetchKind, FetchRequest, LoadError, PeerPolicy, PkiError, Revocation,
     RevocationPolicy, TrustStore, TrustedPeer, verify_peer,
 };
 
-use crate::common::{certificate, fixture, id, now, trusting, verdict, verdict_at, x509};
+use crate::common::{certificate, fixture, id, now, shared, trusting, verdict, verdict_at, x509};
 
 fn policy(revocation: RevocationPolicy) -> PeerPolicy {
     PeerPolicy { revocation, ..PeerPolicy::default() }
@@ -162,8 +162,7 @@ fn fetch_before_trust_never() {
     let strangers = trusting(&["rsa-root"]);
     let ours = trusting(&["root"]);
     let late = certificate("cdp").not_after() + Duration::from_secs(1);
-    let wants =
-        |ca: &str| PeerPolicy { cacerts: vec![crate::common::shared(ca)], ..PeerPolicy::default() };
+    let wants = |ca: &str| PeerPolicy { cacerts: vec![shared(ca)], ..PeerPolicy::default() };
     let ask = |identity: &IdData, trust: &TrustStore, policy: &PeerPolicy, now: SystemTime| {
         verify_peer(identity, &[x509(cdp.der())], policy, trust, now)
             .map(|peer| pending(peer).len())
@@ -180,7 +179,7 @@ fn fetch_before_trust_never() {
     // Only then.
     assert_eq!(ask(&own, &ours, &any, now()), Ok(1));
     // Nor does a pin without a CA lead anywhere.
-    let pinned = PeerPolicy { certs: vec![crate::common::shared("cdp")], ..PeerPolicy::default() };
+    let pinned = PeerPolicy { certs: vec![shared("cdp")], ..PeerPolicy::default() };
     assert_eq!(ask(&own, &TrustStore::new(), &pinned, now()), Ok(0));
 }
 
@@ -308,6 +307,102 @@ fn an_ocsp_response_counts_if_the_ca_or_its_delegate_signed_it() {
     let try_later = [0x30, 3, 0x0a, 1, 3];
     assert_eq!(ocsp(&try_later, now()).0, Err(LoadError::Nothing("answer")));
     assert_eq!(ocsp(&fixture("root.crl"), now()).0, Err(LoadError::Malformed("OCSP response")));
+}
+
+fn authority(ca: &str, crl_uris: &[&str], ocsp_uris: &[&str]) -> Authority {
+    let owned = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect();
+    Authority { ca: shared(ca), crl_uris: owned(crl_uris), ocsp_uris: owned(ocsp_uris) }
+}
+
+#[test]
+fn an_authority_adds_addresses_for_what_its_ca_issues() {
+    use RevocationPolicy::{IfUri, Relaxed, Strict};
+    let mut trust = trusting(&["root", "rsa-root"]);
+    let list = "http://ca.example.org/root.crl";
+    let answer = "http://ca.example.org/ocsp";
+    trust.revocation.add_authority(authority("root", &[list], &[answer])).unwrap();
+    for policy in [Relaxed, IfUri, Strict] {
+        assert_eq!(outcome("moon", policy, &trust), Ok(false), "{policy:?}");
+    }
+    // Of another CA it says nothing.
+    assert_eq!(outcome("rsa", IfUri, &trust), Ok(true));
+
+    let ask = |trust: &TrustStore| -> Vec<FetchRequest> {
+        let moon = verdict("moon.example.org", &["moon"], &policy(IfUri), trust);
+        pending(moon.unwrap())
+    };
+    let first = ask(&trust).remove(0);
+    assert_eq!((first.url.as_str(), first.kind == FetchKind::Crl), (answer, false));
+    assert!(trust.revocation.deliver(&first, None, now()).is_err());
+    let second = ask(&trust).remove(0);
+    assert_eq!((second.url.as_str(), &second.kind), (list, &FetchKind::Crl));
+    let mut failing = trust.clone();
+    assert!(failing.revocation.deliver(&second, Some(b"no list"), now()).is_err());
+    assert!(matches!(outcome("moon", IfUri, &failing), Err(PkiError::RevocationUnknown { .. })));
+    assert_eq!(outcome("moon", Relaxed, &failing), Ok(true));
+
+    trust.revocation.deliver(&second, Some(&fixture("root.crl")), now()).unwrap();
+    assert_eq!(outcome("moon", Strict, &trust), Ok(true));
+    // What was fetched outlives a new configuration, which may have other addresses.
+    let mut renewed = trusting(&["root"]);
+    renewed.revocation.inherit(&trust.revocation);
+    assert_eq!(outcome("moon", Strict, &renewed), Ok(true));
+    assert!(matches!(outcome("revoked", Relaxed, &renewed), Err(PkiError::Revoked { .. })));
+}
+
+#[test]
+fn a_certificates_own_addresses_come_first() {
+    let mut trust = trusting(&["root"]);
+    let own = ask("cdp", &trust).remove(0).url;
+    let other = "http://ca.example.org/root.crl";
+    trust.revocation.add_authority(authority("root", &[other], &[])).unwrap();
+    let request = ask("cdp", &trust).remove(0);
+    assert_eq!(request.url, own);
+    assert!(trust.revocation.deliver(&request, None, now()).is_err());
+    assert_eq!(ask("cdp", &trust).remove(0).url, other);
+}
+
+#[test]
+fn an_address_that_is_not_about_one_certificate_is_still_asked_about_another() {
+    let mut trust = trusting(&["root"]);
+    let responder = "http://ca.example.org/ocsp";
+    trust.revocation.add_authority(authority("root", &[], &[responder])).unwrap();
+    let ask = |name: &str, trust: &TrustStore| {
+        pending(
+            verdict(&format!("{name}.example.org"), &[name], &policy(Default::default()), trust)
+                .unwrap(),
+        )
+    };
+    // An answer about another certificate.
+    let request = ask("moon", &trust).remove(0);
+    assert!(trust.revocation.deliver(&request, Some(&fixture("ocsp-good.der")), now()).is_err());
+    assert!(ask("moon", &trust).is_empty());
+    assert_eq!(ask("p384", &trust).remove(0).url, responder);
+    // No answer at all: nobody waits for it again so soon.
+    let request = ask("p384", &trust).remove(0);
+    assert!(trust.revocation.deliver(&request, None, now()).is_err());
+    assert!(ask("p521", &trust).is_empty());
+}
+
+#[test]
+fn an_authority_has_http_addresses_only() {
+    let long = format!("http://{}", "a".repeat(600));
+    for url in [
+        "https://ca.example.org/",
+        "ldap://ca.example.org/",
+        "file:///etc/passwd",
+        "http://",
+        "http://ca.example.org/a b",
+        "http://ca.example.org/\n",
+        "",
+        &long,
+    ] {
+        assert!(!Authority::is_usable(url), "{url}");
+        let mut trust = trusting(&["root"]);
+        let refusal = trust.revocation.add_authority(authority("root", &[], &[url]));
+        assert!(matches!(refusal, Err(LoadError::Unsupported(_))), "{url}");
+    }
+    assert!(Authority::is_usable("HTTP://ca.example.org"));
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! `[authorities.<name>]`: CAs, and where to ask about what they issue.
+
+use std::sync::Arc;
+
+use ::pki::Authority;
+
+use super::credentials::{CA, Credentials, X509CA};
+use super::diagnostic::Report;
+use super::section::{Section, Unsupported, join};
+
+/// Options of an authority that do nothing here yet.
+const UNSUPPORTED: &[Unsupported] =
+    &[("cert_uri_base", None), ("handle", None), ("module", None), ("slot", None)];
+
+/// Reads all authorities into `store`. Their CAs are trusted.
+pub(crate) fn read(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_>) {
+    for (_, section) in s.subsections(report) {
+        authority(section, store, report);
+    }
+    s.finish(&[], report);
+}
+
+fn authority(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_>) {
+    let what = "a file in x509ca/ beside the configuration file, or an absolute path";
+    let files =
+        [("cacert", s.text("cacert", what, report)), ("file", s.text("file", what, report))];
+    let crl_uris = uris(&mut s, "crl_uris", report);
+    let ocsp_uris = uris(&mut s, "ocsp_uris", report);
+    let mut given = files.into_iter().filter_map(|(key, file)| Some((key, file?)));
+    match (given.next(), given.next()) {
+        (Some((key, file)), None) => {
+            let option = join(&s.path, key);
+            let named = store.certificates_named(file, &option, X509CA, report);
+            let ca = named.and_then(|chain| chain.into_iter().next());
+            if let Some(ca) = ca {
+                let added = store.add_ca(Arc::unwrap_or_clone(Arc::clone(&ca)));
+                if let Err(why) = added {
+                    let message = format!("`{option}`, {:?}: {why}", file.text);
+                    report.expected(file.offset, message, CA);
+                }
+                // Only usable URLs are left, so that it cannot fail.
+                let _ = store.trust.revocation.add_authority(Authority { ca, crl_uris, ocsp_uris });
+            }
+        }
+        (Some(_), Some((key, file))) => {
+            let message = format!("`{}` stands beside `cacert`", join(&s.path, key));
+            report.expected(file.offset, message, "one of the two");
+        }
+        (None, _) => s.missing("cacert", what, report),
+    }
+    s.finish(UNSUPPORTED, report);
+}
+
+fn uris(s: &mut Section<'_>, key: &'static str, report: &mut Report<'_>) -> Vec<String> {
+    let what = "URLs such as \"http://ca.example.org/ca.crl\"";
+    let option = join(&s.path, key);
+    let mut uris = Vec::new();
+    for uri in s.list(key, what, report).unwrap_or_default() {
+        if Authority::is_usable(uri.text) {
+            uris.push(uri.text.to_owned());
+        } else {
+            // What is fetched is signed: TLS would only ask for further certificates to check.
+            report.expected(uri.offset, format!("`{option}` cannot be {:?}", uri.text), what);
+        }
+    }
+    uris
+}

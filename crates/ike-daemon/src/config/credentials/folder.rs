@@ -1,0 +1,111 @@
+//! Reading the files of a folder.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use ::pki::{Certificate, LoadError, files};
+use zeroize::Zeroizing;
+
+use crate::config::diagnostic::Report;
+
+/// What a file holds; it may be a secret.
+pub(super) type Content = Zeroizing<Vec<u8>>;
+
+/// A file of one of the folders.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) path: PathBuf,
+    /// Folder and name, as messages show it.
+    pub(super) shown: String,
+}
+
+impl Entry {
+    /// The file's content; reports if it cannot be read.
+    pub(super) fn read(&self, report: &mut Report<'_>) -> Option<Content> {
+        self.read_up_to(LARGEST, report)
+    }
+
+    pub(super) fn read_up_to(&self, limit: usize, report: &mut Report<'_>) -> Option<Content> {
+        match load_file(&self.path, limit) {
+            Ok(content) => Some(content),
+            Err(why) => {
+                report.about_file(why);
+                None
+            }
+        }
+    }
+
+    /// The certificates in it; none, and a report, if it has not one or a bad one.
+    pub(super) fn certificates(&self, report: &mut Report<'_>) -> Vec<Certificate> {
+        let Some(content) = self.read(report) else { return Vec::new() };
+        match files::load_certificates(&content) {
+            Ok(certificates) => certificates,
+            Err(why) => {
+                self.wrong(why, "X.509 certificates, PEM or DER", report);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Reports that the content is not what it should be.
+    pub(super) fn wrong(&self, why: LoadError, expected: &str, report: &mut Report<'_>) {
+        report.about_file(format!("{}: {why}", self.shown)).expected = Some(expected.to_owned());
+    }
+}
+
+/// The files of a folder by name; none if there is no such folder. Hidden ones are left out, as
+/// editors leave such behind.
+pub(super) fn entries(parent: &Path, folder: &str, report: &mut Report<'_>) -> Vec<Entry> {
+    let path = parent.join(folder);
+    match list(&path) {
+        Ok(names) => names
+            .into_iter()
+            .map(|name| Entry { path: path.join(&name), shown: format!("{folder}/{name}") })
+            .collect(),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(why) => {
+            report.about_file(format!("cannot read the folder {folder}: {why}"));
+            Vec::new()
+        }
+    }
+}
+
+/// The names in a folder, as far as they can be read.
+pub(super) fn names(parent: &Path, folder: &str) -> Vec<String> {
+    list(&parent.join(folder)).unwrap_or_default()
+}
+
+fn list(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Of a link, what it points to.
+        let is_file = fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file());
+        if is_file && !name.starts_with('.') && !name.ends_with('~') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The content of a regular file of at most `limit` octets.
+pub(super) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
+    let failed = |why: io::Error| format!("cannot read {path:?}: {why}");
+    let meta = fs::metadata(path).map_err(failed)?;
+    if !meta.is_file() {
+        return Err(format!("cannot read {path:?}: not a file"));
+    }
+    let mut content = Zeroizing::new(Vec::with_capacity(meta.len().min(limit as u64) as usize + 1));
+    let file = File::open(path).map_err(failed)?;
+    file.take(limit as u64 + 1).read_to_end(&mut content).map_err(failed)?;
+    match content.len() {
+        length if length > limit => Err(format!("{path:?} is longer than {limit} octets")),
+        _ => Ok(content),
+    }
+}
+
+/// Octets of a file with certificates or keys.
+pub(super) const LARGEST: usize = 1 << 20;

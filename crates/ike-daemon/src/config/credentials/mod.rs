@@ -1,0 +1,278 @@
+//! Certificates, keys and revocation lists from the folders beside the configuration file, which have
+//! the names and the meaning of swanctl's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ::pki::{Certificate, Credential, Crl, LoadError, MAX_BODY, TrustStore, files};
+use ike_proto::crypto::SigningKey;
+
+use super::diagnostic::Report;
+use super::nearest::nearest;
+use super::section::Text;
+
+mod folder;
+mod keys;
+
+pub(crate) use keys::{KeyFile, read_key_files};
+
+use folder::{Entry, entries, load_file};
+
+/// End-entity certificates.
+pub(crate) const X509: &str = "x509";
+/// CA certificates.
+pub(crate) const X509CA: &str = "x509ca";
+/// Revocation lists.
+const X509CRL: &str = "x509crl";
+/// Raw public keys.
+pub(crate) const PUBKEY: &str = "pubkey";
+
+/// What the files hold.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    folder: PathBuf,
+    keys: Vec<LoadedKey>,
+    /// End-entity certificates, each with what else is in its file.
+    certificates: Vec<LoadedCertificate>,
+    /// CAs and revocation lists.
+    pub(crate) trust: TrustStore,
+    now: SystemTime,
+}
+
+#[derive(Debug)]
+struct LoadedKey {
+    key: Arc<dyn SigningKey>,
+    /// The file as messages show it.
+    shown: String,
+}
+
+#[derive(Debug)]
+struct LoadedCertificate {
+    certificate: Arc<Certificate>,
+    /// Its chain, or part of it.
+    others: Vec<Arc<Certificate>>,
+}
+
+impl Credentials {
+    /// Loads every file of the folders in `folder`, and the private keys that `[secrets]` names.
+    pub(crate) fn load(folder: &Path, key_files: Vec<KeyFile>, report: &mut Report<'_>) -> Self {
+        let mut this = Self {
+            folder: folder.to_path_buf(),
+            keys: Vec::new(),
+            certificates: Vec::new(),
+            trust: TrustStore::new(),
+            now: SystemTime::now(),
+        };
+        keys::load(&mut this, key_files, report);
+        for entry in entries(folder, X509CA, report) {
+            this.ca_file(&entry, report);
+        }
+        for entry in entries(folder, X509, report) {
+            this.certificate_file(&entry, report);
+        }
+        for entry in entries(folder, X509CRL, report) {
+            this.crl_file(&entry, report);
+        }
+        for entry in entries(folder, PUBKEY, report) {
+            if let Some(Err(why)) =
+                entry.read(report).map(|content| files::load_public_key(&content))
+            {
+                entry.wrong(why, "a public key, PEM or DER", report);
+            }
+        }
+        this
+    }
+
+    /// Self-signed CAs are trusted, others link a certificate to one that is.
+    fn ca_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+        for ca in entry.certificates(report) {
+            self.check_validity(&ca, &entry.shown, None, report);
+            if let Err(why) = self.add_ca(ca) {
+                entry.wrong(why, CA, report);
+            }
+        }
+    }
+
+    /// Trusts `ca`, if it is self-signed, or takes it as a link.
+    pub(crate) fn add_ca(&mut self, ca: Certificate) -> Result<(), LoadError> {
+        match ca.is_self_issued() {
+            true => self.trust.add_ca(ca),
+            false => self.trust.add_intermediate(ca),
+        }
+    }
+
+    fn certificate_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+        let loaded = entry.certificates(report);
+        if let Some(first) = loaded.first() {
+            self.check_validity(first, &entry.shown, None, report);
+        }
+        self.add_certificates(loaded.into_iter().map(Arc::new).collect());
+    }
+
+    /// Takes a certificate with its chain.
+    fn add_certificates(&mut self, mut chain: Vec<Arc<Certificate>>) {
+        if chain.is_empty() {
+            return;
+        }
+        let certificate = chain.remove(0);
+        self.certificates.push(LoadedCertificate { certificate, others: chain });
+    }
+
+    fn crl_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+        let Some(content) = entry.read_up_to(MAX_BODY, report) else { return };
+        match Crl::load(&content) {
+            Ok(crl) if crl.next_update() < self.now => {
+                let due = ::pki::issue::date_text(crl.next_update());
+                report.warn(None, format!("{}: a newer list was due on {due}", entry.shown));
+            }
+            Ok(crl) if !self.is_ours(&crl) => {
+                let issuer = crl.issuer_text();
+                let message =
+                    format!("{}: no CA in x509ca/ signed it, {issuer:?} did", entry.shown);
+                report.warn(None, message);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        if let Err(why) = self.trust.revocation.add_crl(&content) {
+            entry.wrong(why, "a revocation list, PEM or DER", report);
+        }
+    }
+
+    fn is_ours(&self, crl: &Crl) -> bool {
+        let mut cas = self.trust.cas().iter().chain(self.trust.intermediates());
+        cas.any(|ca| crl.is_signed_by(ca))
+    }
+
+    /// The certificates in the file that an option names; the first is the one that is meant.
+    pub(crate) fn certificates_named(
+        &self,
+        file: Text<'_>,
+        option: &str,
+        kind: &'static str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<Arc<Certificate>>> {
+        let content = self.named(file, option, kind, report)?;
+        match files::load_certificates(&content) {
+            Ok(loaded) => {
+                let first = loaded.first()?;
+                self.check_validity(first, file.text, Some((file.offset, option)), report);
+                Some(loaded.into_iter().map(Arc::new).collect())
+            }
+            Err(why) => {
+                let message = format!("`{option}`, {:?}: {why}", file.text);
+                report.expected(file.offset, message, "X.509 certificates, PEM or DER");
+                None
+            }
+        }
+    }
+
+    /// The public key in the file that an option names: DER SubjectPublicKeyInfo.
+    pub(crate) fn public_key_named(
+        &self,
+        file: Text<'_>,
+        option: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Vec<u8>> {
+        let content = self.named(file, option, PUBKEY, report)?;
+        match files::load_public_key(&content) {
+            Ok(spki) => Some(spki),
+            Err(why) => {
+                let message = format!("`{option}`, {:?}: {why}", file.text);
+                report.expected(file.offset, message, "a public key, PEM or DER");
+                None
+            }
+        }
+    }
+
+    fn named(
+        &self,
+        file: Text<'_>,
+        option: &str,
+        kind: &'static str,
+        report: &mut Report<'_>,
+    ) -> Option<folder::Content> {
+        let path = self.folder.join(kind).join(file.text);
+        match load_file(&path, folder::LARGEST) {
+            Ok(content) => Some(content),
+            Err(why) => {
+                let known = folder::names(&self.folder, kind);
+                let message = format!("`{option}`: {why}");
+                let expected =
+                    format!("a file in {kind}/ beside the configuration file, or an absolute path");
+                report.expected(file.offset, message, expected).suggestion =
+                    nearest(file.text, known.iter().map(String::as_str)).map(str::to_owned);
+                None
+            }
+        }
+    }
+
+    /// `certificate` with its private key and chain, if there is a key for it.
+    pub(crate) fn credential(
+        &self,
+        certificate: &Arc<Certificate>,
+        others: &[Arc<Certificate>],
+    ) -> Option<Credential> {
+        let loaded = self.certificates.iter();
+        let others: Vec<_> = others
+            .iter()
+            .chain(loaded.flat_map(|loaded| &loaded.others))
+            .chain(self.trust.intermediates())
+            .map(Arc::clone)
+            .collect();
+        let fit = |loaded: &LoadedKey| {
+            Credential::new(Arc::clone(&loaded.key), Arc::clone(certificate), &others).ok()
+        };
+        self.keys.iter().find_map(fit)
+    }
+
+    /// The private key of a raw public key.
+    pub(crate) fn raw_credential(&self, spki: &[u8]) -> Option<Credential> {
+        let key = self.keys.iter().find(|loaded| loaded.key.public_key() == spki)?;
+        Some(Credential::raw(Arc::clone(&key.key)))
+    }
+
+    /// Every certificate there is a private key for.
+    pub(crate) fn all(&self) -> Vec<Credential> {
+        let all = self.certificates.iter();
+        all.filter_map(|loaded| self.credential(&loaded.certificate, &loaded.others)).collect()
+    }
+
+    /// The files of private keys that are not in `used`: with nothing to show, they are of no use.
+    pub(crate) fn unused_keys(&self, used: &[Arc<dyn SigningKey>]) -> Vec<&str> {
+        let unused = self
+            .keys
+            .iter()
+            .filter(|loaded| !used.iter().any(|key| key.public_key() == loaded.key.public_key()));
+        unused.map(|loaded| loaded.shown.as_str()).collect()
+    }
+
+    /// Warns of a certificate that is not valid now. It is no mistake: it may be now what it will not
+    /// be tomorrow, and the other connections go on.
+    fn check_validity(
+        &self,
+        certificate: &Certificate,
+        shown: &str,
+        option: Option<(usize, &str)>,
+        report: &mut Report<'_>,
+    ) {
+        let date = ::pki::issue::date_text;
+        let what = if self.now > certificate.not_after() {
+            format!("expired on {}", date(certificate.not_after()))
+        } else if self.now < certificate.not_before() {
+            format!("is not valid before {}", date(certificate.not_before()))
+        } else {
+            return;
+        };
+        let subject = certificate.subject_text();
+        let message = match option {
+            Some((_, option)) => format!("`{option}`: certificate {subject:?} in {shown} {what}"),
+            None => format!("{shown}: certificate {subject:?} {what}"),
+        };
+        report.warn(option.map(|(offset, _)| offset), message);
+    }
+}
+
+/// What a CA certificate is, for messages.
+pub(crate) const CA: &str =
+    "a CA certificate: basicConstraints with CA:TRUE, and keyCertSign if it has keyUsage";

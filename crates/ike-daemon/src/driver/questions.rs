@@ -1,0 +1,184 @@
+//! The engine's questions, answered off the driver's thread: a signature may take a second, and what
+//! is to be fetched longer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use ::pki::{Answerer, FetchKind, FetchRequest};
+use ike_proto::{Answer, PeerCredentials, Question, Ticket};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::task::spawn_blocking;
+
+use crate::fetch::Fetcher;
+
+/// Keys, certificates and revocation information. Clones share them.
+#[derive(Clone)]
+pub struct Credentials(Arc<Shared>);
+
+/// An answer on its way to the engine.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) ticket: Ticket,
+    /// Who was asked about, if it was a peer.
+    pub(super) about: Option<Peer>,
+    pub(super) answer: Answer,
+}
+
+/// A peer as the log names it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) connection: String,
+    /// The identity it asserts.
+    pub(super) id: String,
+}
+
+impl Peer {
+    /// Whom `question` is about.
+    pub(super) fn of(question: &Question) -> Option<Self> {
+        match question {
+            Question::Judge(peer) | Question::Revocation(peer) => {
+                Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
+            }
+            Question::Sign(_) => None,
+        }
+    }
+}
+
+struct Shared {
+    answerer: RwLock<Arc<Answerer>>,
+    fetcher: Fetcher,
+    /// As much work at a time as there are processors; the rest waits in order.
+    processors: Semaphore,
+    /// One fetch of a thing at a time, whoever wants it.
+    fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
+}
+
+/// What is fetched: the URL, and what is posted to it.
+type Wanted = (String, Vec<u8>);
+
+impl Credentials {
+    /// Answers by `answerer`, and fetches by `fetcher`.
+    pub fn new(answerer: Answerer, fetcher: Fetcher) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        Self(Arc::new(Shared {
+            answerer: RwLock::new(Arc::new(answerer)),
+            fetcher,
+            processors: Semaphore::new(processors),
+            fetching: Mutex::default(),
+        }))
+    }
+
+    /// Puts `answerer` in the place of the present one. What was fetched is kept.
+    pub fn replace(&self, mut answerer: Answerer) {
+        let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
+        answerer.trust_mut().revocation.inherit(&place.trust().revocation);
+        *place = Arc::new(answerer);
+    }
+
+    /// The answer to `question`.
+    pub async fn answer(&self, question: Question) -> Answer {
+        let question = Arc::new(question);
+        if let Question::Revocation(peer) = &*question {
+            self.fetch_for(peer).await;
+        }
+        let asked = Arc::clone(&question);
+        let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
+        answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned()))
+    }
+
+    /// Fetches what is to be known about `peer`, round by round: each leaves fewer places to ask.
+    async fn fetch_for(&self, peer: &PeerCredentials) {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let mut fetches = self.fetches(peer).await;
+            if fetches.is_empty() {
+                return;
+            }
+            let last = fetches.pop();
+            let mut others = tokio::task::JoinSet::new();
+            for fetch in fetches {
+                let (this, peer) = (self.clone(), peer.clone());
+                others.spawn(async move { this.fetch(&peer, fetch).await });
+            }
+            if let Some(fetch) = last {
+                self.fetch(peer, fetch).await;
+            }
+            others.join_all().await;
+        }
+    }
+
+    async fn fetches(&self, peer: &PeerCredentials) -> Vec<FetchRequest> {
+        let peer = peer.clone();
+        let fetches = self.work(move |answerer| answerer.fetches(&peer, SystemTime::now()));
+        fetches.await.unwrap_or_default()
+    }
+
+    /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
+    async fn fetch(&self, peer: &PeerCredentials, fetch: FetchRequest) {
+        let wanted = wanted(&fetch);
+        let turn = {
+            let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+            fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(fetching.entry(wanted.clone()).or_default())
+        };
+        let waited = turn.try_lock().is_err();
+        let _turn = turn.lock().await;
+        if waited && !self.fetches(peer).await.iter().any(|again| self::wanted(again) == wanted) {
+            return;
+        }
+        let this = self.clone();
+        // If it panics there is no information, and the policy decides.
+        let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+    }
+
+    /// Blocks.
+    fn fetch_now(&self, fetch: &FetchRequest) {
+        let (url, subject) = (&fetch.url, fetch.subject_text());
+        let body = self.0.fetcher.fetch(fetch);
+        if let Err(why) = &body {
+            tracing::info!(%url, %subject, %why, "revocation information not fetched");
+        }
+        let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
+        let taken =
+            Arc::make_mut(&mut place).deliver(fetch, body.as_deref().ok(), SystemTime::now());
+        match taken {
+            Ok(()) => tracing::info!(%url, %subject, "revocation information fetched"),
+            Err(why) if body.is_ok() => {
+                tracing::info!(%url, %subject, %why, "revocation information of no use");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Does `what` on a thread where it may take long; `None` if it panics.
+    async fn work<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&Answerer) -> T + Send + 'static,
+    ) -> Option<T> {
+        let _permit = self.0.processors.acquire().await.ok()?;
+        let answerer = {
+            let place = self.0.answerer.read().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(&place)
+        };
+        spawn_blocking(move || what(&answerer)).await.ok()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+fn wanted(fetch: &FetchRequest) -> Wanted {
+    let posted = match &fetch.kind {
+        FetchKind::Crl => Vec::new(),
+        FetchKind::Ocsp { request } => request.clone(),
+    };
+    (fetch.url.clone(), posted)
+}
+
+/// How long all fetches for one peer may take. It waits meanwhile, and this end keeps its half-open SA.
+const PATIENCE: Duration = Duration::from_secs(15);

@@ -1,0 +1,170 @@
+//! How the ends of a connection authenticate: the `local<suffix>` and `remote<suffix>` sections of
+//! swanctl.conf(5), and their option `auth`.
+
+use crate::crypto::SignatureScheme;
+use crate::crypto::sign::SubjectPublicKeyInfo;
+use crate::wire::payload::{CertReq, IdData};
+use crate::wire::registry::CertEncoding;
+
+mod parse;
+
+pub use parse::AuthParseError;
+
+/// Which identities a peer may assert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdMatch {
+    /// `%any`, the default.
+    Any,
+    /// Exactly this.
+    Exact(IdData),
+    /// An FQDN or e-mail address beginning with `*`: the rest must match, without regard to case.
+    Suffix(IdData),
+    /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
+    DnPattern(IdData),
+}
+
+/// How one end authenticates in one round.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AuthConfig {
+    /// `psk`: a pre-shared key (RFC 7296 §2.15).
+    #[default]
+    Psk,
+    /// `pubkey` and everything more exact: a signature.
+    Pubkey(PubkeyAuth),
+    /// `null`: not at all (RFC 7619).
+    Null,
+}
+
+/// What an `auth` of public keys asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PubkeyAuth {
+    /// Of the key and the signature in AUTH.
+    pub ike: SchemeConstraints,
+    /// Of the keys and signatures on the certificate path; the engine does not see these.
+    pub chain: SchemeConstraints,
+}
+
+/// Signature schemes and key sizes that are good enough.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchemeConstraints {
+    /// Schemes allowed. Empty: all but those with SHA-1 and the experimental ones.
+    pub schemes: Vec<SignatureScheme>,
+    /// The shortest RSA modulus, in bits; 0 leaves it to the backend.
+    pub rsa_bits: u32,
+}
+
+/// One `local<suffix>` section: how this end authenticates in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalAuth {
+    /// The section's name, which says whose key signs.
+    pub name: String,
+    /// `auth`.
+    pub auth: AuthConfig,
+    /// `id`; `None` uses the local address, or ID_NULL with `auth = null`. Whoever loads certificates
+    /// puts the certificate's identity here.
+    pub id: Option<IdData>,
+}
+
+/// One `remote<suffix>` section: how the peer must authenticate in one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteAuth {
+    /// The section's name, which says what the peer's certificate is judged by.
+    pub name: String,
+    /// `auth`.
+    pub auth: AuthConfig,
+    /// `id`.
+    pub id: IdMatch,
+    /// What to ask the peer for in CERTREQ payloads; empty with `send_certreq = no`.
+    pub certreqs: Vec<CertRequest>,
+}
+
+/// The body of a CERTREQ payload that owns its data (RFC 7296 §3.7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertRequest {
+    /// What kind of certificate is wanted.
+    pub encoding: CertEncoding,
+    /// SHA-1 hashes, 20 octets each, of the CAs' SubjectPublicKeyInfo; empty for raw public keys.
+    pub authorities: Vec<u8>,
+}
+
+/// `send_cert`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SendCert {
+    /// If the peer sent a CERTREQ.
+    #[default]
+    IfAsked,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl CertRequest {
+    /// The same as a payload body.
+    pub fn as_req(&self) -> CertReq<'_> {
+        CertReq { encoding: self.encoding, authorities: &self.authorities }
+    }
+}
+
+impl From<CertReq<'_>> for CertRequest {
+    fn from(request: CertReq<'_>) -> Self {
+        Self { encoding: request.encoding, authorities: request.authorities.to_vec() }
+    }
+}
+
+impl LocalAuth {
+    /// A round called `name` by `auth`, of this end's address.
+    pub fn new(name: impl Into<String>, auth: AuthConfig) -> Self {
+        Self { name: name.into(), auth, id: None }
+    }
+}
+
+impl RemoteAuth {
+    /// A round called `name` by `auth`, of anybody.
+    pub fn new(name: impl Into<String>, auth: AuthConfig) -> Self {
+        Self { name: name.into(), auth, id: IdMatch::Any, certreqs: Vec::new() }
+    }
+}
+
+impl AuthConfig {
+    /// `pubkey` without any constraint.
+    pub fn pubkey() -> Self {
+        Self::Pubkey(PubkeyAuth::default())
+    }
+
+    /// Parses the value of `auth`: `psk`, `null`, or key types with what is asked of them.
+    ///
+    /// A key type is `pubkey` (any), `rsa` (either padding), `rsa/pss`, `rsa/pkcs1`, `ecdsa`,
+    /// `ed25519`, `mldsa`, `mldsa44`, `mldsa65`, `mldsa87`, `slhdsa`, `slhdsa_sha2_128s` and so on, or
+    /// `falcon512`. After those of RSA and `ecdsa` may follow a least size in bits, and after them and
+    /// `pubkey` hashes: `sha256`, `sha384`, `sha512`, `sha1`, `identity`. Several types are joined by `-`, each with
+    /// its own. What stands after `ike:` is asked of the AUTH payload alone, what stands before it of
+    /// the certificate path; without `ike:` it is asked of both. So `ike:mldsa87` wants the peer's
+    /// own key to be post-quantum, `mldsa87` its whole path.
+    ///
+    /// # Errors
+    /// [`AuthParseError`] says which part is not understood.
+    pub fn parse(text: &str) -> Result<Self, AuthParseError> {
+        parse::parse(text)
+    }
+}
+
+impl SchemeConstraints {
+    /// True if a signature by `scheme` is good enough.
+    pub fn allows(&self, scheme: SignatureScheme) -> bool {
+        if self.schemes.is_empty() {
+            return !matches!(scheme, SignatureScheme::RsaPkcs1Sha1 | SignatureScheme::Falcon512);
+        }
+        self.schemes.contains(&scheme)
+    }
+
+    /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make a signature that is good enough
+    /// and is long enough itself.
+    pub fn allows_key(&self, spki: &[u8]) -> bool {
+        let long_enough = self.rsa_bits == 0
+            || SubjectPublicKeyInfo::parse(spki)
+                .is_none_or(|spki| spki.rsa_bits().is_none_or(|bits| bits >= self.rsa_bits));
+        long_enough
+            && SignatureScheme::of_public_key(spki).iter().any(|scheme| self.allows(*scheme))
+    }
+}

@@ -1,0 +1,340 @@
+//! What an end can verify, and wants to see: SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4),
+//! SUPPORTED_AUTH_METHODS (RFC 9593), MULTIPLE_AUTH_SUPPORTED (RFC 4739) and CERTREQ payloads.
+
+use crate::config::auth::{AuthConfig, CertRequest, SchemeConstraints};
+use crate::config::{ConnectionConfig, EndpointConfig, RemoteAuth};
+use crate::crypto::{CryptoProvider, SignatureScheme};
+use crate::exchange::Payloads;
+use crate::ike_sa::notify;
+use crate::wire::payload::Payload;
+use crate::wire::registry::{AuthMethod, CertEncoding, HashId, NotifyType};
+
+/// What the peer announced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Announcements {
+    /// Hashes it takes in signatures by method 14; `None` if it knows the methods before that alone.
+    pub(crate) hashes: Option<Vec<HashId>>,
+    /// The methods it says it takes, the best first; empty if it says nothing.
+    pub(crate) methods: Vec<AuthMethodAnnouncement>,
+    /// Its CERTREQ payloads.
+    pub(crate) requests: Vec<CertRequest>,
+    /// It takes part in several rounds.
+    pub(crate) multiple_auth: bool,
+    /// It says its methods in IKE_INTERMEDIATE, because there are many.
+    pub(crate) deferred: bool,
+}
+
+/// One announcement of SUPPORTED_AUTH_METHODS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AuthMethodAnnouncement {
+    pub(crate) method: AuthMethod,
+    /// The number of a CA in the CERTREQ payloads of the same message, from 1; 0 is any.
+    pub(crate) cert_link: u8,
+    /// Of method 14.
+    pub(crate) scheme: Option<SignatureScheme>,
+}
+
+impl Announcements {
+    /// Takes up what an IKE_SA_INIT message or the first IKE_AUTH request says.
+    pub(crate) fn read(&mut self, config: &EndpointConfig, payloads: &Payloads<'_, '_>) {
+        if config.signature_authentication
+            && let Some(hashes) = payloads.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS)
+        {
+            let (ids, _) = hashes.data.as_chunks();
+            let ids = ids.iter().take(MAX_HASHES).map(|id| HashId(u16::from_be_bytes(*id)));
+            self.hashes = Some(ids.collect());
+        }
+        self.multiple_auth |= payloads.notify(NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
+        let requests = payloads.0.iter().filter_map(|payload| match payload {
+            Payload::CertReq(request) => Some(CertRequest::from(*request)),
+            _ => None,
+        });
+        self.requests.extend(requests.take(MAX_CERTREQS));
+        //= RFC 9593 §3.1
+        //# In this case, the
+        //# responder includes a SUPPORTED_AUTH_METHODS notification containing
+        //# no data in the IKE_SA_INIT response.
+        let list = payloads.notify(NotifyType::SUPPORTED_AUTH_METHODS);
+        self.deferred = list.is_some_and(|list| list.data.is_empty());
+        self.read_methods(payloads);
+    }
+
+    /// Takes up the methods that an IKE_INTERMEDIATE response, or any other message, lists.
+    pub(crate) fn read_methods(&mut self, payloads: &Payloads<'_, '_>) {
+        for list in payloads.notifies() {
+            if list.kind == NotifyType::SUPPORTED_AUTH_METHODS {
+                self.methods.extend(AuthMethodAnnouncement::list(list.data));
+                self.methods.truncate(MAX_METHODS);
+            }
+        }
+    }
+
+    /// The hash of the CA that a Cert Link names; `None` if it names none.
+    pub(crate) fn authority(&self, cert_link: u8) -> Option<[u8; 20]> {
+        let index = usize::from(cert_link).checked_sub(1)?;
+        let x509 = |request: &&CertRequest| request.encoding == CertEncoding::X509_SIGNATURE;
+        let hashes = self.requests.iter().filter(x509).flat_map(|r| r.authorities.as_chunks().0);
+        hashes.copied().nth(index)
+    }
+}
+
+impl AuthMethodAnnouncement {
+    /// Reads a list; what is malformed or not understood is passed over.
+    //= RFC 9593 §3.2
+    //# Implementations MUST ignore
+    //# announcements whose semantics they don't understand.
+    fn list(mut data: &[u8]) -> Vec<Self> {
+        let mut found = Vec::new();
+        while let Some((&len, _)) = data.split_first() {
+            let Some((blob, rest)) = data.split_at_checked(usize::from(len)).filter(|_| len >= 2)
+            else {
+                break;
+            };
+            data = rest;
+            found.extend(Self::read(blob));
+        }
+        found
+    }
+
+    fn read(blob: &[u8]) -> Option<Self> {
+        let (method, cert_link, scheme) = match *blob {
+            [_, method] => (AuthMethod(method), 0, None),
+            [_, method, link] => (AuthMethod(method), link, None),
+            [_, method, link, ref algorithm @ ..] => {
+                let scheme = SignatureScheme::from_algorithm_identifier(algorithm)?;
+                (AuthMethod(method), link, Some(scheme))
+            }
+            _ => return None,
+        };
+        let whole = match method {
+            AuthMethod::PSK | AuthMethod::NULL => blob.len() == 2,
+            AuthMethod::DIGITAL_SIGNATURE => scheme.is_some(),
+            _ => blob.len() == 3,
+        };
+        whole.then_some(Self { method, cert_link, scheme })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let algorithm = self.scheme.map(SignatureScheme::algorithm_identifier);
+        let link = match self.method {
+            AuthMethod::PSK | AuthMethod::NULL => &[][..],
+            _ => &[self.cert_link],
+        };
+        let rest = [link, algorithm.unwrap_or_default()].concat();
+        // The longest identifier there is has 67 octets.
+        let Ok(len) = u8::try_from(rest.len() + 2) else { return };
+        out.extend([len, self.method.0]);
+        out.extend(rest);
+    }
+}
+
+/// What this end announces for one connection, or for several that it may turn out to be.
+#[derive(Debug, Default)]
+pub(crate) struct OwnAnnouncements {
+    /// Notification Data of SIGNATURE_HASH_ALGORITHMS.
+    hashes: Option<Vec<u8>>,
+    /// Notification Data of SUPPORTED_AUTH_METHODS.
+    methods: Option<Vec<u8>>,
+    requests: Vec<CertRequest>,
+    multiple_auth: bool,
+    /// The methods go into IKE_INTERMEDIATE.
+    deferred: bool,
+}
+
+impl OwnAnnouncements {
+    pub(crate) fn new<'a>(
+        config: &EndpointConfig,
+        crypto: &CryptoProvider,
+        connections: impl IntoIterator<Item = &'a ConnectionConfig> + Clone,
+    ) -> Self {
+        let mut own = Self::default();
+        let mut signs = false;
+        let mut constraints: Vec<&SchemeConstraints> = Vec::new();
+        for connection in connections.clone() {
+            signs |= super::signs(connection);
+            own.multiple_auth |= connection.local.len() > 1 || connection.remote.len() > 1;
+            for round in &connection.remote {
+                if let AuthConfig::Pubkey(pubkey) = &round.auth {
+                    constraints.push(&pubkey.ike);
+                    own.want(round);
+                }
+            }
+        }
+        let mut schemes = crypto.signature_schemes();
+        if !constraints.is_empty() {
+            schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(*scheme)));
+        }
+        schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
+        if config.signature_authentication && (signs || !constraints.is_empty()) {
+            own.hashes = Some(hash_list(&schemes));
+        }
+        // Without a choice of ours there is nothing to tell that the hashes do not tell.
+        let choosy = constraints.iter().any(|asked| !asked.schemes.is_empty());
+        if own.hashes.is_some() && choosy {
+            own.methods = Some(method_list(connections, &schemes));
+        }
+        own
+    }
+
+    fn want(&mut self, round: &RemoteAuth) {
+        for request in &round.certreqs {
+            match self.requests.iter_mut().find(|known| known.encoding == request.encoding) {
+                None => self.requests.push(request.clone()),
+                Some(known) => {
+                    for hash in request.authorities.as_chunks::<20>().0 {
+                        if !known.authorities.as_chunks().0.contains(hash) {
+                            known.authorities.extend(hash);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The payload of the IKE_SA_INIT request.
+    pub(crate) fn hash_payload(&self) -> Option<Payload<'_>> {
+        let hashes = self.hashes.as_deref()?;
+        Some(notify(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes))
+    }
+
+    /// Puts the methods off until IKE_INTERMEDIATE (RFC 9593 §3.1). False if there are none.
+    pub(crate) fn defer(&mut self) -> bool {
+        self.deferred = self.methods.is_some();
+        self.deferred
+    }
+
+    /// The methods that were put off. None of them is linked to a CA, so that CERTREQ need not come
+    /// again.
+    pub(crate) fn methods_payload(&self) -> Option<Payload<'_>> {
+        let methods = self.methods.as_deref()?;
+        Some(notify(NotifyType::SUPPORTED_AUTH_METHODS, methods))
+    }
+
+    /// What goes with IKE_SA_INIT responses, and but for the hashes with the first IKE_AUTH request.
+    /// `room` is how many octets of CA hashes there may be.
+    pub(crate) fn payloads(&self, room: usize) -> Vec<Payload<'_>> {
+        let mut payloads = Vec::new();
+        for request in &self.requests {
+            let mut body = request.as_req();
+            // Whole hashes; without some of them the peer chooses with less to go by.
+            let fits = body.authorities.len().min(room / 20 * 20);
+            body.authorities = body.authorities.get(..fits).unwrap_or_default();
+            payloads.push(Payload::CertReq(body));
+        }
+        if self.deferred {
+            payloads.push(notify(NotifyType::SUPPORTED_AUTH_METHODS, &[]));
+        } else {
+            payloads.extend(self.methods_payload());
+        }
+        if self.multiple_auth {
+            payloads.push(notify(NotifyType::MULTIPLE_AUTH_SUPPORTED, &[]));
+        }
+        payloads
+    }
+}
+
+fn hash_list(schemes: &[SignatureScheme]) -> Vec<u8> {
+    let mut hashes: Vec<HashId> = Vec::new();
+    for scheme in schemes {
+        if !hashes.contains(&scheme.hash()) {
+            hashes.push(scheme.hash());
+        }
+    }
+    hashes.iter().flat_map(|hash| hash.0.to_be_bytes()).collect()
+}
+
+fn method_list<'a>(
+    connections: impl IntoIterator<Item = &'a ConnectionConfig>,
+    schemes: &[SignatureScheme],
+) -> Vec<u8> {
+    let mut methods = Vec::new();
+    for round in connections.into_iter().flat_map(|connection| &connection.remote) {
+        let plain = match round.auth {
+            AuthConfig::Psk => AuthMethod::PSK,
+            AuthConfig::Null => AuthMethod::NULL,
+            AuthConfig::Pubkey(_) => {
+                let signature = |scheme| AuthMethodAnnouncement {
+                    method: AuthMethod::DIGITAL_SIGNATURE,
+                    cert_link: 0,
+                    scheme: Some(scheme),
+                };
+                methods.extend(schemes.iter().copied().map(signature));
+                continue;
+            }
+        };
+        methods.push(AuthMethodAnnouncement { method: plain, cert_link: 0, scheme: None });
+    }
+    let mut seen: Vec<AuthMethodAnnouncement> = Vec::new();
+    let mut data = Vec::new();
+    for method in methods {
+        if !seen.contains(&method) {
+            method.encode(&mut data);
+            seen.push(method);
+        }
+    }
+    data
+}
+
+/// Most hashes looked at.
+const MAX_HASHES: usize = 32;
+/// Most CERTREQ payloads looked at.
+const MAX_CERTREQS: usize = 16;
+/// Most announced methods kept.
+const MAX_METHODS: usize = 128;
+/// Octets of CA hashes in an IKE_SA_INIT response, which cannot be fragmented.
+pub(crate) const INIT_ROOM: usize = 640;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_of_every_length_are_read_and_the_rest_is_passed_over() {
+        let ed25519 = SignatureScheme::Ed25519.algorithm_identifier();
+        let mut data = vec![2, 2, 3, 9, 1, 2, 99, 3, 13, 0, 2, 14];
+        data.extend([3 + ed25519.len() as u8, 14, 2]);
+        data.extend(ed25519);
+        data.extend([7, 14, 0, 0x30, 2, 5, 0]);
+        let read = AuthMethodAnnouncement::list(&data);
+        let expected =
+            |method, cert_link, scheme| AuthMethodAnnouncement { method, cert_link, scheme };
+        assert_eq!(
+            read,
+            [
+                expected(AuthMethod::PSK, 0, None),
+                expected(AuthMethod::ECDSA_256, 1, None),
+                expected(AuthMethod::DIGITAL_SIGNATURE, 2, Some(SignatureScheme::Ed25519)),
+            ]
+        );
+        // Lengths that lie end the list; nothing goes round in circles (bug class 17).
+        for bad in [&[0, 2][..], &[1, 2], &[9, 14, 0], &[2]] {
+            assert_eq!(AuthMethodAnnouncement::list(bad), []);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_read_again() {
+        for scheme in SignatureScheme::ALL.iter().filter(|s| **s != SignatureScheme::RsaPkcs1Sha1) {
+            let method = AuthMethod::DIGITAL_SIGNATURE;
+            let sent = AuthMethodAnnouncement { method, cert_link: 3, scheme: Some(*scheme) };
+            let mut data = Vec::new();
+            sent.encode(&mut data);
+            assert_eq!(AuthMethodAnnouncement::list(&data), [sent]);
+        }
+    }
+
+    #[test]
+    fn a_cert_link_counts_the_hashes_of_all_requests() {
+        let request = |n: u8| CertRequest {
+            encoding: CertEncoding::X509_SIGNATURE,
+            authorities: [[n; 20], [n + 1; 20]].concat(),
+        };
+        let raw = CertRequest { encoding: CertEncoding::RAW_PUBLIC_KEY, authorities: Vec::new() };
+        let requests = vec![request(1), raw, request(3)];
+        let all = Announcements { requests, ..Announcements::default() };
+        assert_eq!(all.authority(0), None);
+        assert_eq!(all.authority(3), Some([3; 20]));
+        assert_eq!(all.authority(4), Some([4; 20]));
+        assert_eq!(all.authority(5), None);
+    }
+}

@@ -1,0 +1,380 @@
+//! The initiator's side of IKE_AUTH.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::announce::OwnAnnouncements;
+use super::psk::{own_psk, peer_psk};
+use super::questions::{Judging, OwnTurn, signed_by};
+use super::rounds::{OwnAuth, used};
+use super::{closed_placeholder, round_id, signature, takes};
+use crate::config::{AuthConfig, IdMatch, RemoteAuth};
+use crate::dataplane::{Mode, TrafficSelector};
+use crate::event::{Failure, UsedAuth};
+use crate::exchange::ppk::{PpkStage, wire_id};
+use crate::exchange::sa_init::floated;
+use crate::exchange::{Payloads, Refusal};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
+use crate::ike_sa::{IkeSa, Twin, notify};
+use crate::keys::epoch::Opened;
+use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_psk};
+use crate::question::{Answer, Question};
+use crate::wire::decode_inner_payloads;
+use crate::wire::payload::{Auth, Id, Payload, Sa};
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+impl IkeSa {
+    // ---- this end ----
+
+    /// Goes on after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
+    pub(crate) fn begin_auth(&mut self, ctx: &mut Context<'_>, auth: ExpectAuthResponse) {
+        let several = self.connection.local.len() > 1 || self.connection.remote.len() > 1;
+        let missing = several && !auth.announced.multiple_auth;
+        self.state = State::ExpectAuthResponse(Box::new(auth));
+        if missing {
+            let text = "the peer does not announce MULTIPLE_AUTH_SUPPORTED";
+            return self.close(ctx, Failure::Credentials(text.to_owned()));
+        }
+        self.next_auth_request(ctx);
+    }
+
+    /// Makes the request of the next round, once it is signed if it must be.
+    fn next_auth_request(&mut self, ctx: &mut Context<'_>) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let connection = Arc::clone(&self.connection);
+        let index = waiting.rounds.local.len();
+        let Some(round) = connection.local.get(index) else {
+            if index == 0 {
+                return self.close(ctx, Failure::Config("no `local` section".to_owned()));
+            }
+            return self.send_auth_request(ctx, None);
+        };
+        let first = index == 0;
+        let id = if first { waiting.local_id.clone() } else { round_id(round, self.path) };
+        let unmixed = first && self.may_go_without_ppk();
+        let unmixed = unmixed.then(|| self.own_covered(&waiting.transcript, &id));
+        if first && let Err(failure) = self.mix_ppk_in_auth(ctx.config) {
+            return self.close(ctx, failure);
+        }
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let remote = connection.remote.get(index).or(connection.remote.last());
+        let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
+        let psk = own_psk(ctx.config, &id, remote);
+        let covered = (self.own_covered(&waiting.transcript, &id), unmixed);
+        match self.own_turn(round, id, psk, &waiting.announced, covered) {
+            Err(failure) => self.close(ctx, failure),
+            Ok(OwnTurn::Ready(own)) => self.send_auth_request(ctx, Some(own)),
+            Ok(OwnTurn::Sign(round, request)) => {
+                let ticket = self.ask(ctx, Question::Sign(request));
+                if let State::ExpectAuthResponse(waiting) = self.take_state() {
+                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
+                    self.state = State::AwaitRequestSignature(Box::new(asked));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_request_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitRequestSignature(asked) = self.take_state() else { return };
+        let AwaitSignature { waiting, round, .. } = *asked;
+        let own = round.finish(answer, &waiting.announced, self.connection.send_cert);
+        self.state = State::ExpectAuthResponse(Box::new(waiting));
+        match own {
+            Ok(own) => self.send_auth_request(ctx, Some(own)),
+            Err(failure) => self.close(ctx, failure),
+        }
+    }
+
+    /// Sends the request: this end's AUTH, or nothing if it is the peer's turn alone.
+    fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
+        let connection = Arc::clone(&self.connection);
+        let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
+        let Some(own) = own else { return self.request(ctx, ExchangeType::IKE_AUTH, &[]) };
+        let first = waiting.rounds.local.is_empty();
+        waiting.rounds.local.push(own.used.clone());
+        let another = waiting.rounds.local.len() < connection.local.len();
+        let announcements =
+            first.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
+        let announcements = announcements.unwrap_or_default();
+        let child = waiting.child.as_ref().filter(|_| first);
+        let child = child.map(|offer| OfferParts::of(offer));
+        let ppk_id = match &self.ppk {
+            PpkStage::Offered(id, _) if first => Some(wire_id(id)),
+            _ => None,
+        };
+        let mut payloads = vec![Payload::IdI(own.used.id.as_id())];
+        if first && waiting.initial_contact {
+            payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
+        }
+        payloads.extend(own.certs());
+        payloads.extend(announcements.payloads(usize::MAX));
+        if let IdMatch::Exact(id) = connection.remote_id()
+            && first
+        {
+            payloads.push(Payload::IdR(id.as_id()));
+        }
+        payloads.push(own.auth());
+        if another {
+            payloads.push(notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
+        }
+        payloads.extend(child.map(OfferParts::payloads).unwrap_or_default());
+        payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        payloads
+            .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
+        self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+    }
+
+    // ---- the peer ----
+
+    /// Judges the response. An error here ends this candidate, not the attempt.
+    pub(crate) fn on_auth_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let parsed = Payloads(payloads);
+        let connection = Arc::clone(&self.connection);
+        let index = waiting.rounds.proven();
+        let Some(round) = connection.remote.get(index).filter(|_| index < connection.remote.len())
+        else {
+            return match parsed.auth() {
+                Ok(None) if index > 0 => self.auth_round_done(ctx, payloads),
+                _ => self.reject_responder(ctx, Failure::Authentication),
+            };
+        };
+        let (id, auth) = match claim(&parsed) {
+            Ok(claim) => claim,
+            Err(failure) => return self.reject_responder(ctx, failure),
+        };
+        if matches!(self.ppk, PpkStage::Offered(..))
+            && let Err(failure) = self.settle_ppk(&parsed)
+        {
+            return self.reject_responder(ctx, failure);
+        }
+        let another = parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
+        if !takes(round, &id.to_owned(), auth.method)
+            || another != (index + 1 < connection.remote.len())
+        {
+            return self.reject_responder(ctx, Failure::Authentication);
+        }
+        match self.judge_responder(ctx, round, id, auth) {
+            Some(Ok((used, evidence))) => self.responder_proven(ctx, used, evidence, payloads),
+            Some(Err(failure)) => self.reject_responder(ctx, failure),
+            None => {
+                let judging = Judging {
+                    candidates: VecDeque::new(),
+                    decoy: false,
+                    without_ppk: false,
+                    proven: None,
+                };
+                let asked = Self::peer_credentials(&connection, index, id.to_owned(), payloads);
+                let Some(asked) = asked else {
+                    return self.reject_responder(ctx, Failure::Authentication);
+                };
+                let ticket = self.ask(ctx, Question::Judge(asked));
+                if let State::ExpectAuthResponse(waiting) = self.take_state() {
+                    let message = opened.clone();
+                    let asked = AwaitVerdict { ticket, waiting: *waiting, message, judging };
+                    self.state = State::AwaitResponderVerdict(Box::new(asked));
+                }
+            }
+        }
+    }
+
+    /// Checks a claim that needs no certificate; `None` if it needs one.
+    fn judge_responder(
+        &mut self,
+        ctx: &Context<'_>,
+        round: &RemoteAuth,
+        id: Id<'_>,
+        auth: &Auth<'_>,
+    ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
+        let secret = match &round.auth {
+            AuthConfig::Pubkey(_) => return None,
+            AuthConfig::Null => self.session.keys.pr.duplicate(),
+            AuthConfig::Psk => {
+                let State::ExpectAuthResponse(waiting) = &self.state else { return None };
+                let local = waiting.rounds.local.last().map(|used| &used.id);
+                let local = local.unwrap_or(&waiting.local_id);
+                match peer_psk(ctx.config, local, &id.to_owned()) {
+                    Some(psk) => psk.secret.duplicate(),
+                    None => return Some(Err(Failure::Authentication)),
+                }
+            }
+        };
+        let prf = self.session.prf;
+        let verdict =
+            self.with_twins(ctx, id, |octets| verify_psk(prf, &secret, octets, auth.data));
+        let proven = |evidence| (used(id.to_owned(), auth.method), evidence);
+        Some(verdict.map(proven).map_err(|AuthFailure| Failure::Authentication))
+    }
+
+    pub(super) fn on_responder_verdict(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitResponderVerdict(asked) = &mut self.state else { return };
+        let index = asked.waiting.rounds.proven();
+        let known = asked.judging.proven.take();
+        let message = asked.message.clone();
+        let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
+        let parsed = Payloads(&payloads);
+        let connection = Arc::clone(&self.connection);
+        let round = connection.remote.get(index).map(|round| &round.auth);
+        let (Ok((id, auth)), Some(AuthConfig::Pubkey(pubkey))) = (claim(&parsed), round) else {
+            return self.reject_responder(ctx, Failure::Authentication);
+        };
+        let key = match answer {
+            Answer::Key(key) => key,
+            Answer::Failed(why) => return self.reject_responder(ctx, Failure::Untrusted(why)),
+            Answer::Signed(_) => return self.reject_responder(ctx, Failure::Authentication),
+        };
+        if let Some((known, used, evidence)) = known {
+            if key.revocation_pending || key.spki != known.spki {
+                let why = "revocation is not settled".to_owned();
+                return self.reject_responder(ctx, Failure::Untrusted(why));
+            }
+            return self.responder_proven(ctx, used, evidence, &payloads);
+        }
+        let (config, crypto) = (ctx.config, ctx.crypto);
+        let data = (auth.method, auth.data);
+        let verdict = self.with_twins(ctx, id, |octets| {
+            signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
+        });
+        let Ok((evidence, scheme)) = verdict else {
+            return self.reject_responder(ctx, Failure::Authentication);
+        };
+        let used = signed_by(id.to_owned(), auth.method, scheme, &key);
+        if !key.revocation_pending {
+            return self.responder_proven(ctx, used, evidence, &payloads);
+        }
+        let asked = Self::peer_credentials(&connection, index, id.to_owned(), &payloads);
+        let Some(asked) = asked else {
+            return self.reject_responder(ctx, Failure::Authentication);
+        };
+        let ticket = self.ask(ctx, Question::Revocation(asked));
+        if let State::AwaitResponderVerdict(asked) = &mut self.state {
+            asked.ticket = ticket;
+            asked.judging.proven = Some((key, used, evidence));
+        }
+    }
+
+    /// Verifies with each IKE_SA_INIT response that has the keys of this SA.
+    fn with_twins<T>(
+        &mut self,
+        ctx: &Context<'_>,
+        id: Id<'_>,
+        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
+    ) -> Result<T, AuthFailure> {
+        loop {
+            let transcript = self.state.transcript().ok_or(AuthFailure)?;
+            match verify(&self.peer_octets(transcript, id)) {
+                Ok(proof) => return Ok(proof),
+                Err(AuthFailure) if self.take_twin(ctx) => {}
+                Err(AuthFailure) => return Err(AuthFailure),
+            }
+        }
+    }
+
+    /// Puts another IKE_SA_INIT response with the same keys in the place of the one in use; false if
+    /// there is none left.
+    fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
+        let Some(waiting) = self.state.unproven() else { return false };
+        let Some(Twin { response, extensions, nat }) = self.twins.pop() else { return false };
+        waiting.transcript.response = response;
+        self.extensions = extensions;
+        self.nat = nat;
+        self.path = floated(self.path, nat, ctx.config.natt_port);
+        true
+    }
+
+    /// The peer has proven itself in one more round.
+    fn responder_proven(
+        &mut self,
+        ctx: &mut Context<'_>,
+        used: UsedAuth,
+        evidence: PeerAuthenticated,
+        payloads: &[Payload<'_>],
+    ) {
+        self.twins = Vec::new();
+        let mut waiting = match self.take_state() {
+            State::ExpectAuthResponse(waiting) => waiting,
+            State::AwaitResponderVerdict(asked) => Box::new(asked.waiting),
+            _ => return,
+        };
+        waiting.rounds.prove(used, evidence);
+        self.state = State::ExpectAuthResponse(waiting);
+        self.auth_round_done(ctx, payloads);
+    }
+
+    /// The response is genuine: the next round, or the end.
+    fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        if let Some(kind) = Payloads(payloads).fatal_in_auth() {
+            return self.close(ctx, Failure::Peer(kind));
+        }
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        if !waiting.rounds.are_complete(&self.connection) {
+            return self.next_auth_request(ctx);
+        }
+        let State::ExpectAuthResponse(waiting) = self.take_state() else { return };
+        let ExpectAuthResponse { transcript, child, queue, rounds, .. } = *waiting;
+        let Some(authenticated) = rounds.finish(&self.connection) else { return };
+        if !self.establish(ctx, authenticated, queue) {
+            return;
+        }
+        ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
+        if let Some(offer) = child {
+            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
+        }
+    }
+
+    fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
+        if matches!(failure, Failure::Peer(_)) {
+            return self.close(ctx, failure);
+        }
+        let refusal = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+        self.reject_response(ctx, &refusal, failure);
+    }
+
+    pub(super) fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, closed_placeholder())
+    }
+}
+
+/// IDr and AUTH of a response.
+fn claim<'a, 'b>(payloads: &Payloads<'a, 'b>) -> Result<(Id<'a>, &'b Auth<'a>), Failure> {
+    let (Some(id), Some(auth)) = (payloads.id_r()?, payloads.auth()?) else {
+        // No AUTH: the exchange failed as a whole (RFC 7296 §2.21.2).
+        let error = payloads.error().map(|notify| notify.kind);
+        return Err(match error {
+            Some(kind) => Failure::Peer(kind),
+            None => Failure::Refused(NotifyType::INVALID_SYNTAX),
+        });
+    };
+    Ok((*id, auth))
+}
+
+/// The offer's payloads, owned, so that the SA is free to send them.
+struct OfferParts {
+    sa: Sa,
+    ts_i: Vec<TrafficSelector>,
+    ts_r: Vec<TrafficSelector>,
+    transport: bool,
+}
+
+impl OfferParts {
+    fn of(offer: &ChildOffer) -> Self {
+        Self {
+            sa: Sa { proposals: offer.proposals.clone() },
+            ts_i: offer.local_ts.clone(),
+            ts_r: offer.remote_ts.clone(),
+            transport: offer.mode == Mode::Transport,
+        }
+    }
+
+    fn payloads(self) -> Vec<Payload<'static>> {
+        let transport = self.transport.then(|| notify(NotifyType::USE_TRANSPORT_MODE, &[]));
+        let rest = [Payload::Sa(self.sa), Payload::TsI(self.ts_i), Payload::TsR(self.ts_r)];
+        transport.into_iter().chain(rest).collect()
+    }
+}

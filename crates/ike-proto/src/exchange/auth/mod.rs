@@ -1,0 +1,166 @@
+//! IKE_AUTH (RFC 7296 §1.2, §2.15), in rounds as RFC 4739 has it, and childless as RFC 6023 has it.
+//!
+//! ```text
+//!    Initiator                              Responder
+//!    HDR, SK {IDi, [CERT,] [CERTREQ,]
+//!      [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
+//!                               <--  HDR, SK {IDr, [CERT,] AUTH, [SAr2, TSi, TSr]}
+//! ```
+//!
+//! Signatures and verdicts on certificates come from outside: `questions.rs`.
+
+pub(crate) mod announce;
+mod initiator;
+mod psk;
+pub(crate) mod questions;
+mod responder;
+pub(crate) mod rounds;
+mod signature;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Payloads;
+use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
+use crate::event::{Event, Failure, Path};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
+use crate::keys::signed_octets::SignedOctets;
+use crate::wire::payload::{Id, IdData};
+use crate::wire::registry::{AuthMethod, IdType};
+use rounds::Authenticated;
+
+impl IkeSa {
+    /// What this end's AUTH payload covers.
+    fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
+        self.octets(transcript, self.initiator, id.as_id())
+    }
+
+    /// What the peer's AUTH payload covers; `id` as it was received.
+    fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
+        self.octets(transcript, !self.initiator, id)
+    }
+
+    fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
+        let (nonce, key) = if initiator {
+            (&transcript.nr, &self.session.keys.pi)
+        } else {
+            (&transcript.ni, &self.session.keys.pr)
+        };
+        let message = transcript.covered(initiator, self.extensions.full_transcript);
+        let int_auth = transcript.int_auth.finish();
+        SignedOctets::new(self.session.prf, key, message, nonce, id, int_auth.as_deref())
+    }
+
+    /// Both ends are authenticated. False if nobody is.
+    fn establish(
+        &mut self,
+        ctx: &mut Context<'_>,
+        authenticated: Authenticated,
+        queue: VecDeque<Task>,
+    ) -> bool {
+        let (Some(local), Some(remote)) =
+            (authenticated.local.first(), authenticated.remote.first())
+        else {
+            return false;
+        };
+        //= RFC 7619 §2.2
+        //# The content of the Identification
+        //# payload MUST NOT be used for any trust and policy checking in
+        //# IKE_AUTH exchange when NULL authentication is employed
+        let remote_id =
+            if remote.method == AuthMethod::NULL { null_id() } else { remote.id.clone() };
+        self.state = State::Established(Box::new(Established {
+            local_id: local.id.clone(),
+            remote_id,
+            authenticated: Arc::new(authenticated),
+            since: ctx.now.mono,
+            children: Vec::new(),
+            ours: None,
+            responding: None,
+            queue,
+            installing: Vec::new(),
+            phase: IkePhase::Alive,
+            delayed: Vec::new(),
+            lingering: Vec::new(),
+            queries: Vec::new(),
+            theirs: Vec::new(),
+        }));
+        self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        self.arm_lifetimes(ctx);
+        ctx.event(Event::IkeUp(self.id));
+        self.audit_ppk(ctx);
+        true
+    }
+}
+
+/// ID_NULL (RFC 7619 §2.2).
+fn null_id() -> IdData {
+    IdData { kind: IdType::NULL, data: Vec::new() }
+}
+
+/// This end's identity in one round: the configured one, else its address.
+fn round_id(round: &LocalAuth, path: Path) -> IdData {
+    match &round.id {
+        Some(id) => id.clone(),
+        None if round.auth == AuthConfig::Null => null_id(),
+        None => IdData::ip(path.local.ip().to_canonical()),
+    }
+}
+
+/// This end's identity: that of its first round.
+pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
+    match connection.local.first() {
+        Some(round) => round_id(round, path),
+        None => null_id(),
+    }
+}
+
+fn local_id(connection: &ConnectionConfig, sa: &IkeSa) -> IdData {
+    local_id_at(connection, sa.path)
+}
+
+fn answers_to(connection: &ConnectionConfig, sa: &IkeSa, wanted: &Id<'_>) -> bool {
+    local_id(connection, sa).matches(*wanted)
+}
+
+/// True if `round` lets the peer be `id` by an AUTH payload of `method`.
+fn takes(round: &RemoteAuth, id: &IdData, method: AuthMethod) -> bool {
+    match round.auth {
+        AuthConfig::Psk => method == AuthMethod::PSK && matches_id(&round.id, id),
+        AuthConfig::Pubkey(_) => signature::is_signature(method) && matches_id(&round.id, id),
+        // Whatever it calls itself, nobody knows.
+        AuthConfig::Null => method == AuthMethod::NULL,
+    }
+}
+
+/// True if `id` is one the peer may assert. ID_NULL is nobody, and must be asked for by name.
+pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
+    match wanted {
+        IdMatch::Any => id.kind != IdType::NULL,
+        IdMatch::Exact(exact) => exact.matches(id.as_id()),
+        IdMatch::DnPattern(pattern) => pattern.covers(id.as_id()),
+        IdMatch::Suffix(pattern) => {
+            let suffix = pattern.data.strip_prefix(b"*").unwrap_or(&pattern.data);
+            pattern.kind == id.kind
+                && id.data.len() > suffix.len()
+                && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+        }
+    }
+}
+
+/// True if this end makes signatures in a round of `connection`.
+pub(crate) fn signs(connection: &ConnectionConfig) -> bool {
+    connection.local.iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
+}
+
+/// True if INITIAL_CONTACT is to be sent by `connection`.
+pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
+    connection.unique != Unique::Never
+}
+
+/// Stands in while a state is taken apart; never seen from outside.
+fn closed_placeholder() -> State {
+    State::Closed(Failure::NotFound)
+}

@@ -1,0 +1,234 @@
+//! What IKE_AUTH asks of whoever holds keys and certificates, and what it makes of the answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::rounds::{OwnAuth, used};
+use super::signature;
+use crate::config::{AuthConfig, ConnectionConfig, LocalAuth, PreSharedKey, SendCert};
+use crate::crypto::{Secret, SignatureScheme};
+use crate::event::{Failure, Ticket, UsedAuth};
+use crate::exchange::auth::announce::Announcements;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{InitTranscript, State};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, psk_auth};
+use crate::question::{
+    AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
+};
+use crate::wire::payload::{IdData, Payload};
+use crate::wire::registry::{AuthMethod, NotifyType};
+
+/// A round of this end that is being signed.
+#[derive(Debug)]
+pub(crate) struct SigningRound {
+    id: IdData,
+    accepted: Vec<AcceptedScheme>,
+    /// Signatures asked for.
+    count: usize,
+}
+
+/// A round of the peer that is being judged.
+#[derive(Debug)]
+pub(crate) struct Judging {
+    /// What the peer may turn out to be; the first is being tried.
+    pub(crate) candidates: VecDeque<Arc<ConnectionConfig>>,
+    /// Nothing fits, and the answer does not matter: an unknown identity takes the way of a known one
+    /// (bug class 43).
+    pub(crate) decoy: bool,
+    /// The Authentication Data is that of NO_PPK_AUTH.
+    pub(crate) without_ppk: bool,
+    /// The signature is right; what is open is revocation.
+    pub(crate) proven: Option<(PeerKey, UsedAuth, PeerAuthenticated)>,
+}
+
+/// What an AUTH payload of this end covers, and the SK_p in it.
+pub(super) struct Covered {
+    pub(super) octets: SignedOctets,
+    pub(super) sk_p: Secret,
+}
+
+/// This end's part of a round.
+pub(super) enum OwnTurn {
+    Ready(OwnAuth),
+    /// Signatures are needed.
+    Sign(SigningRound, SignRequest),
+}
+
+impl IkeSa {
+    /// What this end's AUTH covers with the present keys.
+    pub(super) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
+        let keys = &self.session.keys;
+        let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
+        Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
+    }
+
+    /// Makes this end's AUTH of `round`, or says what is to be signed for it. `unmixed` is what
+    /// NO_PPK_AUTH covers.
+    pub(super) fn own_turn(
+        &self,
+        round: &LocalAuth,
+        id: IdData,
+        psk: Option<Arc<PreSharedKey>>,
+        announced: &Announcements,
+        (covered, unmixed): (Covered, Option<Covered>),
+    ) -> Result<OwnTurn, Failure> {
+        let prf = self.session.prf;
+        let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
+            let data = psk_auth(prf, &key(&covered), &covered.octets);
+            let no_ppk = unmixed.as_ref();
+            let no_ppk = no_ppk.map(|c| psk_auth(prf, &key(c), &c.octets));
+            let used = used(id.clone(), method);
+            OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk })
+        };
+        match &round.auth {
+            AuthConfig::Psk => {
+                let psk =
+                    psk.ok_or_else(|| Failure::Config(format!("no pre-shared key for {id}")))?;
+                Ok(mac(AuthMethod::PSK, &|_| psk.secret.duplicate()))
+            }
+            //= RFC 7619 §2.1
+            //# The value of SK_pi for the
+            //# initiator and SK_pr for the responder is used as the shared secret
+            //# for the content of the AUTH payload.
+            AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| c.sk_p.duplicate())),
+            AuthConfig::Pubkey(pubkey) => {
+                let accepted = signature::accepted(announced, &pubkey.ike);
+                if accepted.is_empty() {
+                    let text = "the peer takes no signature scheme that `auth` allows";
+                    return Err(Failure::Credentials(text.to_owned()));
+                }
+                let octets: Vec<_> =
+                    std::iter::once(covered).chain(unmixed).map(|c| c.octets).collect();
+                let signing = SigningRound {
+                    id: id.clone(),
+                    accepted: accepted.clone(),
+                    count: octets.len(),
+                };
+                let request = SignRequest {
+                    connection: self.connection.name.clone(),
+                    round: round.name.clone(),
+                    id,
+                    requests: announced.requests.clone(),
+                    schemes: accepted,
+                    octets,
+                };
+                Ok(OwnTurn::Sign(signing, request))
+            }
+        }
+    }
+
+    /// Asks, and sees to it that the answer does not take for ever.
+    pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
+        if self.initiator {
+            let at = ctx.now.mono + ctx.config.half_open_timeout;
+            self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+        }
+        ctx.ask(question)
+    }
+
+    /// What is to be judged about the peer: what it showed, by the rules of `connection`. `None` if
+    /// `connection` does not take a public key in this round.
+    pub(super) fn peer_credentials(
+        connection: &ConnectionConfig,
+        round: usize,
+        id: IdData,
+        payloads: &[Payload<'_>],
+    ) -> Option<PeerCredentials> {
+        let round = connection.remote.get(round)?;
+        let AuthConfig::Pubkey(pubkey) = &round.auth else { return None };
+        let certs = payloads.iter().filter_map(|payload| match payload {
+            Payload::Cert(cert) => Some(OwnedCert::from(*cert)),
+            _ => None,
+        });
+        Some(PeerCredentials {
+            connection: connection.name.clone(),
+            round: round.name.clone(),
+            id,
+            certs: certs.collect(),
+            chain: pubkey.chain.clone(),
+        })
+    }
+
+    /// The answer to the open question.
+    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        if self.state.ticket() != Some(ticket) {
+            return;
+        }
+        if self.initiator {
+            self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        }
+        match &self.state {
+            State::AwaitRequestSignature(_) => self.on_request_signed(ctx, answer),
+            State::AwaitResponseSignature(_) => self.on_response_signed(ctx, answer),
+            State::AwaitResponderVerdict(_) => self.on_responder_verdict(ctx, answer),
+            State::AwaitInitiatorVerdict(_) => self.on_initiator_verdict(ctx, answer),
+            _ => {}
+        }
+    }
+}
+
+impl SigningRound {
+    /// Turns the answer into what is sent.
+    pub(super) fn finish(
+        self,
+        answer: Answer,
+        announced: &Announcements,
+        send_cert: SendCert,
+    ) -> Result<OwnAuth, Failure> {
+        let wrong = |what: &str| Failure::Credentials(what.to_owned());
+        let Signed { mut certs, scheme, signatures } = match answer {
+            Answer::Signed(signed) => signed,
+            Answer::Failed(why) => return Err(Failure::Credentials(why)),
+            Answer::Key(_) => return Err(wrong("an answer to another question")),
+        };
+        if !self.accepted.iter().any(|accepted| accepted.scheme == scheme) {
+            return Err(wrong("signed by a scheme that was not asked for"));
+        }
+        if signatures.len() != self.count {
+            return Err(wrong("not as many signatures as were asked for"));
+        }
+        let mut data = Vec::new();
+        let mut method = AuthMethod::DIGITAL_SIGNATURE;
+        for signature in &signatures {
+            let encoded = signature::encode(announced, scheme, signature);
+            let (by, octets) = encoded.ok_or_else(|| wrong("malformed signature"))?;
+            method = by;
+            data.push(Secret::new(octets));
+        }
+        let asked = !announced.requests.is_empty();
+        if send_cert == SendCert::Never || send_cert == SendCert::IfAsked && !asked {
+            certs.clear();
+        }
+        let mut data = data.into_iter();
+        let first = data.next().ok_or_else(|| wrong("no signature"))?;
+        let used = UsedAuth { id: self.id, method, scheme: Some(scheme), certificate: None };
+        Ok(OwnAuth { used, certs, data: first, no_ppk: data.next() })
+    }
+}
+
+impl Judging {
+    /// The peer's Authentication Data in its message.
+    pub(super) fn auth_data<'a>(
+        &self,
+        payloads: &super::Payloads<'a, '_>,
+    ) -> Option<(AuthMethod, &'a [u8])> {
+        let auth = payloads.auth().ok()??;
+        if self.without_ppk {
+            let without = payloads.notify(NotifyType::NO_PPK_AUTH)?;
+            return Some((auth.method, without.data));
+        }
+        Some((auth.method, auth.data))
+    }
+}
+
+/// What a good signature says.
+pub(super) fn signed_by(
+    id: IdData,
+    method: AuthMethod,
+    scheme: SignatureScheme,
+    key: &PeerKey,
+) -> UsedAuth {
+    UsedAuth { id, method, scheme: Some(scheme), certificate: key.certificate.clone() }
+}

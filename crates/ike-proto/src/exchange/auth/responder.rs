@@ -1,0 +1,473 @@
+//! The responder's side of IKE_AUTH.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::psk::peer_psk;
+use super::questions::{Judging, OwnTurn, signed_by};
+use super::rounds::{AuthReply, OwnAuth, used};
+use super::{answers_to, local_id, round_id, signature, takes};
+use crate::config::proposal::{self, SelectOptions};
+use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
+use crate::crypto::Secret;
+use crate::dataplane::Mode;
+use crate::event::{Failure, UsedAuth};
+use crate::exchange::child_sa::ChildRequest;
+use crate::exchange::ppk::auth::AuthData;
+use crate::exchange::sa_init::refuses_short_transcript;
+use crate::exchange::{Payloads, Refusal, required};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{
+    AwaitSignature, AwaitVerdict, ExpectAuthRequest, InitTranscript, Reply, State,
+};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::epoch::Opened;
+use crate::keys::signed_octets::{PeerAuthenticated, verify_psk};
+use crate::question::{Answer, PeerKey, Question};
+use crate::wire::decode_inner_payloads;
+use crate::wire::payload::{Id, Payload, Sa, Spi};
+use crate::wire::registry::{AuthMethod, NotifyType};
+
+/// What to do about a request.
+enum Plan {
+    /// The initiator has proven itself, and is `connection`.
+    Proven(Arc<ConnectionConfig>, UsedAuth, PeerAuthenticated),
+    /// It shows a public key.
+    Judge(Judging),
+}
+
+impl IkeSa {
+    // ---- the peer ----
+
+    /// Judges the request. Only an authenticated peer changes anything beyond this SA.
+    pub(crate) fn on_auth_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        let parsed = Payloads(payloads);
+        let proven = waiting.rounds.proven();
+        if proven > 0 && proven >= self.connection.remote.len() {
+            // The peer has nothing left to prove; it is this end's turn (RFC 4739 §2.5).
+            return match (parsed.id_i(), parsed.auth()) {
+                (Ok(None), Ok(None)) => self.next_auth_response(ctx),
+                _ => self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
+            };
+        }
+        match self.plan(ctx.config, &parsed) {
+            Err(refusal) => self.refuse(ctx, refusal),
+            Ok(Plan::Proven(connection, used, evidence)) => {
+                self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
+            }
+            Ok(Plan::Judge(judging)) => {
+                let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
+                self.judge_initiator(ctx, *waiting, opened.clone(), judging);
+            }
+        }
+    }
+
+    fn plan(
+        &mut self,
+        config: &EndpointConfig,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Plan, Refusal> {
+        let State::ExpectAuthRequest(waiting) = &self.state else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let index = waiting.rounds.proven();
+        let id_i = *required(payloads.id_i()?)?;
+        let id_r = payloads.id_r()?;
+        let auth = payloads.auth()?;
+        let remote_id = id_i.to_owned();
+        let another = payloads.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
+        let method = auth.map_or(AuthMethod(0), |auth| auth.method);
+        let mut candidates: VecDeque<_> = waiting
+            .connections
+            .iter()
+            .filter(|connection| {
+                let rounds = &connection.remote;
+                rounds.get(index).is_some_and(|round| takes(round, &remote_id, method))
+                    && another == (index + 1 < rounds.len())
+            })
+            .filter(|connection| {
+                index > 0
+                    || id_r.is_none_or(|wanted| answers_to(connection, self, wanted))
+                        && self.still_fits(connection)
+            })
+            .cloned()
+            .collect();
+        let first = candidates.front().cloned();
+        let taken = match &first {
+            Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
+            _ => Ok(AuthData::Payload),
+        };
+        if let Some(first) = &first {
+            // The keys hold the PPK of the first.
+            candidates.retain(|other| other.ppk == first.ppk);
+        }
+        // Where nobody takes signatures, one is wrong as a secret is.
+        if signature::is_signature(method) && takes_keys(&self.state, index) {
+            let decoy = taken.is_err() || candidates.is_empty();
+            let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
+            return Ok(Plan::Judge(Judging { candidates, decoy, without_ppk, proven: None }));
+        }
+        let data = match &taken {
+            Ok(AuthData::NoPpkAuth(data)) => data,
+            _ => auth.map_or(&[][..], |auth| auth.data),
+        };
+        let verdict = self.check_secret(config, first.as_deref(), (id_i, id_r), data);
+        taken?;
+        match (first, verdict) {
+            (Some(connection), Some(evidence)) => {
+                Ok(Plan::Proven(connection, used(remote_id, method), evidence))
+            }
+            _ => Err(NotifyType::AUTHENTICATION_FAILED.into()),
+        }
+    }
+
+    /// Checks an AUTH without signature; `connection` takes its method.
+    fn check_secret(
+        &self,
+        config: &EndpointConfig,
+        connection: Option<&ConnectionConfig>,
+        (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
+        data: &[u8],
+    ) -> Option<PeerAuthenticated> {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return None };
+        let index = waiting.rounds.proven();
+        let local_id = match (connection, id_r) {
+            (Some(connection), _) => local_id(connection, self),
+            (None, Some(wanted)) => wanted.to_owned(),
+            (None, None) => local_id(&self.connection, self),
+        };
+        let round = connection.and_then(|connection| connection.remote.get(index));
+        let secret = match round.map(|round| &round.auth) {
+            Some(AuthConfig::Psk) => {
+                let psk = peer_psk(config, &local_id, &id_i.to_owned());
+                psk.map(|psk| psk.secret.duplicate())
+            }
+            Some(AuthConfig::Null) => Some(self.session.keys.pi.duplicate()),
+            _ => None,
+        };
+        // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
+        // identity and a wrong secret must take the same way (bug class 43).
+        let known = secret.is_some();
+        let secret = secret.unwrap_or_else(|| Secret::copy_from(&[0x5a; 32]));
+        let octets = self.peer_octets(&waiting.transcript, id_i);
+        let verdict = verify_psk(self.session.prf, &secret, &octets, data);
+        verdict.ok().filter(|_| known)
+    }
+
+    /// Asks about the key of the first candidate.
+    fn judge_initiator(
+        &mut self,
+        ctx: &mut Context<'_>,
+        waiting: ExpectAuthRequest,
+        message: Opened,
+        judging: Judging,
+    ) {
+        let index = waiting.rounds.proven();
+        let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
+        let id = Payloads(&payloads).id_i().ok().flatten().map(Id::to_owned);
+        // For a decoy whoever takes public keys will do.
+        let mut possible = judging.candidates.iter().chain(&waiting.connections);
+        let asked = id.and_then(|id| {
+            possible.find_map(|connection| {
+                Self::peer_credentials(connection, index, id.clone(), &payloads)
+            })
+        });
+        drop(payloads);
+        let Some(asked) = asked else {
+            self.state = State::ExpectAuthRequest(Box::new(waiting));
+            return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+        };
+        let ticket = self.ask(ctx, Question::Judge(asked));
+        let asked = AwaitVerdict { ticket, waiting, message, judging };
+        self.state = State::AwaitInitiatorVerdict(Box::new(asked));
+    }
+
+    pub(super) fn on_initiator_verdict(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitInitiatorVerdict(asked) = self.take_state() else { return };
+        let AwaitVerdict { waiting, message, mut judging, .. } = *asked;
+        let index = waiting.rounds.proven();
+        let octets = message.octets.clone();
+        let payloads = decode_inner_payloads(message.first, &octets).unwrap_or_default();
+        let judged = self.check_key(ctx, &waiting, &mut judging, &payloads, answer);
+        let connection = judging.candidates.front().cloned();
+        match (judged, connection) {
+            (Ok((key, used, evidence)), Some(connection)) if !judging.decoy => {
+                if !key.revocation_pending {
+                    self.state = State::ExpectAuthRequest(Box::new(waiting));
+                    let proof = (used, evidence);
+                    return self.initiator_proven(ctx, &connection, proof, &payloads, &message);
+                }
+                let id = used.id.clone();
+                let asked = Self::peer_credentials(&connection, index, id, &payloads);
+                let Some(asked) = asked else {
+                    self.state = State::ExpectAuthRequest(Box::new(waiting));
+                    return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+                };
+                let ticket = self.ask(ctx, Question::Revocation(asked));
+                judging.proven = Some((key, used, evidence));
+                let asked = AwaitVerdict { ticket, waiting, message, judging };
+                self.state = State::AwaitInitiatorVerdict(Box::new(asked));
+            }
+            (judged, _) => {
+                judging.candidates.pop_front();
+                if !judging.decoy && !judging.candidates.is_empty() {
+                    return self.judge_initiator(ctx, waiting, message, judging);
+                }
+                self.state = State::ExpectAuthRequest(Box::new(waiting));
+                let reason = judged.err().unwrap_or(Failure::Authentication);
+                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
+            }
+        }
+    }
+
+    /// Is the answer a key that made the signature, or that has made it and is found unrevoked?
+    fn check_key(
+        &self,
+        ctx: &Context<'_>,
+        waiting: &ExpectAuthRequest,
+        judging: &mut Judging,
+        payloads: &[Payload<'_>],
+        answer: Answer,
+    ) -> Result<(PeerKey, UsedAuth, PeerAuthenticated), Failure> {
+        let key = match answer {
+            Answer::Key(key) => key,
+            Answer::Failed(why) => return Err(Failure::Untrusted(why)),
+            Answer::Signed(_) => return Err(Failure::Authentication),
+        };
+        if let Some((known, used, evidence)) = judging.proven.take() {
+            if key.revocation_pending || key.spki != known.spki {
+                return Err(Failure::Untrusted("revocation is not settled".to_owned()));
+            }
+            return Ok((key, used, evidence));
+        }
+        let parsed = Payloads(payloads);
+        let index = waiting.rounds.proven();
+        let connections = judging.candidates.iter().chain(&waiting.connections);
+        let constraints =
+            connections.flat_map(|c| c.remote.get(index)).find_map(|round| match &round.auth {
+                AuthConfig::Pubkey(pubkey) => Some(&pubkey.ike),
+                _ => None,
+            });
+        let id = required(parsed.id_i()?)?;
+        let (Some(asked), Some(data)) = (constraints, judging.auth_data(&parsed)) else {
+            return Err(Failure::Authentication);
+        };
+        let octets = self.peer_octets(&waiting.transcript, *id);
+        let verdict = signature::verify((ctx.config, ctx.crypto), asked, &key.spki, &octets, data);
+        let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
+        let used = signed_by(id.to_owned(), data.0, scheme, &key);
+        Ok((key, used, evidence))
+    }
+
+    /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
+    fn still_fits(&self, connection: &ConnectionConfig) -> bool {
+        if refuses_short_transcript(connection, self.extensions) {
+            return false;
+        }
+        let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
+        let options =
+            SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
+        proposal::select(&connection.proposals, &chosen, options).is_some()
+    }
+
+    /// The peer has proven itself in one more round.
+    fn initiator_proven(
+        &mut self,
+        ctx: &mut Context<'_>,
+        connection: &Arc<ConnectionConfig>,
+        (used, evidence): (UsedAuth, PeerAuthenticated),
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        self.connection = Arc::clone(connection);
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        waiting.connections = vec![Arc::clone(connection)];
+        waiting.rounds.prove(used, evidence);
+        if waiting.first.is_none() {
+            waiting.announced.read(ctx.config, &Payloads(payloads));
+            waiting.first = Some(opened.clone());
+        }
+        let silent = !waiting.announced.multiple_auth;
+        if connection.local.len() > 1 && silent {
+            let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
+            let refusal = NotifyType::AUTHENTICATION_FAILED.into();
+            return self.refuse_because(ctx, &refusal, Failure::Credentials(why));
+        }
+        self.next_auth_response(ctx);
+    }
+
+    /// An INFORMATIONAL between two rounds: what the initiator says of the response before
+    /// (RFC 7296 §2.21.2). Nothing else is due.
+    pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        match Payloads(payloads).fatal_in_auth() {
+            Some(kind) => {
+                self.respond(ctx, &[]);
+                self.close(ctx, Failure::Peer(kind));
+            }
+            None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
+    // ---- this end ----
+
+    /// Makes this end's part of the round, and answers.
+    fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        let connection = Arc::clone(&self.connection);
+        let index = waiting.rounds.local.len();
+        let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
+        let id = if index == 0 { local_id(&connection, self) } else { round_id(round, self.path) };
+        let remote = waiting.rounds.remote_id();
+        let psk = remote.and_then(|remote| peer_psk(ctx.config, &id, remote));
+        let covered = (self.own_covered(&waiting.transcript, &id), None);
+        match self.own_turn(round, id, psk, &waiting.announced, covered) {
+            Err(failure) => {
+                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+            }
+            Ok(OwnTurn::Ready(own)) => self.answer_auth(ctx, Some(own)),
+            Ok(OwnTurn::Sign(round, request)) => {
+                let ticket = self.ask(ctx, Question::Sign(request));
+                if let State::ExpectAuthRequest(waiting) = self.take_state() {
+                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
+                    self.state = State::AwaitResponseSignature(Box::new(asked));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_response_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitResponseSignature(asked) = self.take_state() else { return };
+        let AwaitSignature { waiting, round, .. } = *asked;
+        let own = round.finish(answer, &waiting.announced, self.connection.send_cert);
+        self.state = State::ExpectAuthRequest(Box::new(waiting));
+        match own {
+            Ok(own) => self.answer_auth(ctx, Some(own)),
+            Err(failure) => {
+                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+            }
+        }
+    }
+
+    /// Answers a round; the last one makes the SA.
+    fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        let first = waiting.rounds.local.is_empty();
+        waiting.rounds.local.extend(own.as_ref().map(|own| own.used.clone()));
+        let another = waiting.rounds.local.len() < self.connection.local.len();
+        let complete = waiting.rounds.are_complete(&self.connection);
+        let ppk = (first && self.took_ppk_in_auth()).then(Vec::new);
+        if complete {
+            return self.finish_auth(ctx, AuthReply { own }, ppk);
+        }
+        let more =
+            (own.is_some() && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
+        let reply = AuthReply { own };
+        let mut payloads = reply.payloads();
+        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        payloads.extend(more);
+        self.respond(ctx, &payloads);
+    }
+
+    /// Both ends are through: makes the child that the first request asked for, and answers once that
+    /// is installed.
+    fn finish_auth(&mut self, ctx: &mut Context<'_>, auth: AuthReply, ppk: Option<Vec<u8>>) {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        let Some(request) = waiting.first.take() else { return };
+        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
+        let parsed = Payloads(&payloads);
+        if self.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+            //= RFC 6023 §3
+            //# It MUST NOT advertise the capability with a
+            //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
+            //# payload if the client sends an IKE_AUTH request that is modified as
+            //# described in Section 5.
+            return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+        }
+        let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
+        let Some(authenticated) = rounds.finish(&self.connection) else { return };
+        if !self.establish(ctx, authenticated, VecDeque::new()) {
+            return;
+        }
+        if self.answer_first_child(ctx, &parsed, &transcript, auth, ppk) {
+            ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
+        }
+    }
+
+    /// Makes the first child, and answers. False if the SA is over.
+    fn answer_first_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        auth: AuthReply,
+        ppk: Option<Vec<u8>>,
+    ) -> bool {
+        let child = match parsed.sa() {
+            Ok(None) => None,
+            Ok(Some(_)) if self.connection.childless == Childless::Force => {
+                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
+            }
+            Ok(Some(_)) => {
+                let request = ChildRequest { rekeys: None, with_ke: false };
+                Some(self.answer_child(ctx, parsed, &request, None))
+            }
+            Err(refusal) => {
+                self.refuse(ctx, refusal);
+                return false;
+            }
+        };
+        let mut payloads = auth.payloads();
+        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        match child {
+            None => self.respond(ctx, &payloads),
+            // RFC 7296 §2.21.2: fatal in both peers, so there is no AUTH beside it.
+            Some(Err(refusal)) if refusal.ends_sa() => {
+                self.refuse(ctx, refusal);
+                return false;
+            }
+            Some(Err(refusal)) => {
+                payloads.push(refusal.payload());
+                self.respond(ctx, &payloads);
+                self.child_failed(ctx, "", refusal.into());
+            }
+            Some(Ok(answered)) => {
+                drop(payloads);
+                let child = &answered.child;
+                let reply = Reply {
+                    auth: Some(auth),
+                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
+                    ke: None,
+                    nonce: None,
+                    ts_i: child.remote_ts.clone(),
+                    ts_r: child.local_ts.clone(),
+                    transport: child.mode == Mode::Transport,
+                    ppk,
+                };
+                let nonces = (&*transcript.ni, &*transcript.nr);
+                match self.keyed(ctx, answered.child, &[], nonces, None) {
+                    Ok(ready) => self.install_then_respond(ctx, ready, reply),
+                    Err(refusal) => {
+                        self.refuse(ctx, refusal);
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// True if a connection that the initiator may turn out to be takes a public key in this round.
+fn takes_keys(state: &State, index: usize) -> bool {
+    let connections = state.half_open().map(|waiting| waiting.connections.as_slice());
+    let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
+    rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
+}

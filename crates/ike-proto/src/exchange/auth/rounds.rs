@@ -1,0 +1,109 @@
+//! What has been proven so far: the rounds of RFC 4739, of which there is one as a rule.
+//!
+//! ```text
+//!    HDR, SK {IDi, [CERT+], [CERTREQ+], [IDr], AUTH,
+//!      [SAi2, TSi, TSr], N(ANOTHER_AUTH_FOLLOWS)}  -->
+//!                               <--  HDR, SK {IDr, [CERT+], AUTH, [N(ANOTHER_AUTH_FOLLOWS)]}
+//!    HDR, SK {[IDi, [CERT+], AUTH]}  -->
+//!                               <--  HDR, SK {[IDr, [CERT+], AUTH], [SAr2, TSi, TSr]}
+//! ```
+
+use crate::config::ConnectionConfig;
+use crate::crypto::Secret;
+use crate::event::UsedAuth;
+use crate::keys::signed_octets::PeerAuthenticated;
+use crate::question::OwnedCert;
+use crate::wire::payload::{Auth, IdData, Payload};
+use crate::wire::registry::AuthMethod;
+
+/// How far the rounds have come.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// Rounds of this end whose AUTH was sent.
+    pub(crate) local: Vec<UsedAuth>,
+    remote: Vec<(UsedAuth, PeerAuthenticated)>,
+}
+
+/// How both ends of an established IKE SA authenticated, round by round.
+#[derive(Debug)]
+pub(crate) struct Authenticated {
+    pub(crate) local: Vec<UsedAuth>,
+    pub(crate) remote: Vec<UsedAuth>,
+}
+
+impl Rounds {
+    /// Rounds in which the peer has proven itself.
+    pub(crate) fn proven(&self) -> usize {
+        self.remote.len()
+    }
+
+    /// The peer has proven itself once more.
+    pub(crate) fn prove(&mut self, used: UsedAuth, evidence: PeerAuthenticated) {
+        self.remote.push((used, evidence));
+    }
+
+    /// What the peer asserted in its first round.
+    pub(crate) fn remote_id(&self) -> Option<&IdData> {
+        self.remote.first().map(|(used, _)| &used.id)
+    }
+
+    /// True if both ends have done all that `connection` asks of them, and something at all.
+    pub(crate) fn are_complete(&self, connection: &ConnectionConfig) -> bool {
+        let both = !self.local.is_empty() && !self.remote.is_empty();
+        both && self.local.len() == connection.local.len()
+            && self.remote.len() == connection.remote.len()
+    }
+
+    /// Ends the authentication, if it [`are_complete`](Self::are_complete).
+    pub(crate) fn finish(self, connection: &ConnectionConfig) -> Option<Authenticated> {
+        self.are_complete(connection).then(|| Authenticated {
+            local: self.local,
+            remote: self.remote.into_iter().map(|(used, _)| used).collect(),
+        })
+    }
+}
+
+/// This end's identity and AUTH in one round.
+#[derive(Debug)]
+pub(crate) struct OwnAuth {
+    pub(crate) used: UsedAuth,
+    pub(crate) certs: Vec<OwnedCert>,
+    pub(crate) data: Secret,
+    /// Notification Data of NO_PPK_AUTH (RFC 8784 §3).
+    pub(crate) no_ppk: Option<Secret>,
+}
+
+impl OwnAuth {
+    /// The CERT payloads.
+    pub(crate) fn certs(&self) -> impl Iterator<Item = Payload<'_>> {
+        self.certs.iter().map(|cert| Payload::Cert(cert.as_cert()))
+    }
+
+    /// The AUTH payload.
+    pub(crate) fn auth(&self) -> Payload<'_> {
+        Payload::Auth(Auth { method: self.used.method, data: self.data.expose() })
+    }
+}
+
+/// What an IKE_AUTH response says besides its Child SA.
+#[derive(Debug)]
+pub(crate) struct AuthReply {
+    /// Nothing if this end was through with its rounds before.
+    pub(crate) own: Option<OwnAuth>,
+}
+
+impl AuthReply {
+    /// IDr, CERT and AUTH.
+    pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
+        let Some(own) = &self.own else { return Vec::new() };
+        let mut payloads = vec![Payload::IdR(own.used.id.as_id())];
+        payloads.extend(own.certs());
+        payloads.push(own.auth());
+        payloads
+    }
+}
+
+/// A round by `method`, which is no signature.
+pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
+    UsedAuth { id, method, scheme: None, certificate: None }
+}

@@ -1,0 +1,231 @@
+//! AUTH payloads that are signatures: by method 14 (RFC 7427, 8420 and
+//! draft-ietf-ipsecme-ikev2-pqc-auth), and by the older methods 1 and 9 to 11 (RFC 7296 §3.8,
+//! RFC 4754).
+
+use super::announce::Announcements;
+use crate::config::{EndpointConfig, SchemeConstraints};
+use crate::crypto::{CryptoProvider, SignatureScheme};
+use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_signature};
+use crate::question::AcceptedScheme;
+use crate::wire::registry::AuthMethod;
+
+/// Schemes by preference. RSA with PSS comes before RSA without (RFC 8247 §3.2).
+const PREFERENCE: &[SignatureScheme] = &{
+    use SignatureScheme::*;
+    [
+        MlDsa87,
+        MlDsa65,
+        MlDsa44,
+        Ed25519,
+        EcdsaP521Sha512,
+        EcdsaP384Sha384,
+        EcdsaP256Sha256,
+        RsaPssSha256,
+        RsaPssSha384,
+        RsaPssSha512,
+        RsaPkcs1Sha256,
+        RsaPkcs1Sha384,
+        RsaPkcs1Sha512,
+        SlhDsaSha2_256f,
+        SlhDsaSha2_256s,
+        SlhDsaShake256f,
+        SlhDsaShake256s,
+        SlhDsaSha2_192f,
+        SlhDsaSha2_192s,
+        SlhDsaShake192f,
+        SlhDsaShake192s,
+        SlhDsaSha2_128f,
+        SlhDsaSha2_128s,
+        SlhDsaShake128f,
+        SlhDsaShake128s,
+        Falcon512,
+        RsaPkcs1Sha1,
+    ]
+};
+
+/// True for the methods that are signatures.
+pub(super) fn is_signature(method: AuthMethod) -> bool {
+    method == AuthMethod::DIGITAL_SIGNATURE
+        || !SignatureScheme::of_legacy_auth_method(method).is_empty()
+}
+
+/// The schemes that this end may sign with: both the peer and `local` take them.
+pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<AcceptedScheme> {
+    let possible = |scheme: &SignatureScheme| {
+        local.allows(*scheme)
+            && match &peer.hashes {
+                //= RFC 7427 §4
+                //# When
+                //# calculating the digital signature, a peer MUST pick one algorithm
+                //# sent by the other peer.
+                Some(hashes) => {
+                    hashes.contains(&scheme.hash()) && *scheme != SignatureScheme::RsaPkcs1Sha1
+                }
+                None => scheme.legacy_auth_method().is_some(),
+            }
+    };
+    let possible: Vec<_> = PREFERENCE.iter().copied().filter(possible).collect();
+    let mut named: Vec<AcceptedScheme> = Vec::new();
+    for announced in &peer.methods {
+        let schemes = possible.iter().copied().filter(|scheme| match announced.scheme {
+            Some(wanted) => wanted == *scheme,
+            None => peer.hashes.is_none() && scheme.legacy_auth_method() == Some(announced.method),
+        });
+        for scheme in schemes {
+            let authority = peer.authority(announced.cert_link);
+            match named.iter_mut().find(|known| known.scheme == scheme) {
+                // Of several announcements the one for any CA wins.
+                Some(known) => match authority {
+                    Some(authority) if !known.authorities.is_empty() => {
+                        known.authorities.push(authority);
+                    }
+                    _ => known.authorities.clear(),
+                },
+                None => {
+                    let authorities = authority.into_iter().collect();
+                    named.push(AcceptedScheme { scheme, authorities });
+                }
+            }
+        }
+    }
+    if named.is_empty() {
+        // The peer names none, or none that is known here: it may still take one.
+        let any = |scheme| AcceptedScheme { scheme, authorities: Vec::new() };
+        named = possible.into_iter().map(any).collect();
+    }
+    named
+}
+
+/// Method and Authentication Data of `signature` for a peer that announced `peer`; `None` if it has not
+/// the form it should have.
+pub(super) fn encode(
+    peer: &Announcements,
+    scheme: SignatureScheme,
+    signature: &[u8],
+) -> Option<(AuthMethod, Vec<u8>)> {
+    if peer.hashes.is_none() {
+        return Some((scheme.legacy_auth_method()?, scheme.signature_to_legacy(signature)?));
+    }
+    let identifier = scheme.algorithm_identifier();
+    let len = u8::try_from(identifier.len()).ok()?;
+    let data = [&[len], identifier, signature].concat();
+    Some((AuthMethod::DIGITAL_SIGNATURE, data))
+}
+
+/// Verifies the peer's Authentication Data with the key in `spki`, by a scheme that `asked` allows and
+/// the key is for.
+pub(super) fn verify(
+    (config, crypto): (&EndpointConfig, &CryptoProvider),
+    asked: &SchemeConstraints,
+    spki: &[u8],
+    octets: &SignedOctets,
+    (method, data): (AuthMethod, &[u8]),
+) -> Result<(PeerAuthenticated, SignatureScheme), AuthFailure> {
+    if !asked.allows_key(spki) {
+        return Err(AuthFailure);
+    }
+    let good = |scheme: SignatureScheme| {
+        asked.allows(scheme) && SignatureScheme::of_public_key(spki).contains(&scheme)
+    };
+    if method == AuthMethod::DIGITAL_SIGNATURE {
+        let (scheme, signature) = decode(data).ok_or(AuthFailure)?;
+        if !config.signature_authentication || !good(scheme) {
+            return Err(AuthFailure);
+        }
+        let evidence = verify_signature(crypto, scheme, spki, octets, signature)?;
+        return Ok((evidence, scheme));
+    }
+    // Method 1 does not tell the hash.
+    SignatureScheme::of_legacy_auth_method(method)
+        .iter()
+        .copied()
+        .filter(|scheme| good(*scheme))
+        .find_map(|scheme| {
+            let signature = scheme.signature_from_legacy(data)?;
+            let evidence = verify_signature(crypto, scheme, spki, octets, &signature).ok()?;
+            Some((evidence, scheme))
+        })
+        .ok_or(AuthFailure)
+}
+
+/// Takes the Authentication Data of method 14 apart (RFC 7427 §3).
+fn decode(data: &[u8]) -> Option<(SignatureScheme, &[u8])> {
+    let (&len, rest) = data.split_first()?;
+    let (identifier, signature) = rest.split_at_checked(usize::from(len))?;
+    Some((SignatureScheme::from_algorithm_identifier(identifier)?, signature))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::announce::AuthMethodAnnouncement;
+    use super::*;
+    use crate::config::CertRequest;
+    use crate::wire::registry::{CertEncoding, HashId};
+
+    fn schemes(peer: &Announcements, local: &SchemeConstraints) -> Vec<SignatureScheme> {
+        accepted(peer, local).into_iter().map(|accepted| accepted.scheme).collect()
+    }
+
+    #[test]
+    fn every_scheme_has_a_place() {
+        assert_eq!(PREFERENCE.len(), SignatureScheme::ALL.len());
+        assert!(SignatureScheme::ALL.iter().all(|scheme| PREFERENCE.contains(scheme)));
+    }
+
+    #[test]
+    fn only_hashes_that_the_peer_announced() {
+        let peer = Announcements {
+            hashes: Some(vec![HashId::SHA2_384, HashId::SHA1]),
+            ..Announcements::default()
+        };
+        use SignatureScheme::*;
+        let any = SchemeConstraints::default();
+        assert_eq!(schemes(&peer, &any), [EcdsaP384Sha384, RsaPssSha384, RsaPkcs1Sha384]);
+        let sha1 = SchemeConstraints { schemes: vec![RsaPkcs1Sha1], rsa_bits: 0 };
+        assert_eq!(schemes(&peer, &sha1), []);
+        let nothing = Announcements { hashes: Some(Vec::new()), ..Announcements::default() };
+        assert_eq!(schemes(&nothing, &any), []);
+    }
+
+    #[test]
+    fn without_an_announcement_the_old_methods_and_sha1_only_if_asked_for() {
+        use SignatureScheme::*;
+        let peer = Announcements::default();
+        let old = schemes(&peer, &SchemeConstraints::default());
+        assert!(old.contains(&EcdsaP521Sha512) && old.contains(&RsaPkcs1Sha512));
+        let never = [Ed25519, MlDsa65, RsaPssSha256, RsaPkcs1Sha1];
+        assert!(never.iter().all(|scheme| !old.contains(scheme)));
+        let sha1 = SchemeConstraints { schemes: vec![RsaPkcs1Sha1], rsa_bits: 0 };
+        assert_eq!(schemes(&peer, &sha1), [RsaPkcs1Sha1]);
+    }
+
+    #[test]
+    fn announced_methods_come_in_the_peer_s_order_with_their_authorities() {
+        use SignatureScheme::*;
+        let announce = |scheme, cert_link| AuthMethodAnnouncement {
+            method: AuthMethod::DIGITAL_SIGNATURE,
+            cert_link,
+            scheme: Some(scheme),
+        };
+        let request = CertRequest {
+            encoding: CertEncoding::X509_SIGNATURE,
+            authorities: [[1; 20], [2; 20]].concat(),
+        };
+        let mut peer = Announcements {
+            hashes: Some(vec![HashId::IDENTITY, HashId::SHA2_256]),
+            methods: vec![announce(RsaPssSha256, 2), announce(MlDsa44, 0), announce(Falcon512, 0)],
+            requests: vec![request],
+            ..Announcements::default()
+        };
+        let any = SchemeConstraints::default();
+        let found = accepted(&peer, &any);
+        let expected = [
+            AcceptedScheme { scheme: RsaPssSha256, authorities: vec![[2; 20]] },
+            AcceptedScheme { scheme: MlDsa44, authorities: Vec::new() },
+        ];
+        assert_eq!(found, expected);
+        // A list of nothing usable is as none.
+        peer.methods = vec![announce(EcdsaP384Sha384, 0)];
+        assert!(schemes(&peer, &any).contains(&Ed25519));
+    }
+}

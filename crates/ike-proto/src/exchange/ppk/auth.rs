@@ -1,0 +1,144 @@
+//! PPKs and IKE_AUTH: mixed in there (RFC 8784), or settled in IKE_INTERMEDIATE before (RFC 9867 §3.1).
+
+use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
+use crate::config::{ConnectionConfig, EndpointConfig, PpkExchange, PpkId};
+use crate::event::{Event, Failure};
+use crate::exchange::{Payloads, Refusal, required};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::wire::registry::NotifyType;
+
+/// Where the initiator's Authentication Data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuthData<'a> {
+    /// In the AUTH payload.
+    Payload,
+    /// In NO_PPK_AUTH, made by the method that the AUTH payload names (RFC 8784 §3).
+    NoPpkAuth(&'a [u8]),
+}
+
+impl IkeSa {
+    // ---- initiator ----
+
+    /// True if IKE_AUTH is to offer a PPK that the peer may decline: NO_PPK_AUTH is made before
+    /// [`mix_ppk_in_auth`](Self::mix_ppk_in_auth).
+    pub(crate) fn may_go_without_ppk(&self) -> bool {
+        self.extensions.ppk == Some(PpkPlace::Auth) && !self.connection.requires_ppk()
+    }
+
+    /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to
+    /// offer.
+    pub(crate) fn mix_ppk_in_auth(
+        &mut self,
+        config: &EndpointConfig,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        if self.extensions.ppk != Some(PpkPlace::Auth) {
+            return Ok(None);
+        }
+        // There was one when IKE_SA_INIT announced it; a reload may have taken it away.
+        let found = usable(config, &self.connection.ppk).into_iter().next();
+        let (id, key) = found.ok_or(Failure::Policy("the PPK is not configured any more"))?;
+        let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
+        let unmixed = self.session.keys.replace_auth_keys(mixed);
+        let data = wire_id(&id);
+        self.ppk = PpkStage::Offered(id, Box::new(unmixed));
+        Ok(Some(data))
+    }
+
+    /// Reads from the response whether the peer took the PPK. Comes before the peer's AUTH is checked.
+    pub(crate) fn settle_ppk(&mut self, payloads: &Payloads<'_, '_>) -> Result<(), Failure> {
+        let (id, unmixed) = match std::mem::take(&mut self.ppk) {
+            PpkStage::Offered(id, unmixed) => (id, unmixed),
+            settled => {
+                self.ppk = settled;
+                return Ok(());
+            }
+        };
+        //= RFC 8784 §3
+        //# the content of the received PPK_IDENTITY (if any) MUST
+        //# be ignored.
+        if payloads.notify(NotifyType::PPK_IDENTITY).is_some() {
+            self.ppk = PpkStage::Used(id);
+            return Ok(());
+        }
+        //= RFC 8784 §3
+        //# If the initiator does not receive the PPK_IDENTITY, it
+        //# MUST either fail the IKE SA negotiation sending the
+        //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
+        //# the PPK was configured as mandatory) or continue without using the
+        //# PPK
+        if self.connection.requires_ppk() {
+            return Err(Failure::Policy("the peer did not take the PPK"));
+        }
+        self.session.keys.replace_auth_keys(*unmixed);
+        Ok(())
+    }
+
+    // ---- responder ----
+
+    /// Mixes in what the request asks for, as far as `connection` allows it, and says where the
+    /// Authentication Data to check is. On an error the SA must end.
+    pub(crate) fn take_ppk_in_auth<'a>(
+        &mut self,
+        config: &EndpointConfig,
+        connection: &ConnectionConfig,
+        payloads: &Payloads<'a, '_>,
+    ) -> Result<AuthData<'a>, Refusal> {
+        let refused = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+        let ppk = &connection.ppk;
+        if self.extensions.ppk != Some(PpkPlace::Auth) {
+            // Settled before: the connection, now known, has the last word.
+            return match self.ppk.used() {
+                //= RFC 9867 §3.1
+                //# In this case, the
+                //# responder SHOULD abort negotiation and return back the
+                //# AUTHENTICATION_FAILED notification to be consistent with its policy.
+                Some(id) if !ppk.covers(id) => Err(refused()),
+                None if connection.requires_ppk() => Err(refused()),
+                _ => Ok(AuthData::Payload),
+            };
+        }
+        //= RFC 8784 §3
+        //# If no PPK_IDENTITY notification is
+        //# found and the peers successfully exchanged USE_PPK notifications in
+        //# the IKE_SA_INIT exchange, then the responder MUST send back an
+        //# AUTHENTICATION_FAILED notification and then fail the negotiation.
+        let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or_else(refused)?;
+        let allowed = |id: &PpkId| ppk.exchange != PpkExchange::Intermediate && ppk.covers(id);
+        let id = read_id(offered.data).filter(allowed);
+        let known = id.and_then(|id| Some((key_of(config, &id)?, id)));
+        if let Some((key, id)) = known {
+            let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
+            self.session.keys.replace_auth_keys(mixed);
+            self.ppk = PpkStage::Used(id);
+            return Ok(AuthData::Payload);
+        }
+        //= RFC 8784 §3
+        //# If using PPKs is mandatory
+        //# or no NO_PPK_AUTH notification is found, then the responder MUST send
+        //# back an AUTHENTICATION_FAILED notification and then fail the
+        //# negotiation.
+        let without = required(payloads.notify(NotifyType::NO_PPK_AUTH)).map_err(|_| refused())?;
+        if connection.requires_ppk() {
+            return Err(refused());
+        }
+        Ok(AuthData::NoPpkAuth(without.data))
+    }
+
+    // ---- both ----
+
+    /// True if the IKE_AUTH response tells of a PPK taken in this very exchange.
+    pub(crate) fn took_ppk_in_auth(&self) -> bool {
+        self.extensions.ppk == Some(PpkPlace::Auth) && self.ppk.used().is_some()
+    }
+
+    /// Tells if the SA, established now, has come about without the PPK that is configured for it.
+    pub(crate) fn audit_ppk(&self, ctx: &mut Context<'_>) {
+        //= RFC 8784 §6
+        //# if a PPK was configured but was not used for a particular IKE
+        //# SA, then implementations SHOULD audit this event.
+        if !self.connection.ppk.ids.is_empty() && self.ppk.used().is_none() {
+            ctx.event(Event::WithoutPpk(self.id));
+        }
+    }
+}

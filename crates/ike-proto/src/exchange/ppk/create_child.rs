@@ -1,0 +1,129 @@
+//! PPKs in CREATE_CHILD_SA (RFC 9867 §3.2): new children, and rekeys of children and IKE SAs.
+
+use super::{MixedPpk, NotOffered, OfferedPpk};
+use crate::config::{EndpointConfig, PpkRekey};
+use crate::event::Failure;
+use crate::exchange::followup::OurOffer;
+use crate::exchange::{Payloads, Refusal};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Retry, State, Task};
+use crate::wire::payload::Payload;
+use crate::wire::registry::NotifyType;
+
+/// Why an SA without a PPK is refused.
+const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
+/// Why one is not even asked for.
+pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
+
+impl IkeSa {
+    // ---- initiator ----
+
+    /// The PPKs to offer with the nonce `ni`.
+    pub(crate) fn ppks_for_create_child(
+        &self,
+        config: &EndpointConfig,
+        ni: &[u8],
+    ) -> Vec<OfferedPpk> {
+        let ppk = &self.connection.ppk;
+        if ppk.rekey == PpkRekey::No {
+            return Vec::new();
+        }
+        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        super::offer(config, ppk, self.session.prf, &[ni, &spi_i, &spi_r])
+    }
+
+    /// True if no PPK can be offered, and none is no choice.
+    pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
+        offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
+    }
+
+    /// What the response made of the PPKs offered; the error is why its SA is of no use.
+    pub(crate) fn ppk_taken(
+        &self,
+        offered: &[OfferedPpk],
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<MixedPpk>, Failure> {
+        match super::taken(offered, payloads) {
+            Ok(Some(ppk)) => {
+                let keys = &self.session.keys;
+                let sk_d = keys.mixed_in_create_child(self.session.prf, &ppk.key.secret);
+                Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
+            }
+            Ok(None) if self.connection.ppk.rekey == PpkRekey::Require => Err(REQUIRED),
+            Ok(None) => Ok(None),
+            Err(NotOffered) => Err(Failure::Policy("the peer names a PPK that was not offered")),
+        }
+    }
+
+    /// The response has nothing to object to but that its PPK is not ours: gives up what it made.
+    /// `chained` if nothing is made yet, because additional key exchanges were to come, or because
+    /// nothing was asked for.
+    pub(crate) fn refuse_ppk(
+        &mut self,
+        ctx: &mut Context<'_>,
+        what: OurOffer,
+        payloads: &[Payload<'_>],
+        reason: Failure,
+        chained: bool,
+    ) {
+        ctx.done(what.request(), Err(reason.clone()));
+        match what {
+            OurOffer::Child(offer) => {
+                ctx.ids.esp.remove(&offer.spi_in);
+                //= RFC 9867 §3.2
+                //# If this is inappropriate for the initiator, it can
+                //# immediately delete this SA.
+                if !chained {
+                    self.enqueue_urgent(Task::DeleteSpi(offer.spi_in));
+                }
+                self.child_failed(ctx, &offer.config.name, reason);
+                if let Some(old) = offer.rekeys {
+                    self.rearm_rekey(ctx, old);
+                }
+            }
+            OurOffer::Ike(_) if chained => {
+                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+            }
+            OurOffer::Ike(offer) => {
+                // The peer has moved the children to its new SA: both go.
+                let made = self.complete_rekey_ike(ctx, &offer, &Payloads(payloads), &[], None);
+                if let Ok((new, _)) = made {
+                    self.discard_successor(ctx, new);
+                }
+                self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+            }
+        }
+    }
+
+    // ---- responder ----
+
+    /// The PPK to answer a request with the nonce `ni` with, and its PPK_ID as the peer wrote it.
+    pub(crate) fn ppk_for_request(
+        &self,
+        config: &EndpointConfig,
+        payloads: &Payloads<'_, '_>,
+        ni: &[u8],
+    ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
+        if !matches!(self.state, State::Established(_)) {
+            return Ok(None);
+        }
+        let ppk = &self.connection.ppk;
+        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let prf = self.session.prf;
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && ppk.covers(id);
+        match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
+            Some(common) => {
+                let sk_d = self.session.keys.mixed_in_create_child(prf, &common.key.secret);
+                Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
+            }
+            //= RFC 9867 §3.2
+            //# If using PPKs in CREATE_CHILD_SA is mandatory for the responder, and
+            //# the initiator does not include any PPK_IDENTITY_KEY notifications in
+            //# the request, […] then the responder MUST return the NO_PROPOSAL_CHOSEN
+            //# notification.
+            None if ppk.rekey == PpkRekey::Require => Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Post-quantum preshared keys: what is announced, offered and taken (RFC 8784, RFC 9867).
+//!
+//! ```text
+//!    IKE_SA_INIT       N(USE_PPK), N(USE_PPK_INT)  -->
+//!                                            <--  N(USE_PPK) or N(USE_PPK_INT)
+//!    IKE_INTERMEDIATE  N(PPK_IDENTITY_KEY)+  -->
+//!                                            <--  [N(PPK_IDENTITY)]            after USE_PPK_INT
+//!    IKE_AUTH          N(PPK_IDENTITY), [N(NO_PPK_AUTH)]  -->
+//!                                            <--  [N(PPK_IDENTITY)]            after USE_PPK
+//!    CREATE_CHILD_SA   N(PPK_IDENTITY_KEY)+  -->
+//!                                            <--  [N(PPK_IDENTITY)]
+//! ```
+
+pub(crate) mod auth;
+pub(crate) mod create_child;
+
+use std::sync::Arc;
+
+use super::Payloads;
+use crate::config::{
+    ConnectionConfig, EndpointConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId,
+};
+use crate::crypto::{Prf, Secret};
+use crate::ike_sa::notify;
+use crate::keys::schedule::{AuthKeys, PPK_CONFIRMATION_LEN, ppk_confirmation};
+use crate::wire::payload::Payload;
+use crate::wire::registry::NotifyType;
+
+/// PPK_ID types (RFC 8784 §5.1). The first is for identifiers whose format is the two ends' affair: here
+/// it is that of the second.
+const PPK_ID_OPAQUE: u8 = 1;
+const PPK_ID_FIXED: u8 = 2;
+
+/// PPKs offered in one message, and looked at in one.
+const MAX_OFFERED: usize = 16;
+
+/// Where the two ends agreed to take a PPK in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PpkPlace {
+    /// In IKE_AUTH (RFC 8784).
+    Auth,
+    /// In the last IKE_INTERMEDIATE (RFC 9867 §3.1).
+    Intermediate,
+}
+
+impl PpkPlace {
+    /// The notify that stands for it.
+    pub(crate) fn announced(self) -> Announced {
+        Announced { auth: self == Self::Auth, intermediate: self == Self::Intermediate }
+    }
+}
+
+/// What an IKE SA has to do with a PPK.
+#[derive(Debug, Default)]
+pub(crate) enum PpkStage {
+    /// Nothing, or nothing yet.
+    #[default]
+    Without,
+    /// Initiator: offered in IKE_AUTH and mixed in; with the keys before that, should the peer decline.
+    Offered(PpkId, Box<AuthKeys>),
+    /// The keys depend on it.
+    Used(PpkId),
+}
+
+impl PpkStage {
+    /// The PPK that the keys depend on.
+    pub(crate) fn used(&self) -> Option<&PpkId> {
+        match self {
+            Self::Used(id) => Some(id),
+            Self::Without | Self::Offered(..) => None,
+        }
+    }
+}
+
+/// The ways of taking a PPK in that an IKE_SA_INIT message announces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) auth: bool,
+    pub(crate) intermediate: bool,
+}
+
+impl Announced {
+    /// What the peer announces.
+    pub(crate) fn read(payloads: &Payloads<'_, '_>) -> Self {
+        let has = |kind| payloads.notify(kind).is_some();
+        Self {
+            auth: has(NotifyType::USE_PPK),
+            //= RFC 9867 §3.1
+            //# The IKE initiator, which supports the IKE_INTERMEDIATE exchange and
+            //# wants to use a PPK to protect the initial IKE SA, includes the
+            //# INTERMEDIATE_EXCHANGE_SUPPORTED notification and a notification of
+            //# type USE_PPK_INT in the IKE_SA_INIT request.
+            intermediate: has(NotifyType::USE_PPK_INT)
+                && has(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED),
+        }
+    }
+
+    /// What this end can do for `connection`: nothing without a key.
+    pub(crate) fn by(config: &EndpointConfig, connection: &ConnectionConfig) -> Self {
+        let ppk = &connection.ppk;
+        let keyed = has_usable(config, ppk);
+        Self {
+            auth: keyed && ppk.exchange != PpkExchange::Intermediate,
+            intermediate: keyed && ppk.exchange != PpkExchange::Auth,
+        }
+    }
+
+    /// The notifies, INTERMEDIATE_EXCHANGE_SUPPORTED not among them.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = NotifyType> {
+        let kinds = [
+            self.intermediate.then_some(NotifyType::USE_PPK_INT),
+            self.auth.then_some(NotifyType::USE_PPK),
+        ];
+        kinds.into_iter().flatten()
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            auth: self.auth && other.auth,
+            intermediate: self.intermediate && other.intermediate,
+        }
+    }
+
+    /// The better of what is left: one alone is announced in a response.
+    fn best(self) -> Option<PpkPlace> {
+        match self {
+            Self { intermediate: true, .. } => Some(PpkPlace::Intermediate),
+            Self { auth: true, .. } => Some(PpkPlace::Auth),
+            _ => None,
+        }
+    }
+}
+
+/// Responder: drops the connections that `theirs` rules out.
+pub(crate) fn retain(
+    config: &EndpointConfig,
+    connections: &mut Vec<Arc<ConnectionConfig>>,
+    theirs: Announced,
+) {
+    //= RFC 9867 §3.1
+    //# If the initiator did not propose using this extension in the
+    //# IKE_SA_INIT request and the responder's policy mandates protecting
+    //# initial IKE SA with a PPK, then the responder MUST return the
+    //# NO_PROPOSAL_CHOSEN notification.
+    connections.retain(|connection| {
+        !connection.requires_ppk() || choose_place(config, [connection], theirs).is_some()
+    });
+}
+
+/// Responder: chooses for the first of `connections` that has a PPK.
+pub(crate) fn choose_place<'a>(
+    config: &EndpointConfig,
+    connections: impl IntoIterator<Item = &'a Arc<ConnectionConfig>>,
+    theirs: Announced,
+) -> Option<PpkPlace> {
+    let place =
+        |connection: &ConnectionConfig| Announced::by(config, connection).and(theirs).best();
+    connections.into_iter().find_map(|connection| place(connection))
+}
+
+/// Initiator: what the response `theirs` to our `ours` chose. The error says why it cannot be genuine.
+pub(crate) fn chosen_place(
+    ours: Announced,
+    theirs: Announced,
+) -> Result<Option<PpkPlace>, &'static str> {
+    let common = ours.and(theirs);
+    //= RFC 9867 §3.1
+    //# it MUST
+    //# return either a USE_PPK_INT or a USE_PPK notification in the response
+    //# but not both.
+    if common.auth && common.intermediate {
+        return Err("both USE_PPK and USE_PPK_INT in a response");
+    }
+    Ok(common.best())
+}
+
+/// True if there is a key for one of the PPKs that `ppk` allows.
+pub(crate) fn has_usable(config: &EndpointConfig, ppk: &PpkConfig) -> bool {
+    !ppk.ids.is_empty() && config.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id))
+}
+
+/// The PPKs that `ppk` allows and there is a key for, in order of preference.
+pub(crate) fn usable(
+    config: &EndpointConfig,
+    ppk: &PpkConfig,
+) -> Vec<(PpkId, Arc<PostQuantumKey>)> {
+    let mut found: Vec<(PpkId, Arc<PostQuantumKey>)> = Vec::new();
+    for pattern in &ppk.ids {
+        for key in &config.ppks {
+            for id in key.ids.iter().filter(|id| pattern.covers(id)) {
+                if found.len() < MAX_OFFERED && found.iter().all(|(other, _)| other != id) {
+                    found.push((id.clone(), Arc::clone(key)));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The first key of `id`.
+pub(crate) fn key_of<'a>(
+    config: &'a EndpointConfig,
+    id: &PpkId,
+) -> Option<&'a Arc<PostQuantumKey>> {
+    config.ppks.iter().find(|key| key.ids.contains(id))
+}
+
+/// PPK_ID as it is sent: type PPK_ID_FIXED and the identifier.
+pub(crate) fn wire_id(id: &PpkId) -> Vec<u8> {
+    [&[PPK_ID_FIXED], id.octets()].concat()
+}
+
+/// Reads a PPK_ID; `None` if it is of a type that names none of our keys, or empty.
+pub(crate) fn read_id(data: &[u8]) -> Option<PpkId> {
+    match data {
+        [PPK_ID_FIXED | PPK_ID_OPAQUE, octets @ ..] if !octets.is_empty() => {
+            Some(PpkId::new(octets))
+        }
+        _ => None,
+    }
+}
+
+/// A PPK as PPK_IDENTITY_KEY offers it.
+pub(crate) struct OfferedPpk {
+    pub(crate) id: PpkId,
+    pub(crate) key: Arc<PostQuantumKey>,
+    /// Notification Data: PPK_ID and PPK Confirmation.
+    pub(crate) data: Vec<u8>,
+}
+
+/// Everything that `ppk` allows, ready to offer. `parts` is what the confirmation covers.
+pub(crate) fn offer(
+    config: &EndpointConfig,
+    ppk: &PpkConfig,
+    prf: &dyn Prf,
+    parts: &[&[u8]],
+) -> Vec<OfferedPpk> {
+    let offered = usable(config, ppk).into_iter().map(|(id, key)| {
+        let confirmation = ppk_confirmation(prf, &key.secret, parts);
+        let data = [&wire_id(&id), confirmation.expose()].concat();
+        OfferedPpk { id, key, data }
+    });
+    offered.collect()
+}
+
+/// The notifies that offer `ppks`.
+pub(crate) fn offer_payloads(ppks: &[OfferedPpk]) -> impl Iterator<Item = Payload<'_>> {
+    ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data))
+}
+
+/// A response named a PPK that was not offered, or none that can be read.
+pub(crate) struct NotOffered;
+
+/// Initiator: the one of `offered` that the response took, if it took any.
+pub(crate) fn taken<'a>(
+    offered: &'a [OfferedPpk],
+    payloads: &Payloads<'_, '_>,
+) -> Result<Option<&'a OfferedPpk>, NotOffered> {
+    let Some(answer) = payloads.notify(NotifyType::PPK_IDENTITY).filter(|_| !offered.is_empty())
+    else {
+        return Ok(None);
+    };
+    //= RFC 9867 §3.1
+    //# If the responder returns
+    //# a PPK identity that was not proposed by the initiator, then the
+    //# initiator MUST treat this as fatal and abort the IKE SA
+    //# establishment.
+    let id = read_id(answer.data).ok_or(NotOffered)?;
+    offered.iter().find(|ppk| ppk.id == id).map(Some).ok_or(NotOffered)
+}
+
+/// A PPK that both ends have.
+pub(crate) struct CommonPpk {
+    pub(crate) id: PpkId,
+    /// PPK_ID as the peer wrote it.
+    pub(crate) wire: Vec<u8>,
+    pub(crate) key: Arc<PostQuantumKey>,
+}
+
+/// Responder: the first PPK the peer offers that `allowed` lets through and whose confirmation shows
+/// that both ends have the same one.
+pub(crate) fn choose(
+    config: &EndpointConfig,
+    allowed: impl Fn(&PpkId) -> bool,
+    prf: &dyn Prf,
+    payloads: &Payloads<'_, '_>,
+    parts: &[&[u8]],
+) -> Option<CommonPpk> {
+    offers(payloads).take(MAX_OFFERED).find_map(|data| {
+        let at = data.len().checked_sub(PPK_CONFIRMATION_LEN)?;
+        let (wire, confirmation) = data.split_at_checked(at)?;
+        let id = read_id(wire).filter(&allowed)?;
+        let same = |key: &&Arc<PostQuantumKey>| {
+            key.ids.contains(&id) && ppk_confirmation(prf, &key.secret, parts).ct_eq(confirmation)
+        };
+        let key = Arc::clone(config.ppks.iter().find(same)?);
+        Some(CommonPpk { id, wire: wire.to_vec(), key })
+    })
+}
+
+/// The data of every PPK_IDENTITY_KEY.
+pub(crate) fn offers<'a>(payloads: &Payloads<'a, '_>) -> impl Iterator<Item = &'a [u8]> {
+    payloads
+        .notifies()
+        .filter(|notify| notify.kind == NotifyType::PPK_IDENTITY_KEY)
+        .map(|notify| notify.data)
+}
+
+/// SK_d with a PPK mixed in, for one CREATE_CHILD_SA (RFC 9867 §3.2.1).
+pub(crate) struct MixedPpk {
+    pub(crate) id: PpkId,
+    pub(crate) sk_d: Secret,
+}

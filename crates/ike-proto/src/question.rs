@@ -1,0 +1,134 @@
+//! What the engine asks of whoever holds private keys and certificates, and the answers.
+//!
+//! No private key is ever in the engine, and no certificate is read there. Signing and judging a
+//! peer's certificates leave as [`Output::Ask`](crate::Output::Ask) and come back, at any time, as
+//! [`Input::Answered`](crate::Input::Answered); meanwhile the IKE SA waits, and everything else goes
+//! on. Whether the peer's signature is right is for the engine itself to decide.
+
+use std::fmt;
+
+use crate::config::auth::{CertRequest, SchemeConstraints};
+use crate::crypto::SignatureScheme;
+use crate::keys::signed_octets::SignedOctets;
+use crate::wire::payload::{Cert, IdData};
+use crate::wire::registry::CertEncoding;
+
+/// Something the engine cannot know by itself.
+#[derive(Debug)]
+pub enum Question {
+    /// Sign for this end. Answered by [`Answer::Signed`] or [`Answer::Failed`].
+    Sign(SignRequest),
+    /// Which key does the peer have, and may it authenticate the identity? Answered by
+    /// [`Answer::Key`] or [`Answer::Failed`]. The peer has proven nothing yet: nothing may be fetched
+    /// to find out.
+    Judge(PeerCredentials),
+    /// The peer has proven to have the key; what is left is whether its certificates were revoked.
+    /// Fetch what has to be fetched and judge again: answered by [`Answer::Key`] with the same key and
+    /// nothing pending, or by [`Answer::Failed`].
+    Revocation(PeerCredentials),
+}
+
+/// What is to be signed, and how the peer can verify it.
+#[derive(Debug)]
+pub struct SignRequest {
+    /// Connection name.
+    pub connection: String,
+    /// Name of the round: [`LocalAuth::name`](crate::config::LocalAuth::name).
+    pub round: String,
+    /// The identity that goes with the signature.
+    pub id: IdData,
+    /// The peer's CERTREQ payloads, in order.
+    pub requests: Vec<CertRequest>,
+    /// What the peer and the configuration accept, the best first.
+    pub schemes: Vec<AcceptedScheme>,
+    /// What to sign: each by itself, all by the same scheme and key.
+    pub octets: Vec<SignedOctets>,
+}
+
+/// A signature scheme that may be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptedScheme {
+    /// The scheme.
+    pub scheme: SignatureScheme,
+    /// The CAs under which a certificate for it may be issued, as SHA-1 hashes of their
+    /// SubjectPublicKeyInfo (RFC 9593 §3.2.2); empty: any.
+    pub authorities: Vec<[u8; 20]>,
+}
+
+/// What a peer showed of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Connection name.
+    pub connection: String,
+    /// Name of the round: [`RemoteAuth::name`](crate::config::RemoteAuth::name).
+    pub round: String,
+    /// The identity it asserts. The connection admits it.
+    pub id: IdData,
+    /// Its CERT payloads, in order.
+    pub certs: Vec<OwnedCert>,
+    /// What `auth` asks of the keys and signatures on the certificate path.
+    pub chain: SchemeConstraints,
+}
+
+/// The body of a CERT payload that owns its data (RFC 7296 §3.6).
+#[derive(Clone, PartialEq, Eq)]
+pub struct OwnedCert {
+    /// Certificate encoding.
+    pub encoding: CertEncoding,
+    /// Certificate data.
+    pub data: Vec<u8>,
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug)]
+pub enum Answer {
+    /// The signatures.
+    Signed(Signed),
+    /// The peer's key.
+    Key(PeerKey),
+    /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more.
+    Failed(String),
+}
+
+/// Signatures with what goes along.
+#[derive(Debug)]
+pub struct Signed {
+    /// The CERT payloads to send, the own certificate first.
+    pub certs: Vec<OwnedCert>,
+    /// The scheme of all of them: one of [`SignRequest::schemes`].
+    pub scheme: SignatureScheme,
+    /// One for each of [`SignRequest::octets`], in the form an
+    /// [`AlgorithmIdentifier`](SignatureScheme::algorithm_identifier) goes with.
+    pub signatures: Vec<Vec<u8>>,
+}
+
+/// A key that may authenticate the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerKey {
+    /// DER SubjectPublicKeyInfo.
+    pub spki: Vec<u8>,
+    /// True if something must be fetched before the peer can be trusted. After a good signature
+    /// [`Question::Revocation`] follows.
+    pub revocation_pending: bool,
+    /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
+    pub certificate: Option<String>,
+}
+
+impl OwnedCert {
+    /// The same as a payload body.
+    pub fn as_cert(&self) -> Cert<'_> {
+        Cert { encoding: self.encoding, data: &self.data }
+    }
+}
+
+impl From<Cert<'_>> for OwnedCert {
+    fn from(cert: Cert<'_>) -> Self {
+        Self { encoding: cert.encoding, data: cert.data.to_vec() }
+    }
+}
+
+impl fmt::Debug for OwnedCert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedCert({}, {} octets)", self.encoding, self.data.len())
+    }
+}

@@ -1,0 +1,217 @@
+//! Answers what the engine asks: signs with this end's keys, judges the peer's certificates.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use ike_proto::config::CertRequest;
+use ike_proto::wire::payload::{Cert, CertReq, IdData};
+use ike_proto::wire::registry::CertEncoding;
+use ike_proto::{Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed};
+
+use crate::credential::{Credential, certificate_request, in_order};
+use crate::error::{LoadError, PkiError};
+use crate::revocation::FetchRequest;
+use crate::trust::TrustStore;
+use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer};
+
+/// Keys, certificates and policies of every connection, by its name and that of the round.
+///
+/// It fetches nothing. A daemon that fetches asks [`fetches`](Self::fetches), hands the results to
+/// [`deliver`](Self::deliver), and so on until there is nothing to fetch, before it
+/// [`answer`](Self::answer)s a [`Question::Revocation`].
+#[derive(Debug, Default, Clone)]
+pub struct Answerer {
+    trust: TrustStore,
+    local: HashMap<Round, Vec<Credential>>,
+    remote: HashMap<Round, PeerPolicy>,
+}
+
+/// A connection's name and a round's.
+type Round = (String, String);
+
+impl Answerer {
+    /// Trusts `trust`, and has no keys.
+    pub fn new(trust: TrustStore) -> Self {
+        Self { trust, ..Self::default() }
+    }
+
+    /// Adds a credential for a round of this end; the first that fits is used.
+    pub fn add_credential(&mut self, connection: &str, round: &str, credential: Credential) {
+        let round = (connection.to_owned(), round.to_owned());
+        self.local.entry(round).or_default().push(credential);
+    }
+
+    /// Sets what a round of the peer is judged by.
+    pub fn set_policy(&mut self, connection: &str, round: &str, policy: PeerPolicy) {
+        self.remote.insert((connection.to_owned(), round.to_owned()), policy);
+    }
+
+    /// What is trusted.
+    pub fn trust(&self) -> &TrustStore {
+        &self.trust
+    }
+
+    /// What is trusted, to be changed.
+    pub fn trust_mut(&mut self) -> &mut TrustStore {
+        &mut self.trust
+    }
+
+    /// The identity of this end's first credential in a round: `configured` if that has it.
+    ///
+    /// # Errors
+    /// Those of [`Credential::identity`]; [`LoadError::Nothing`] without a credential.
+    pub fn identity(
+        &self,
+        connection: &str,
+        round: &str,
+        configured: Option<&IdData>,
+    ) -> Result<IdData, LoadError> {
+        let credentials = self.credentials(connection, round);
+        let first = credentials.first().ok_or(LoadError::Nothing("private key"))?;
+        first.identity(configured)
+    }
+
+    /// What to ask the peer for in a round: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
+    /// The CAs of its policy, else all that are trusted; raw public keys if the policy has any. More
+    /// CAs than fit into a response to IKE_SA_INIT are not named: an empty list stands for any
+    /// (RFC 4945 §3.2.7.2).
+    pub fn certreqs(&self, connection: &str, round: &str) -> Vec<CertRequest> {
+        let none = PeerPolicy::default();
+        let policy = self.policy(connection, round).unwrap_or(&none);
+        let cas = match policy.cacerts.as_slice() {
+            [] => self.trust.cas(),
+            cas => cas,
+        };
+        let mut requests = Vec::new();
+        let by_ca = policy.pubkeys.is_empty() && !cas.is_empty();
+        if by_ca || !policy.certs.is_empty() {
+            let authorities =
+                if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
+            requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });
+        }
+        if !policy.pubkeys.is_empty() {
+            let encoding = CertEncoding::RAW_PUBLIC_KEY;
+            requests.push(CertRequest { encoding, authorities: Vec::new() });
+        }
+        requests
+    }
+
+    /// Answers any question at `now`, without fetching: what is pending about revocation is taken as
+    /// not to be had, so that the policy's `revocation` decides.
+    pub fn answer(&self, question: &Question, now: SystemTime) -> Answer {
+        match question {
+            Question::Sign(request) => match self.sign(request) {
+                Ok(signed) => Answer::Signed(signed),
+                Err(why) => Answer::Failed(why),
+            },
+            Question::Judge(peer) => key(self.judge(peer, &self.trust, now)),
+            Question::Revocation(peer) => {
+                let mut trust = self.trust.clone();
+                loop {
+                    match self.judge(peer, &trust, now) {
+                        Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => {
+                            for fetch in &fetches {
+                                // Counts as failed, which is what it is for.
+                                let _ = trust.revocation.deliver(fetch, None, now);
+                            }
+                        }
+                        settled => return key(settled),
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is still to be fetched before `peer` can be trusted; empty if nothing is, or if it cannot
+    /// be trusted anyhow. Ask only for a [`Question::Revocation`].
+    pub fn fetches(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<FetchRequest> {
+        match self.judge(peer, &self.trust, now) {
+            Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => fetches,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes the outcome of a fetch; see
+    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver).
+    ///
+    /// # Errors
+    /// Says why the body is of no use.
+    pub fn deliver(
+        &mut self,
+        fetch: &FetchRequest,
+        body: Option<&[u8]>,
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        self.trust.revocation.deliver(fetch, body, now)
+    }
+
+    fn credentials(&self, connection: &str, round: &str) -> &[Credential] {
+        let round = (connection.to_owned(), round.to_owned());
+        self.local.get(&round).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn policy(&self, connection: &str, round: &str) -> Option<&PeerPolicy> {
+        self.remote.get(&(connection.to_owned(), round.to_owned()))
+    }
+
+    fn sign(&self, request: &SignRequest) -> Result<Signed, String> {
+        let credentials = self.credentials(&request.connection, &request.round);
+        if credentials.is_empty() {
+            return Err("no private key".to_owned());
+        }
+        let requests: Vec<CertReq<'_>> = request.requests.iter().map(CertRequest::as_req).collect();
+        let (credential, scheme) = in_order(credentials, &requests, &self.trust)
+            .filter(|credential| credential.has_identity(&request.id))
+            .find_map(|credential| {
+                let usable = credential.key().schemes().iter().find(|scheme| {
+                    request.schemes.iter().any(|accepted| {
+                        accepted.scheme == **scheme
+                            && (accepted.authorities.is_empty()
+                                || accepted
+                                    .authorities
+                                    .iter()
+                                    .any(|ca| credential.is_issued_under(ca, &self.trust)))
+                    })
+                });
+                Some((credential, *usable?))
+            })
+            .ok_or_else(|| {
+                format!("no private key of {} for a scheme that the peer accepts", request.id)
+            })?;
+        let signatures: Result<Vec<_>, _> = request
+            .octets
+            .iter()
+            .map(|octets| credential.key().sign(scheme, octets.as_bytes()))
+            .collect();
+        let signatures = signatures.map_err(|why| format!("signing by {scheme}: {why}"))?;
+        let certs = credential.payloads().into_iter().map(OwnedCert::from).collect();
+        Ok(Signed { certs, scheme, signatures })
+    }
+
+    fn judge(
+        &self,
+        peer: &PeerCredentials,
+        trust: &TrustStore,
+        now: SystemTime,
+    ) -> Result<TrustedPeer, PkiError> {
+        let none = PeerPolicy::default();
+        let policy = self.policy(&peer.connection, &peer.round).unwrap_or(&none);
+        let policy = PeerPolicy { chain: peer.chain.clone(), ..policy.clone() };
+        let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
+        verify_peer(&peer.id, &certs, &policy, trust, now)
+    }
+}
+
+fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
+    match verdict {
+        Ok(peer) => {
+            let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
+            let certificate = peer.certificate.map(|certificate| certificate.subject_text());
+            Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate })
+        }
+        Err(why) => Answer::Failed(why.to_string()),
+    }
+}
+
+/// Most CAs named in a CERTREQ that this end sends: 400 octets.
+const MAX_NAMED: usize = 20;

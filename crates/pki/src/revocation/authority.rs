@@ -1,0 +1,39 @@
+//! Where to ask about the certificates of a CA that do not say it themselves.
+
+use std::sync::Arc;
+
+use crate::certificate::{self, Certificate};
+use crate::error::LoadError;
+use crate::path::same_ca;
+
+/// A CA and the addresses of its revocation information: an `authorities` section of swanctl.conf.
+#[derive(Debug, Clone)]
+pub struct Authority {
+    /// The CA, in this or a renewed certificate.
+    pub ca: Arc<Certificate>,
+    /// `crl_uris`: `http` URLs of revocation lists.
+    pub crl_uris: Vec<String>,
+    /// `ocsp_uris`: `http` URLs of OCSP responders.
+    pub ocsp_uris: Vec<String>,
+}
+
+impl Authority {
+    /// True if `url` is one this crate would ask to be fetched: `http`, printable ASCII without
+    /// spaces, at most 512 octets.
+    pub fn is_usable(url: &str) -> bool {
+        certificate::is_http_url(url)
+    }
+
+    pub(super) fn check(&self) -> Result<(), LoadError> {
+        let mut urls = self.crl_uris.iter().chain(&self.ocsp_uris);
+        match urls.all(|url| Self::is_usable(url)) {
+            true => Ok(()),
+            false => Err(LoadError::Unsupported("a URL other than http")),
+        }
+    }
+
+    /// True if it is about what `issuer` issues, and has an address.
+    pub(super) fn is_of(&self, issuer: &Certificate) -> bool {
+        same_ca(&self.ca, issuer) && !(self.crl_uris.is_empty() && self.ocsp_uris.is_empty())
+    }
+}

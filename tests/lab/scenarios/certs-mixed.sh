@@ -1,0 +1,42 @@
+# A pre-shared key one way and a certificate the other; the side named has the
+# certificate. And raw public keys, which both know beforehand.
+# CASES: us them raw
+# TIMEOUT: 120
+net_direct
+site
+with_certificates
+ca ours ca ecdsa384
+certificate ours us ecdsa256 ca
+certificate ours them ecdsa256 ca
+case $CASE in
+raw)
+    no_secret
+    for side in us them; do
+        "$DAEMON" pki --pub --in "$PKI/$side.key" --out "$PKI/$side.pub"
+    done
+    for side in us them; do
+        give $side private $side.key
+        give $side pubkey us.pub them.pub
+        ike $side local.auth pubkey
+        ike $side remote.auth pubkey
+        ike $side local.pubkeys $side.pub
+        ike $side remote.pubkeys "$(other $side).pub"
+    done
+    ;;
+*)
+    give "$CASE" x509 "$CASE.pem"
+    give "$CASE" private "$CASE.key"
+    give "$(other "$CASE")" x509ca ca.pem
+    ike "$CASE" local.auth pubkey
+    ike "$CASE" local.certs "$CASE.pem"
+    ike "$(other "$CASE")" remote.auth pubkey
+    ;;
+esac
+start
+for side in us them; do
+    up $side
+    installed
+    ping_both
+    down $side ike
+    gone
+done

@@ -1,0 +1,131 @@
+//! The peer must authenticate the way it is expected to, whatever it can prove otherwise.
+
+use std::sync::Arc;
+
+use ike_proto::Failure;
+use ike_proto::config::{AuthConfig, IdMatch, PreSharedKey};
+use ike_proto::crypto::Secret;
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::{AuthMethod, IdType};
+use ike_tests::credentials::{credential, credential_for};
+use ike_tests::setup::identity;
+use ike_tests::{Setup, Side};
+
+use super::{comes_up, ec, refused, root, told};
+
+/// The ways to authenticate, set up at both ends so that each would be right in itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Psk,
+    Pubkey,
+    Null,
+}
+
+fn local(side: &mut Side, host: u8, way: Way) {
+    match way {
+        Way::Psk => {}
+        Way::Pubkey => side.show(credential(&root(), ec(), host)),
+        Way::Null => side.connection.local[0].auth = AuthConfig::Null,
+    }
+}
+
+fn remote(side: &mut Side, way: Way) {
+    match way {
+        Way::Psk => {}
+        Way::Pubkey => side.want("pubkey", &root()),
+        Way::Null => side.connection.remote[0].auth = AuthConfig::Null,
+    }
+}
+
+/// Each way where each other way is required, in both roles. The keys and secrets for all are there.
+#[test]
+fn no_way_stands_for_another() {
+    for shown in [Way::Psk, Way::Pubkey, Way::Null] {
+        for wanted in [Way::Psk, Way::Pubkey, Way::Null] {
+            for host in [1, 2] {
+                let mut setup = Setup::new(1);
+                let (prover, judge) = match host {
+                    1 => (&mut setup.a, &mut setup.b),
+                    _ => (&mut setup.b, &mut setup.a),
+                };
+                local(prover, host, shown);
+                remote(judge, wanted);
+                if shown == wanted {
+                    comes_up(setup);
+                    continue;
+                }
+                let mut pair = setup.build();
+                let (at_a, at_b) = refused(&mut pair);
+                if host == 1 {
+                    assert_eq!(at_a, told(), "{shown:?} for {wanted:?}");
+                } else {
+                    assert_eq!(at_a, Failure::Authentication, "{shown:?} for {wanted:?}");
+                    assert!(!at_b.is_empty());
+                }
+            }
+        }
+    }
+}
+
+/// ID_NULL is not an identity that `%any` admits (RFC 7619 §2.4).
+#[test]
+fn a_secret_does_not_make_id_null_somebody() {
+    let nobody = IdData { kind: IdType::NULL, data: Vec::new() };
+    let shared = |ids| Arc::new(PreSharedKey { ids, secret: Secret::copy_from(b"everybody's") });
+    let mut setup = Setup::new(2);
+    setup.both(|side| side.settings.secrets = vec![shared(Vec::new())]);
+    setup.a.connection.set_local_id(Some(nobody));
+    setup.b.connection.set_remote_id(IdMatch::Any);
+    assert_eq!(refused(&mut setup.build()).0, told());
+}
+
+/// What an anonymous peer calls itself takes nobody's place: neither by INITIAL_CONTACT nor by
+/// `unique` (RFC 7619 §2.3).
+#[test]
+fn an_anonymous_peer_replaces_nobody() {
+    use ike_proto::config::Unique;
+    let mut setup = Setup::new(3);
+    setup.both(|side| side.connection.unique = Unique::Replace);
+    // A has two connections with B: one by a secret, one without.
+    let mut anonymous = setup.a.connection.clone();
+    anonymous.name = "anonymous".to_owned();
+    anonymous.local[0].auth = AuthConfig::Null;
+    anonymous.children = vec![Arc::new(ike_tests::setup::child("other", 3, 4))];
+    setup.a.more.push(anonymous);
+    let mut anybody = setup.b.connection.clone();
+    anybody.name = "anybody".to_owned();
+    anybody.remote[0].auth = AuthConfig::Null;
+    anybody.children = vec![Arc::new(ike_tests::setup::child("other", 4, 3))];
+    setup.b.more.push(anybody);
+    let mut pair = setup.build();
+    pair.establish();
+    let (local, remote) = (pair.address(0), pair.address(1));
+    let request = pair.command(
+        0,
+        ike_proto::Command::Initiate {
+            packet: None,
+            connection: "anonymous".to_owned(),
+            child: Some("other".to_owned()),
+            local,
+            remote,
+        },
+    );
+    pair.run_for(std::time::Duration::from_secs(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    let b = pair.b().ikes();
+    assert_eq!(b.len(), 2, "{}", pair.story());
+    assert_eq!(b[1].remote_auth[0].method, AuthMethod::NULL);
+    assert_eq!(b[1].remote_auth[0].id, identity(1), "what it said");
+    assert_eq!(b[1].remote_id.as_ref().map(|id| id.kind), Some(IdType::NULL));
+}
+
+/// A certificate of one's own gives no right to another's identity, not even with the CA's blessing.
+#[test]
+fn a_certificate_is_good_for_its_own_names() {
+    let mut setup = Setup::new(4);
+    setup.a.show(credential_for(&root(), ec(), 1, &identity(5)));
+    setup.b.want("pubkey", &root());
+    // The connection at B is for a.example; A asserts e.example, which its certificate has.
+    assert_eq!(setup.a.connection.local_id(), Some(&identity(5)));
+    assert_eq!(refused(&mut setup.build()).0, told());
+}
