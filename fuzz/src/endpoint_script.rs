@@ -267,7 +267,9 @@ fn command(pair: &mut Pair, host: usize, input: &mut Input<'_>) {
     let ike = input.index(ikes.len()).map(|n| ikes[n].id);
     let child_id = input.index(children.len()).map(|n| children[n].id);
     let command = match (input.octet() % 16, ike, child_id) {
-        (0..=3, ..) => Command::Initiate { connection, child: Some(child), local, remote, packet: None },
+        (0..=3, ..) => {
+            Command::Initiate { connection, child: Some(child), local, remote, packet: None }
+        }
         (4, ..) => Command::Initiate { connection, child: None, local, remote, packet: None },
         (5 | 6, Some(ike), _) => Command::RekeyIke(ike),
         (7..=9, _, Some(child)) => Command::RekeyChild(child),

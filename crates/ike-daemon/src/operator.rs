@@ -72,9 +72,14 @@ impl Operator {
         self.initiate(connection, child, None).await
     }
 
-    /// Deletes SAs; the number of them.
+    /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
+    /// its way, which is a success even where no SA is left.
     pub async fn down(&self, target: &Target) -> Result<usize, String> {
-        let chosen = self.choose(target).await?;
+        let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let chosen = match self.choose(target).await {
+            Err(_) if lifted > 0 => return Ok(0),
+            chosen => chosen?,
+        };
         let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
         self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
     }

@@ -133,6 +133,12 @@ pub enum PolicyAction {
     Pass,
     /// Drop in silence.
     Drop,
+    /// What becomes of traffic that a child is to protect while the child is not up: dropped, in both
+    /// directions, where no policy of another kind matches.
+    Shunt {
+        /// False if the sender is to hear of it, where the data plane can tell him.
+        silent: bool,
+    },
 }
 
 /// A policy for traffic between `local_ts` and `remote_ts`, both directions.
@@ -142,6 +148,9 @@ pub struct PolicySpec {
     pub id: PolicyId,
     /// Name of the child configuration, for logs.
     pub child: String,
+    /// Whose traffic it is: the connection, and the peer's identity where it is known. Two policies for
+    /// the same selectors are the older owner's; of one owner's the newer counts.
+    pub owner: String,
     /// This host's side.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side.

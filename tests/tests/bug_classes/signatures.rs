@@ -90,7 +90,7 @@ fn class_27_authentication_data_of_method_14_that_lies_about_itself() {
         ("length too great by one", |data| data[0] += 1),
         ("length too small by one", |data| data[0] -= 1),
         ("nothing but an identifier", |data| data.truncate(16)),
-        ("signature cut", |data| drop(data.pop())),
+        ("signature cut", |data| _ = data.pop()),
         ("signature with an octet after it", |data| data.push(0)),
         ("octets between identifier and signature", |data| data.insert(16, 0)),
         ("BER length", |data| {

@@ -23,6 +23,20 @@ impl Default for Ports {
     }
 }
 
+/// Settings of the data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaneOptions {
+    /// `overlapip`, as libreswan has it: whether two peers may have children whose traffic selectors
+    /// overlap. If not, the later one is refused.
+    pub overlap: bool,
+}
+
+impl Default for PlaneOptions {
+    fn default() -> Self {
+        Self { overlap: true }
+    }
+}
+
 /// Options of strongswan.conf(5) that change what happens on the wire and do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("accept_private_algs", Some("no")),
@@ -54,13 +68,15 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint` and the ports.
+/// Reads the section into `endpoint`, `plane` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
+    plane: &mut PlaneOptions,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
+    set(&mut plane.overlap, s.switch("overlapip", report));
     set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
     set(&mut ports.nat_t, s.number("port_nat_t", 0, u16::MAX, report));
     if ports.ike == ports.nat_t && ports.ike != 0 {

@@ -34,6 +34,8 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
+    /// Connection and the peer's identity: whose traffic it carries.
+    pub(crate) owner: String,
     pub(crate) selected: Selected,
     /// The PPK mixed into its own keys (RFC 9867 §3.2).
     pub(crate) ppk: Option<PpkId>,
@@ -152,6 +154,7 @@ impl ChildSa {
         Command::InstallPolicy(Box::new(PolicySpec {
             id: self.policy,
             child: self.config.name.clone(),
+            owner: self.owner.clone(),
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             action: PolicyAction::Protect {

@@ -552,6 +552,16 @@ impl Attempt {
         }
     }
 
+    /// Another IKE SA with this peer has been established meanwhile: this one will not be the only one.
+    pub(crate) fn is_not_first_contact(&mut self) {
+        self.initial_contact = false;
+        for candidate in &mut self.candidates {
+            if let State::ExpectIntermediateResponse(waiting) = &mut candidate.state {
+                waiting.auth.initial_contact = false;
+            }
+        }
+    }
+
     /// Another child for the same SA.
     pub(crate) fn add(&mut self, wanted: Wanted) {
         for candidate in &mut self.candidates {

@@ -327,6 +327,7 @@ impl Endpoint {
         let spec = PolicySpec {
             id: policy,
             child: config.name.clone(),
+            owner: connection.name.clone(),
             local_ts: resolve(&config, path, true),
             remote_ts: resolve(&config, path, false),
             action: PolicyAction::Trap,

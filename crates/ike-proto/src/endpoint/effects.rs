@@ -1,5 +1,7 @@
 //! What an IKE SA does to others of its endpoint.
 
+use std::net::IpAddr;
+
 use super::attempt::Wanted;
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
@@ -65,6 +67,8 @@ impl Endpoint {
         let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
+        let (connection, peer) = (sa.connection.name.clone(), sa.path.remote.ip());
+        self.deny_first_contact(&connection, peer);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -117,6 +121,19 @@ impl Endpoint {
                 }
             }
             Unique::No | Unique::Keep => {}
+        }
+    }
+
+    //= RFC 7296 §2.4
+    //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
+    //# IKE SA currently active between the authenticated identities.
+    /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
+    /// drop the one that has come meanwhile.
+    fn deny_first_contact(&mut self, connection: &str, peer: IpAddr) {
+        for id in self.index.towards(connection, peer) {
+            if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
+                attempt.is_not_first_contact();
+            }
         }
     }
 

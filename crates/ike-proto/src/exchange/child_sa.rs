@@ -18,7 +18,7 @@ use crate::dataplane::{Command, Direction, Flow, Mode, PolicyId, TrafficSelector
 use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Retry};
+use crate::ike_sa::state::{ChildOffer, Retry, State};
 use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -409,11 +409,18 @@ impl IkeSa {
         parts: Parts,
     ) -> ChildSa {
         let behind_nat = self.nat.local || self.nat.remote;
+        let owner = match &self.state {
+            State::Established(established) => {
+                format!("{} [{}]", self.connection.name, established.remote_id)
+            }
+            _ => self.connection.name.clone(),
+        };
         ChildSa {
             id: parts.id,
             config: Arc::clone(config),
             phase: Phase::Installing,
             policy: parts.policy,
+            owner,
             selected,
             ppk: None,
             mode: parts.mode,
