@@ -359,6 +359,60 @@ async fn addresses_that_come_and_go_inside() {
 }
 
 #[test]
+fn many_policies() {
+    in_namespace("many_policies_inside");
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace, started by the test without `_inside`"]
+async fn many_policies_inside() {
+    let mut host = Host::new();
+    let four = socket("10.1.0.1:4000").await;
+    let net = |n: u32| format!("10.{}.{}.0/24", 64 + n / 256, n % 256);
+    for n in 0..1500 {
+        host.install(u64::from(n) + 10, "10.1.0.0/16", &net(n), PolicyAction::Trap);
+    }
+    // All of it, and of the middle, before and after other changes.
+    host.install(1, "10.1.0.0/16", "10.64.0.0/10", PolicyAction::Trap);
+    let hears = async |host: &Host, n: u32| {
+        host.hears(&format!("10.{}.{}.9", 64 + n / 256, n % 256), &four).await
+    };
+    assert!(!hears(&host, 0).await && !hears(&host, 700).await && !hears(&host, 1499).await);
+    host.remove(1);
+    for n in (0..1500_u64).step_by(2) {
+        host.remove(n + 10);
+    }
+    assert!(hears(&host, 0).await && hears(&host, 700).await && hears(&host, 1498).await);
+    assert!(!hears(&host, 1).await && !hears(&host, 701).await && !hears(&host, 1499).await);
+    // An exemption between: narrower than some, and wider than others.
+    host.install(2, "10.1.0.0/16", "10.64.0.0/16", PolicyAction::Pass);
+    host.install(3, "10.1.0.0/24", "10.64.0.0/10", PolicyAction::Pass);
+    assert!(!hears(&host, 1).await, "the policy of the /24 is narrower than that of the /16");
+    host.remove(11);
+    assert!(hears(&host, 1).await);
+    // A policy that protects many pairs: more than go into one transaction.
+    let pieces: Vec<_> =
+        (0..600_u32).map(|n| ts(&format!("10.{}.{}.0/25", 200 + n / 256, n % 256))).collect();
+    let many = PolicySpec {
+        id: PolicyId(5000),
+        child: "many".into(),
+        owner: "site".into(),
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: pieces,
+        action: PolicyAction::Trap,
+        priority: 0,
+    };
+    host.plane.apply(Command::InstallPolicy(Box::new(many))).unwrap();
+    assert!(!host.hears("10.200.0.1", &four).await && !host.hears("10.202.80.127", &four).await);
+    assert!(host.hears("10.202.80.128", &four).await);
+    host.remove(5000);
+    assert!(host.hears("10.200.0.1", &four).await);
+    assert!(!hears(&host, 701).await);
+    host.plane.apply(Command::Flush).unwrap();
+    assert!(hears(&host, 701).await);
+}
+
+#[test]
 fn a_device_that_somebody_deletes() {
     in_namespace("a_device_that_somebody_deletes_inside");
 }

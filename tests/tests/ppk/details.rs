@@ -190,7 +190,7 @@ fn the_initiator_wants_ppk_identity_in_the_response() {
         assert_eq!(asked.contains(&NotifyType::NO_PPK_AUTH), !required);
         let (own, auth) = (identity(2), peer.auth(&identity(2), PSK));
         let response =
-            peer.seal(ExchangeType::IKE_AUTH, 1, true, &auth_payloads(&own, &auth, 7, false));
+            peer.seal(ExchangeType::IKE_AUTH, 1, true, &auth_payloads(&own, &auth, 1007, false));
         let sent = bench.give(&response);
         if required {
             assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), FAILED, "in INFORMATIONAL");

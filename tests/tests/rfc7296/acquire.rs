@@ -5,9 +5,9 @@ use std::time::Duration;
 use ike_proto::config::TsSpec;
 use ike_proto::dataplane::{Event as Plane, Flow, PolicyAction, PolicyId, TrafficSelector};
 use ike_proto::wire::decode_payloads;
-use ike_proto::wire::payload::{Payload, Spi};
-use ike_proto::wire::registry::{ExchangeType, ProtocolId};
-use ike_proto::{Command, Event};
+use ike_proto::wire::payload::{Notify, Payload, Spi};
+use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
+use ike_proto::{Command, Event, Failure};
 use ike_tests::bench::Bench;
 use ike_tests::handmade::{ESP, Handmade, proposal};
 use ike_tests::setup::{address, child, side};
@@ -103,6 +103,29 @@ fn s2_9_without_a_packet_of_the_policy_the_policy_is_offered() {
         let expected = (vec![ts("10.3.0.0/16")], vec![ts("10.4.0.0/16")]);
         assert_eq!(offered(&peer, &sent), expected, "{packet:?}");
     }
+}
+
+#[test]
+fn s2_9_single_pair_required_is_answered_with_the_pair_of_the_packet() {
+    let (mut bench, mut peer) = bench();
+    let packet = flow("10.3.0.9[udp/1000]", "10.4.0.9[udp/53]");
+    let request = bench.world.command(0, initiate("more", Some(packet)));
+    bench.sent();
+    let refused = [Payload::Notify(Notify::new(NotifyType::SINGLE_PAIR_REQUIRED, &[]))];
+    let sent = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 0, true, &refused));
+    let expected = (vec![packet.local, ts("10.3.0.9")], vec![packet.remote, ts("10.4.0.9")]);
+    assert_eq!(offered(&peer, &sent), expected);
+    // Once more, and it is a refusal.
+    let sent = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 1, true, &refused));
+    assert_eq!(sent.len(), 0);
+    let failure = Failure::Peer(NotifyType::SINGLE_PAIR_REQUIRED);
+    assert_eq!(bench.host().done(request), Some(Err(failure.clone())));
+    // Nobody knows the pair without a packet.
+    let request = bench.world.command(0, initiate("more", None));
+    bench.sent();
+    bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 2, true, &refused));
+    assert_eq!(bench.host().done(request), Some(Err(failure)));
+    bench.assert_nothing_leaked();
 }
 
 /// A traps all of 10.0.0.0/8; B has a child for each of its networks.

@@ -96,6 +96,18 @@ fn child(spi: u32) -> Vec<Payload<'static>> {
     ]
 }
 
+/// §3.1: the initiator's SPI is what the answer is found by.
+#[test]
+fn s3_1_an_ike_sa_init_request_without_an_spi_is_dropped() {
+    let mut bench = Bench::new();
+    let mut started = bench.start();
+    started.spi_i = 0;
+    let request = started.encode(&started.payloads());
+    assert_eq!(bench.give(&request).len(), 0);
+    assert_eq!(bench.host().dropped, ["not an IKE_SA_INIT request"]);
+    assert!(bench.host().ikes().is_empty());
+}
+
 #[test]
 fn s3_12_an_empty_vendor_id_says_nothing() {
     let mut bench = Bench::new();

@@ -54,6 +54,10 @@ pub(crate) fn offer(
             let mut local_ts = resolve(spec.config, path, true);
             let mut remote_ts = resolve(spec.config, path, false);
             if let Some(packet) = spec.packet {
+                if spec.retry.single_pair {
+                    local_ts = narrow(&local_ts, &[TrafficSelector::host(packet.local.start)]);
+                    remote_ts = narrow(&remote_ts, &[TrafficSelector::host(packet.remote.start)]);
+                }
                 put_first(packet, &mut local_ts, &mut remote_ts);
             }
             (local_ts, remote_ts, spec.config.mode)

@@ -296,6 +296,19 @@ impl IkeSa {
             }
             return;
         }
+        //= RFC 7296 §2.9
+        //# The requestor is expected to respond by requesting an SA for only the
+        //# specific traffic it is trying to forward.
+        if error.kind == NotifyType::SINGLE_PAIR_REQUIRED
+            && offer.packet.is_some()
+            && !offer.retry.single_pair
+        {
+            let retry = Retry { single_pair: true, ..offer.retry };
+            if let State::Established(established) = &mut self.state {
+                established.queue.push_front(task_of(offer, retry));
+            }
+            return;
+        }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be made again.
             NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {

@@ -292,6 +292,8 @@ pub(crate) enum Task {
 pub(crate) struct Retry {
     pub(crate) temporary_failures: u8,
     pub(crate) method: Option<KeMethodId>,
+    /// The peer wants an SA for each pair of addresses.
+    pub(crate) single_pair: bool,
 }
 
 /// A request in flight, and what its response needs.

@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use netlink_bindings::nftables::{Nfgenmsg, Request, TableFlags, VerdictCode};
+use netlink_bindings::nftables::{Nfgenmsg, OpNewruleDo, Request, TableFlags, VerdictCode};
 use netlink_bindings::traits::{NetlinkRequest, Protocol, Pusher};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkBuffer};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_ECHO, NLM_F_REQUEST, NetlinkBuffer};
 
 use super::expressions::Expressions;
 
@@ -12,6 +12,8 @@ use super::expressions::Expressions;
 const INET: u8 = 1;
 /// NFNL_SUBSYS_NFTABLES, whose transaction it is.
 const SUBSYSTEM: u16 = 10;
+/// NFT_MSG_NEWRULE, of that subsystem.
+const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
 /// Octets of a netlink message header.
 const HEADER: usize = 16;
 /// Priority `raw`: before connection tracking.
@@ -72,12 +74,36 @@ impl Batch {
         self.push(&request);
     }
 
-    /// A rule at the end of a chain.
-    pub(super) fn rule(&mut self, table: &CStr, chain: &CStr, expressions: &Expressions) {
-        let mut request = Request::new().set_create().set_append().op_newrule_do(&inet());
-        let mut list = request.encode().push_table(table).push_chain(chain).nested_expressions();
+    /// A rule at the end of a chain, or before the one of this handle. Its own will be told.
+    pub(super) fn rule(
+        &mut self,
+        table: &CStr,
+        chain: &CStr,
+        expressions: &Expressions,
+        before: Option<u64>,
+    ) {
+        let request = Request::new().set_create().set_flags(NLM_F_ECHO);
+        let request = if before.is_none() { request.set_append() } else { request };
+        let mut request = request.op_newrule_do(&inet());
+        let rule = request.encode().push_table(table).push_chain(chain);
+        let rule = match before {
+            Some(handle) => rule.push_position(handle),
+            None => rule,
+        };
+        let mut list = rule.nested_expressions();
         list.as_vec_mut().extend_from_slice(expressions.octets());
         list.end_nested();
+        self.push(&request);
+    }
+
+    /// Removes a rule of a chain, or all.
+    pub(super) fn del_rule(&mut self, table: &CStr, chain: &CStr, handle: Option<u64>) {
+        let mut request = Request::new().op_delrule_do(&inet());
+        let rule = request.encode().push_table(table).push_chain(chain);
+        match handle {
+            Some(handle) => drop(rule.push_handle(handle)),
+            None => drop(rule),
+        }
         self.push(&request);
     }
 
@@ -113,6 +139,26 @@ impl Batch {
         message.set_sequence_number(self.next);
         self.next = self.next.wrapping_add(1);
     }
+}
+
+/// The messages in what a socket received.
+pub(super) fn messages(received: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+    let mut rest = received;
+    std::iter::from_fn(move || {
+        let message = NetlinkBuffer::new_checked(rest).ok()?;
+        let len = message.length() as usize;
+        let whole = NetlinkBuffer::new_checked(rest.get(..len)?).ok()?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(whole)
+    })
+}
+
+/// The handle of a rule that was made, if `message` tells it.
+pub(super) fn rule_handle(message: &NetlinkBuffer<&[u8]>) -> Option<u64> {
+    if message.message_type() != NEW_RULE {
+        return None;
+    }
+    OpNewruleDo::decode_reply(message.payload()).1.get_handle().ok()
 }
 
 fn inet() -> Nfgenmsg {

@@ -25,34 +25,51 @@ const IPV6: (u8, u32, u32) = (10, 8, 24);
 /// The index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Writes chains and rules into a table that is empty.
-pub(super) fn write(batch: &mut Batch, names: &Names, rules: &[ClearRule]) {
+/// True if there is something that `rule` could apply to: packets of one family.
+pub(super) fn applies(rule: &ClearRule) -> bool {
+    rule.local.start.is_ipv4() == rule.remote.start.is_ipv4()
+}
+
+/// Adds a rule of the SPD, before the one of this handle or at the end, if it can apply.
+pub(super) fn add(batch: &mut Batch, names: &Names, rule: &ClearRule, before: Option<u64>) {
+    if let Some(expressions) = clear(rule) {
+        batch.rule(&names.table, CLEAR, &expressions, before);
+    }
+}
+
+/// Removes the rule of this handle.
+pub(super) fn remove(batch: &mut Batch, names: &Names, handle: u64) {
+    batch.del_rule(&names.table, CLEAR, Some(handle));
+}
+
+/// Removes all rules of the SPD.
+pub(super) fn flush(batch: &mut Batch, names: &Names) {
+    batch.del_rule(&names.table, CLEAR, None);
+}
+
+/// Writes chains and fixed rules into a table that is empty.
+pub(super) fn write(batch: &mut Batch, names: &Names) {
     let Names { table, device, ports } = names;
     batch.new_chain(table, ENCAP, None);
     batch.new_chain(table, CLEAR, None);
-    for rule in rules {
-        if let Some(expressions) = clear(rule) {
-            batch.rule(table, CLEAR, &expressions);
-        }
-    }
     let new = Expressions::new;
     for &port in ports {
-        batch.rule(table, ENCAP, &new().transport(2, port..=port).accept());
+        batch.rule(table, ENCAP, &new().transport(2, port..=port).accept(), None);
     }
 
     batch.new_chain(table, FORWARD, Some(Hook::Forward));
-    batch.rule(table, FORWARD, &new().arrived_by(*device).accept());
-    batch.rule(table, FORWARD, &new().jump(CLEAR));
+    batch.rule(table, FORWARD, &new().arrived_by(*device).accept(), None);
+    batch.rule(table, FORWARD, &new().jump(CLEAR), None);
     batch.new_chain(table, INPUT, Some(Hook::Input));
-    batch.rule(table, INPUT, &new().arrived_by(*device).accept());
-    batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept());
-    batch.rule(table, INPUT, &new().protocol(proto::ESP).accept());
-    batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP));
-    batch.rule(table, INPUT, &neighbor_discovery().accept());
+    batch.rule(table, INPUT, &new().arrived_by(*device).accept(), None);
+    batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept(), None);
+    batch.rule(table, INPUT, &new().protocol(proto::ESP).accept(), None);
+    batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP), None);
+    batch.rule(table, INPUT, &neighbor_discovery().accept(), None);
     for protocol in [proto::ESP, proto::UDP] {
-        batch.rule(table, INPUT, &later_fragment(protocol).accept());
+        batch.rule(table, INPUT, &later_fragment(protocol).accept(), None);
     }
-    batch.rule(table, INPUT, &new().jump(CLEAR));
+    batch.rule(table, INPUT, &new().jump(CLEAR), None);
 }
 
 /// Router and neighbor discovery, and redirects, from this very link (RFC 4861): a neighbor whose address
