@@ -108,7 +108,6 @@ fn an_anonymous_peer_replaces_nobody() {
             child: Some("other".to_owned()),
             local,
             remote,
-            packet: None,
         },
     );
     pair.run_for(std::time::Duration::from_secs(5));
