@@ -1,7 +1,5 @@
 //! What an IKE SA does to others of its endpoint.
 
-use std::net::IpAddr;
-
 use super::attempt::Wanted;
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
@@ -10,6 +8,7 @@ use crate::event::{Event, Failure, IkeSaId, Now, Output};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
+use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
 /// Replaced SAs of one line that may wait for the peer's Delete at a time.
@@ -67,8 +66,7 @@ impl Endpoint {
         let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
-        let (connection, peer) = (sa.connection.name.clone(), sa.path.remote.ip());
-        self.deny_first_contact(&connection, peer);
+        self.deny_first_contact(&identity);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -129,8 +127,8 @@ impl Endpoint {
     //# IKE SA currently active between the authenticated identities.
     /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
     /// drop the one that has come meanwhile.
-    fn deny_first_contact(&mut self, connection: &str, peer: IpAddr) {
-        for id in self.index.towards(connection, peer) {
+    fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
+        for id in self.index.attempts_between(local, remote) {
             if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
                 attempt.is_not_first_contact();
             }
