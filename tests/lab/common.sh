@@ -13,7 +13,7 @@ LAB_SCRIPT=/usr/share/debootstrap/scripts/trixie
 # What the guests and the host-side throughput test run. strongSwan 6.1 and
 # OpenIKED 7.4 are the peers, user-mode-linux is the kernel with ESP.
 LAB_PACKAGES="iproute2 iputils-ping fping kmod user-mode-linux iperf3 tcpdump ethtool procps \
-nftables conntrack jq \
+nftables conntrack jq openssl \
 strongswan-swanctl charon-systemd libstrongswan-standard-plugins \
 libstrongswan-extra-plugins libcharon-extra-plugins \
 libcharon-extauth-plugins strongswan-pki openiked"

@@ -153,6 +153,37 @@ fn a_verdict_with_a_useless_key_is_a_refusal() {
     }
 }
 
+/// What strangers may make an endpoint keep is bounded, and given back however it ends.
+#[test]
+fn messages_that_wait_are_counted_against_the_memory_of_strangers() {
+    for (memory, delay, up) in [
+        (1 << 20, Some(Duration::ZERO), true),
+        (1 << 20, None, false),
+        // Half of it is for strangers, and an IKE_AUTH with a certificate is larger.
+        (1000, Some(Duration::ZERO), false),
+    ] {
+        for host in [A, B] {
+            let mut setup = signing(8, ec(), ec());
+            let side = if host == A { &mut setup.a } else { &mut setup.b };
+            side.settings.reassembly_memory = memory;
+            let mut pair = setup.build();
+            if host == B {
+                pair.hosts[host].answer_delay = delay;
+            }
+            let request = pair.initiate(A, Some("net"));
+            pair.run_for(Duration::from_secs(1));
+            if delay.is_none() && host == B {
+                assert!(pair.b().endpoint.reassembly_memory() > 500);
+            }
+            pair.run_for(Duration::from_secs(900));
+            if delay.is_some() || host == B {
+                assert_eq!(pair.a().done(request).unwrap().is_ok(), up, "{}", pair.story());
+            }
+            assert_eq!(pair.hosts[host].endpoint.reassembly_memory(), 0);
+        }
+    }
+}
+
 fn useless(spki: Vec<u8>) -> ike_proto::PeerKey {
     ike_proto::PeerKey { spki, revocation_pending: false, certificate: None }
 }

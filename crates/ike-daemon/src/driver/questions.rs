@@ -51,6 +51,8 @@ struct Shared {
     fetcher: Fetcher,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Semaphore,
+    /// So many fetches at a time: slow servers must not take all threads.
+    connections: Semaphore,
     /// One fetch of a thing at a time, whoever wants it.
     fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
 }
@@ -66,6 +68,7 @@ impl Credentials {
             answerer: RwLock::new(Arc::new(answerer)),
             fetcher,
             processors: Semaphore::new(processors),
+            connections: Semaphore::new(CONNECTIONS),
             fetching: Mutex::default(),
         }))
     }
@@ -128,6 +131,7 @@ impl Credentials {
         if waited && !self.fetches(peer).await.iter().any(|again| self::wanted(again) == wanted) {
             return;
         }
+        let Ok(_connection) = self.0.connections.acquire().await else { return };
         let this = self.clone();
         // If it panics there is no information, and the policy decides.
         let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
@@ -182,3 +186,5 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 
 /// How long all fetches for one peer may take. It waits meanwhile, and this end keeps its half-open SA.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Fetches at a time.
+const CONNECTIONS: usize = 16;

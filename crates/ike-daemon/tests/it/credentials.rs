@@ -360,6 +360,8 @@ fn what_will_hardly_work_is_warned_about() {
     folder.write("x509/expired.pem", fixture("expired.pem"));
     folder.write("x509ca/root-expired.pem", fixture("root-expired.pem"));
     folder.write("x509crl/stale.crl", fixture("stale.crl"));
+    fs::create_dir(folder.0.join("x509ocsp")).unwrap();
+    folder.write("x509ocsp/signer.pem", "whatever");
     folder.write("x509crl/root.crl", fixture("root.crl"));
     folder.write("private/spare.key", fixture("moon.key"));
     folder.end_entity("earth", "ed25519", "");
@@ -376,6 +378,7 @@ fn what_will_hardly_work_is_warned_about() {
         "x509crl/stale.crl: a newer list was due",
         "private/moon.key: a private key, and others may read it",
         "private/spare.key: ",
+        "x509ocsp/signer.pem: files of x509ocsp/ are not used",
         "line 1: `connections.c.local`: certificate \"O=lab, CN=earth\" is never used",
         "x509crl/root.crl: no CA in x509ca/ signed it, \"C=CH, O=pq-ike, CN=Root\" did",
     ] {

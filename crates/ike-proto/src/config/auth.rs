@@ -161,10 +161,46 @@ impl SchemeConstraints {
     /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make a signature that is good enough
     /// and is long enough itself.
     pub fn allows_key(&self, spki: &[u8]) -> bool {
-        let long_enough = self.rsa_bits == 0
-            || SubjectPublicKeyInfo::parse(spki)
-                .is_none_or(|spki| spki.rsa_bits().is_none_or(|bits| bits >= self.rsa_bits));
-        long_enough
-            && SignatureScheme::of_public_key(spki).iter().any(|scheme| self.allows(*scheme))
+        let schemes = SignatureScheme::of_public_key(spki);
+        let rsa = schemes.iter().any(|scheme| scheme.is_rsa());
+        let bits = SubjectPublicKeyInfo::parse(spki).and_then(|spki| spki.rsa_bits());
+        let long_enough = !rsa || bits.unwrap_or(0) >= self.rsa_bits;
+        long_enough && schemes.iter().any(|scheme| self.allows(*scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::der;
+
+    /// An RSA key whose modulus has these octets.
+    fn rsa(modulus: &[u8]) -> Vec<u8> {
+        let mut key = Vec::new();
+        der::push_unsigned(&mut key, modulus);
+        der::push_unsigned(&mut key, &[1, 0, 1]);
+        let mut sequence = Vec::new();
+        der::push(&mut sequence, der::SEQUENCE, &[&key]);
+        let algorithm = SignatureScheme::RsaPssSha256.key_algorithm_identifier();
+        SubjectPublicKeyInfo { algorithm, key: &sequence }.encode()
+    }
+
+    #[test]
+    fn the_length_of_an_rsa_key_is_that_of_its_modulus() {
+        let asked = SchemeConstraints { schemes: Vec::new(), rsa_bits: 2048 };
+        let mut modulus = [0xff; 256];
+        assert!(asked.allows_key(&rsa(&modulus)));
+        modulus[0] = 0x7f;
+        assert!(!asked.allows_key(&rsa(&modulus)), "2047 bits");
+        assert!(!asked.allows_key(&rsa(&[])));
+        // A key that claims to be RSA and is nothing.
+        let algorithm = SignatureScheme::RsaPssSha256.key_algorithm_identifier();
+        let nothing = SubjectPublicKeyInfo { algorithm, key: &[0x30, 0x80] }.encode();
+        assert!(!asked.allows_key(&nothing));
+        // Other keys have no such length.
+        let algorithm = SignatureScheme::Ed25519.key_algorithm_identifier();
+        let ed25519 = SubjectPublicKeyInfo { algorithm, key: &[7; 32] }.encode();
+        assert!(asked.allows_key(&ed25519));
+        assert!(!asked.allows_key(b"no key"));
     }
 }

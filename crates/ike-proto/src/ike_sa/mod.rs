@@ -83,6 +83,8 @@ pub(crate) struct IkeSa {
     responses: Reassembly,
     /// Digest of the request in hand, or of its first fragment.
     request_digest: u64,
+    /// Octets of the stranger's messages kept until there is a verdict, taken from the budget.
+    held: usize,
 }
 
 /// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
@@ -135,7 +137,22 @@ impl IkeSa {
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
             request_digest: 0,
+            held: 0,
         }
+    }
+
+    /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
+    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+        let room = ctx.budget.take(octets, true);
+        if room {
+            self.held += octets;
+        }
+        room
+    }
+
+    /// Gives back what was held: the peer is no stranger any more, or gone.
+    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
+        ctx.budget.give_back(std::mem::take(&mut self.held));
     }
 
     /// Where the peer's latest request came from.
@@ -561,6 +578,7 @@ impl IkeSa {
         if let Some(ticket) = state.ticket() {
             ctx.ids.asked.remove(&ticket);
         }
+        self.let_go(ctx);
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
         self.timers.clear_all();

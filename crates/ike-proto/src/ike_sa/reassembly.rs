@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use crate::keys::Opened;
 use crate::wire::registry::{ExchangeType, PayloadType};
 
-/// Octets that all incomplete messages of an endpoint together may hold.
+/// Octets that all incomplete messages of an endpoint, and those of strangers that wait for a verdict,
+/// may hold together.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     limit: usize,
@@ -37,7 +38,7 @@ impl MemoryBudget {
         self.pool(stranger) / SHARES
     }
 
-    fn take(&mut self, octets: usize, stranger: bool) -> bool {
+    pub(crate) fn take(&mut self, octets: usize, stranger: bool) -> bool {
         let limit = self.pool(stranger);
         match self.used.checked_add(octets) {
             Some(used) if used <= limit => {
@@ -48,7 +49,7 @@ impl MemoryBudget {
         }
     }
 
-    fn give_back(&mut self, octets: usize) {
+    pub(crate) fn give_back(&mut self, octets: usize) {
         self.used = self.used.saturating_sub(octets);
     }
 }

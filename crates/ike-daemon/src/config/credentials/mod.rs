@@ -28,6 +28,9 @@ const X509CRL: &str = "x509crl";
 /// Raw public keys.
 pub(crate) const PUBKEY: &str = "pubkey";
 
+/// Folders of swanctl that are of no use here.
+const UNUSED: [&str; 4] = ["bliss", "x509aa", "x509ac", "x509ocsp"];
+
 /// What the files hold.
 #[derive(Debug)]
 pub(crate) struct Credentials {
@@ -73,6 +76,11 @@ impl Credentials {
         }
         for entry in entries(folder, X509CRL, report) {
             this.crl_file(&entry, report);
+        }
+        for unused in UNUSED {
+            if let Some(first) = entries(folder, unused, report).first() {
+                report.warn(None, format!("{}: files of {unused}/ are not used", first.shown));
+            }
         }
         for entry in entries(folder, PUBKEY, report) {
             if let Some(Err(why)) =

@@ -7,7 +7,7 @@ use super::announce::OwnAnnouncements;
 use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
-use super::{closed_placeholder, round_id, signature, takes};
+use super::{closed_placeholder, round_id, signature, takes, too_much};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Failure, UsedAuth};
@@ -163,6 +163,9 @@ impl IkeSa {
         match self.judge_responder(ctx, round, id, auth) {
             Some(Ok((used, evidence))) => self.responder_proven(ctx, used, evidence, payloads),
             Some(Err(failure)) => self.reject_responder(ctx, failure),
+            None if !self.hold(ctx, opened.octets.len()) => {
+                self.reject_responder(ctx, too_much());
+            }
             None => {
                 let judging = Judging {
                     candidates: VecDeque::new(),

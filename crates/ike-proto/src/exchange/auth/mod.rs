@@ -88,11 +88,17 @@ impl IkeSa {
             theirs: Vec::new(),
         }));
         self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        self.let_go(ctx);
         self.arm_lifetimes(ctx);
         ctx.event(Event::IkeUp(self.id));
         self.audit_ppk(ctx);
         true
     }
+}
+
+/// Why a peer cannot be judged now.
+fn too_much() -> Failure {
+    Failure::Credentials("too many messages wait for a verdict".to_owned())
 }
 
 /// ID_NULL (RFC 7619 §2.2).

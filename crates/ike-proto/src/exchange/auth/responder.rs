@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
-use super::{answers_to, local_id, round_id, signature, takes};
+use super::{answers_to, local_id, round_id, signature, takes, too_much};
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::crypto::Secret;
@@ -27,6 +27,9 @@ use crate::question::{Answer, PeerKey, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Id, Payload, Sa, Spi};
 use crate::wire::registry::{AuthMethod, NotifyType};
+
+/// Connections tried for one request: each may cost a certificate path.
+const MAX_CANDIDATES: usize = 32;
 
 /// What to do about a request.
 enum Plan {
@@ -60,6 +63,10 @@ impl IkeSa {
             Err(refusal) => self.refuse(ctx, refusal),
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
+            }
+            Ok(Plan::Judge(_)) if !self.hold(ctx, opened.octets.len()) => {
+                let failed = NotifyType::AUTHENTICATION_FAILED.into();
+                self.refuse_because(ctx, &failed, too_much());
             }
             Ok(Plan::Judge(judging)) => {
                 let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
@@ -96,6 +103,7 @@ impl IkeSa {
                     || id_r.is_none_or(|wanted| answers_to(connection, self, wanted))
                         && self.still_fits(connection)
             })
+            .take(MAX_CANDIDATES)
             .cloned()
             .collect();
         let first = candidates.front().cloned();

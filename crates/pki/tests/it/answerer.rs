@@ -1,0 +1,112 @@
+//! The engine's questions, answered with the fixtures.
+
+use ike_proto::config::{AuthConfig, SchemeConstraints};
+use ike_proto::crypto::SignatureScheme::{self, *};
+use ike_proto::wire::payload::IdData;
+use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
+use pki::{Answerer, PeerPolicy, RevocationPolicy};
+
+use crate::common::{certificate, id, now, trusting, x509};
+
+/// What a peer that shows these certificates as `identity` is asked about.
+fn peer(identity: &str, shown: &[&str], auth: &str) -> PeerCredentials {
+    let certs = shown.iter().map(|name| OwnedCert::from(x509(certificate(name).der())));
+    let chain = match AuthConfig::parse(auth) {
+        Ok(AuthConfig::Pubkey(pubkey)) => pubkey.chain,
+        other => panic!("{other:?}"),
+    };
+    PeerCredentials {
+        connection: "site".to_owned(),
+        round: "remote".to_owned(),
+        id: id(identity),
+        certs: certs.collect(),
+        chain,
+    }
+}
+
+fn refusal(answer: Answer) -> String {
+    match answer {
+        Answer::Failed(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_policy_belongs_to_its_connection_and_round() {
+    let mut answerer = Answerer::new(trusting(&["root"]));
+    let strict = PeerPolicy { revocation: RevocationPolicy::Strict, ..PeerPolicy::default() };
+    answerer.set_policy("site", "remote", strict);
+    let moon = peer("moon.example.org", &["moon"], "pubkey");
+    let judged = |peer: &PeerCredentials| answerer.answer(&Question::Judge(peer.clone()), now());
+    assert!(refusal(judged(&moon)).contains("not known whether"));
+    let elsewhere = PeerCredentials { round: "remote-2".to_owned(), ..moon.clone() };
+    match judged(&elsewhere) {
+        Answer::Key(key) => assert_eq!(key.spki, certificate("moon").spki()),
+        other => panic!("{other:?}"),
+    }
+    let stranger = PeerCredentials { id: IdData::fqdn("venus.example.org"), ..elsewhere };
+    assert!(refusal(judged(&stranger)).contains("does not have the identity"));
+}
+
+/// `auth` may ask for more than that the path is valid.
+#[test]
+fn keys_and_signatures_of_the_path_are_as_strong_as_auth_asks() {
+    let answerer = Answerer::new(trusting(&["root", "rsa-root", "mldsa65-root", "ed25519-root"]));
+    let own = |name: &str| SignatureScheme::of_public_key(certificate(name).spki())[0];
+    assert_eq!((own("moon"), own("rsa")), (EcdsaP256Sha256, RsaPssSha256), "the fixtures");
+    let verdict = |name: &str, auth: &str| {
+        let names = certificate(name).identities();
+        let fqdn = names.into_iter().next_back().expect("a name");
+        let mut peer = peer("moon.example.org", &[name], auth);
+        peer.id = fqdn;
+        answerer.answer(&Question::Judge(peer), now())
+    };
+    for (name, good, bad) in [
+        ("moon", "ecdsa-256", "ecdsa-384"),
+        ("moon", "pubkey-sha256", "pubkey-sha512"),
+        ("rsa", "rsa-2048", "rsa-8192"),
+        ("mldsa65", "mldsa", "mldsa87"),
+        ("mldsa65", "mldsa65-slhdsa", "slhdsa"),
+        ("ed25519", "ed25519", "mldsa"),
+    ] {
+        assert!(matches!(verdict(name, good), Answer::Key(_)), "{name}: {good}");
+        assert!(refusal(verdict(name, bad)).contains("`auth`"), "{name}: {bad}");
+        // Asked of AUTH alone, the path is free.
+        let ike = format!("ike:{bad}");
+        assert!(matches!(verdict(name, &ike), Answer::Key(_)), "{name}: {ike}");
+    }
+}
+
+/// The engine gets a verdict although nothing can be fetched: the policy decides.
+#[test]
+fn without_a_fetch_the_policy_decides() {
+    for (policy, good) in [
+        (RevocationPolicy::Relaxed, true),
+        (RevocationPolicy::IfUri, false),
+        (RevocationPolicy::Strict, false),
+    ] {
+        let mut answerer = Answerer::new(trusting(&["root"]));
+        let policy = PeerPolicy { revocation: policy, ..PeerPolicy::default() };
+        answerer.set_policy("site", "remote", policy);
+        let names = certificate("cdp").identities();
+        let mut peer = peer("cdp.example.org", &["cdp"], "pubkey");
+        peer.id = names.into_iter().next_back().expect("a name");
+        match answerer.answer(&Question::Judge(peer.clone()), now()) {
+            Answer::Key(key) => assert!(key.revocation_pending),
+            other => panic!("{other:?}"),
+        }
+        assert!(!answerer.fetches(&peer, now()).is_empty());
+        let settled = answerer.answer(&Question::Revocation(peer), now());
+        match settled {
+            Answer::Key(key) => assert!(good && !key.revocation_pending),
+            Answer::Failed(why) => assert!(!good, "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn constraints_default_to_what_is_not_broken() {
+    let none = SchemeConstraints::default();
+    assert!(!none.allows(RsaPkcs1Sha1) && none.allows(RsaPkcs1Sha256));
+}
