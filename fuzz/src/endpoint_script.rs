@@ -58,7 +58,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
             side.connection.fragmentation = Fragmentation::Force;
         }
         if bits & 2 != 0 {
-            side.settings.cookie_threshold = 0;
+            side.settings.cookie_threshold = 1;
         }
         if bits & 4 != 0 {
             side.connection.childless = Childless::Prefer;
@@ -267,8 +267,10 @@ fn command(pair: &mut Pair, host: usize, input: &mut Input<'_>) {
     let ike = input.index(ikes.len()).map(|n| ikes[n].id);
     let child_id = input.index(children.len()).map(|n| children[n].id);
     let command = match (input.octet() % 16, ike, child_id) {
-        (0..=3, ..) => Command::Initiate { connection, child: Some(child), local, remote },
-        (4, ..) => Command::Initiate { connection, child: None, local, remote },
+        (0..=3, ..) => {
+            Command::Initiate { connection, child: Some(child), local, remote, packet: None }
+        }
+        (4, ..) => Command::Initiate { connection, child: None, local, remote, packet: None },
         (5 | 6, Some(ike), _) => Command::RekeyIke(ike),
         (7..=9, _, Some(child)) => Command::RekeyChild(child),
         (10, Some(ike), _) => Command::TerminateIke(ike),

@@ -26,7 +26,7 @@ pub fn run(octets: &[u8]) -> usize {
     let mut input = Input(octets);
     let mut bench = bench();
     // The first is established, the others are strangers.
-    let mut peers = vec![bench.established(7)];
+    let mut peers = vec![bench.established(1007)];
     let mut answers = 0;
     for _ in 0..MAX_STEPS {
         let Some(step) = input.next() else { break };
@@ -80,7 +80,7 @@ fn genuine(bench: &mut Bench, peer: &mut Handmade, friend: bool, input: &mut Inp
     let (exchange, message_id) = if friend {
         (ExchangeType::INFORMATIONAL, peer.next_id)
     } else {
-        payloads.extend(auth_payloads(&id, &auth, 9, true));
+        payloads.extend(auth_payloads(&id, &auth, 1009, true));
         (ExchangeType::IKE_AUTH, 1)
     };
     let mut fragments = peer.seal_in(exchange, message_id, false, &payloads, Some(max_datagram));

@@ -1,7 +1,8 @@
 //! What the fuzz targets do with their input, apart from libFuzzer: so that seeds and found inputs
-//! also run as plain tests.
+//! also run as plain tests (`tests/tests/fuzz_inputs.rs`, which takes these files in).
 //!
 //! * [`message`]: datagrams and payload chains, decoded and encoded again.
+//! * [`esp`]: ESP packets to and from a userspace data plane.
 //! * [`fragments`]: fragments, genuine and not, to one endpoint.
 //! * [`endpoint_script`]: two endpoints, an attacker, and operators who do as the input says.
 //! * [`seeds`]: inputs to begin with.
@@ -9,6 +10,7 @@
 mod input;
 
 pub mod endpoint_script;
+pub mod esp;
 pub mod fragments;
 pub mod message;
 pub mod seeds;

@@ -102,3 +102,65 @@ pub fn scripts() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+/// Seeds of target `esp`: every suite, mode and encapsulation, with packets that fit the selectors.
+pub fn esp() -> Vec<Vec<u8>> {
+    // A UDP packet from 10.1.0.1 to 10.2.0.1, port 53.
+    const V4: &[u8] = &[
+        0x45, 0, 0, 30, 0, 0, 0x40, 0, 64, 17, 0x25, 0xcc, 10, 1, 0, 1, 10, 2, 0, 1, 0, 9, 0, 53,
+        0, 10, 0, 0, 1, 2,
+    ];
+    // An echo request from fd01::1 to fd02::1.
+    const V6: &[u8] = &[
+        0x60, 0, 0, 0, 0, 8, 58, 64, 0xfd, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 2, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 128, 0, 0, 0, 0, 1, 0, 1,
+    ];
+    // What both ends of transport mode say to each other.
+    const HOSTS: &[u8] = &[
+        0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0, 9, 0, 53, 0,
+        8, 0, 0,
+    ];
+    // By the owner of the keys, one sequence number on.
+    let sealed = |next: u8, inner: &[u8]| {
+        let len = u16::try_from(inner.len()).unwrap_or(0).to_be_bytes();
+        [&[1, 0, next], &len[..], inner].concat()
+    };
+    let sent = |inner: &[u8]| {
+        let len = u16::try_from(inner.len()).unwrap_or(0).to_be_bytes();
+        [&[5], &len[..], inner].concat()
+    };
+    let replay = vec![3, 0];
+    let mangle = vec![4, 0, 0, 20, 0x80];
+    let stranger = [&[8, 4, 0, 0, 0, 1][..], &[9; 28]].concat();
+    let clear = [&[6, V4.len() as u8][..], V4].concat();
+    let time = vec![7, 4, 0];
+    let lives = [
+        [
+            sealed(0, V4),
+            replay.clone(),
+            mangle.clone(),
+            sealed(1, V6),
+            sealed(2, &V4[20..]),
+            time.clone(),
+        ]
+        .concat(),
+        [sent(V4), sent(V6), sent(HOSTS), sealed(2, &V4[20..]), sealed(3, &[]), clear].concat(),
+        [
+            stranger,
+            sealed(0, V6),
+            sealed(1, V4),
+            sealed(0, &V4[..20]),
+            sealed(2, &HOSTS[20..]),
+            replay,
+            mangle,
+            time,
+        ]
+        .concat(),
+    ];
+    let mut seeds = Vec::new();
+    for flags in 0..=255_u8 {
+        let life = &lives[usize::from(flags) % lives.len()];
+        seeds.push([&[flags], &life[..]].concat());
+    }
+    seeds
+}

@@ -196,7 +196,8 @@ impl Default for Bench {
     }
 }
 
-/// The payloads of a good IKE_AUTH request or response of host B: ID, AUTH, SA, TSi, TSr.
+/// The payloads of a good IKE_AUTH request or response of host B: ID, AUTH, SA, TSi, TSr. An SPI below
+/// 256 is refused (RFC 4303 §2.1).
 pub fn auth_payloads<'a>(
     id: &'a IdData,
     auth: &'a [u8],
@@ -234,5 +235,6 @@ pub fn initiate() -> Command {
         child: Some("net".to_owned()),
         local: address(1),
         remote: address(2),
+        packet: None,
     }
 }

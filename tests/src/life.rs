@@ -339,6 +339,8 @@ impl Life {
         if let Some(pending) = self.pending() {
             return self.fail(&pending);
         }
+        // The last answers are kept for a while.
+        self.pair.run_for(Duration::from_secs(31));
         for host in [A, B] {
             let end = &self.pair.hosts[host];
             if !end.ikes().is_empty() {

@@ -68,7 +68,7 @@ impl Pair {
         let (local, remote) = (self.address(host), self.address(Self::other(host)));
         let connection = "ab".to_owned();
         let child = child.map(str::to_owned);
-        self.command(host, Command::Initiate { connection, child, local, remote })
+        self.command(host, Command::Initiate { connection, child, local, remote, packet: None })
     }
 
     /// Brings up "net" from A, and checks that both ends have it.

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use esp::io::{
-    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, PlainEsp, TunOptions, UserspacePlane,
-    routes::RouteOptions, set_mark,
+    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, TunOptions,
+    UserspacePlane, routes::RouteOptions, set_mark,
 };
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
 use ike_proto::dataplane::{
@@ -49,6 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         plain: vec![Arc::new(PlainEsp::open(args.local.is_ipv4(), Some(DEFAULT_MARK))?)],
         clear: Some(ClearSockets::open(DEFAULT_MARK)?),
         routes: Some(RouteOptions::default()),
+        guard: Some(GuardOptions { ports: vec![500, 4500] }),
     };
     let device = Device::tun(&TunOptions { queues: args.queues, ..TunOptions::default() })?;
     let mut plane = UserspacePlane::start(config, device)?;
@@ -109,6 +110,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
     plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
         id: PolicyId(1),
         child: "manual".into(),
+        owner: "site [peer]".into(),
         local_ts: vec![args.local_ts],
         remote_ts: vec![args.remote_ts],
         action: PolicyAction::Protect {
@@ -123,6 +125,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
         plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
             id: PolicyId(2),
             child: "clear".into(),
+            owner: "site [peer]".into(),
             local_ts: vec![local],
             remote_ts: vec![remote],
             action: PolicyAction::Pass,

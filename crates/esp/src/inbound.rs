@@ -77,9 +77,11 @@ impl Inbound {
                 match self.shared.tables().spd.find(&local, &remote).map(|p| &p.action) {
                     Some(PolicyAction::Pass) => Ok(()),
                     Some(PolicyAction::Drop) => Err(DropReason::PolicyDrop),
-                    Some(PolicyAction::Protect { .. } | PolicyAction::Trap) => {
-                        Err(DropReason::Unprotected)
-                    }
+                    Some(
+                        PolicyAction::Protect { .. }
+                        | PolicyAction::Trap
+                        | PolicyAction::Shunt { .. },
+                    ) => Err(DropReason::Unprotected),
                     None => Err(DropReason::NoPolicy),
                 }
             }

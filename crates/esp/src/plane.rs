@@ -9,6 +9,8 @@ use ike_proto::crypto::{CipherProvider, SecureRandom};
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage,
 };
+#[cfg(all(feature = "tun", target_os = "linux"))]
+use ike_proto::dataplane::{PolicyAction, TrafficSelector};
 
 use crate::events::Events;
 use crate::inbound::Inbound;
@@ -38,6 +40,16 @@ pub(crate) struct Shared {
     epoch: Instant,
     /// The latest time anyone has told, in ms since `epoch`.
     clock: AtomicU64,
+}
+
+/// What a policy says about packets that arrive in clear.
+#[cfg(all(feature = "tun", target_os = "linux"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClearRule {
+    pub(crate) local: TrafficSelector,
+    pub(crate) remote: TrafficSelector,
+    /// False if it must not be.
+    pub(crate) pass: bool,
 }
 
 /// SAs and policies.
@@ -96,6 +108,22 @@ impl Plane {
     /// Number of SAs installed.
     pub fn sa_count(&self) -> usize {
         self.shared.tables().sad.len()
+    }
+
+    /// Whether a policy that protects is refused if another owner's protects some of the same traffic;
+    /// see [`spd`](crate::spd).
+    pub fn refuse_overlaps(&self, refuse: bool) {
+        self.shared.change(|tables| tables.spd.refuse_overlaps(refuse));
+    }
+
+    /// What arriving in clear must not, and what may, in the order in which it applies.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn clear_rules(&self) -> Vec<ClearRule> {
+        let rule =
+            |(local, remote, action): (&TrafficSelector, &TrafficSelector, &PolicyAction)| {
+                ClearRule { local: *local, remote: *remote, pass: *action == PolicyAction::Pass }
+            };
+        self.shared.tables().spd.pairs().map(rule).collect()
     }
 
     fn usage(&self, id: SaId) -> Result<Usage, DataPlaneError> {

@@ -40,6 +40,7 @@ impl End {
             plain: Vec::new(),
             clear: None,
             routes: None,
+            guard: None,
         };
         let (device, host) = Device::memory(256);
         let plane = UserspacePlane::start(config, device).unwrap();

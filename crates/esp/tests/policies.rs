@@ -14,6 +14,7 @@ fn policy(id: u64, local: &str, remote: &str, action: PolicyAction) -> PolicySpe
     PolicySpec {
         id: PolicyId(id),
         child: format!("child{id}"),
+        owner: "site [peer]".into(),
         local_ts: vec![ts(local)],
         remote_ts: vec![ts(remote)],
         action,
@@ -307,4 +308,98 @@ fn a_cached_flow_follows_its_policy() {
     pair.left.apply(Command::Flush).unwrap();
     assert_eq!(pair.seal(&packet), Err(Verdict::Drop(DropReason::NoPolicy)));
     assert_eq!(pair.left.sa_count(), 0);
+}
+
+fn owned(id: u64, owner: &str, local: &str, remote: &str) -> PolicySpec {
+    let outbound = Some(SaId { spi: id as u32, dst: addr("198.51.100.1") });
+    PolicySpec { owner: owner.into(), ..policy(id, local, remote, protect(outbound)) }
+}
+
+/// The policy that a packet from 10.1.0.1 to `to` meets: of each a trap is made, which says its id.
+fn winner(plane: &mut Plane, specs: &[PolicySpec], to: &str) -> u64 {
+    for spec in specs {
+        let trap = PolicySpec { action: PolicyAction::Trap, ..spec.clone() };
+        plane.apply(Command::InstallPolicy(Box::new(trap))).unwrap();
+    }
+    while plane.poll_event().is_some() {}
+    // A flow of its own each time, for a flow raises one acquire in a while.
+    static PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(1);
+    let port = PORT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let packet = udp(addr("10.1.0.1"), addr(to), port, 2, 3);
+    plane.outbound(Box::new(Counting(1))).handle(start(), &packet, &mut Vec::new());
+    match plane.poll_event() {
+        Some(Event::Acquire { policy, .. }) => policy.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_later_peer_does_not_get_the_traffic_of_an_earlier_one() {
+    let (local, remote) = ("10.1.0.0/16", "10.2.0.0/16");
+    let first = owned(1, "site [a]", local, remote);
+    let thief = owned(2, "site [b]", local, remote);
+    let mut plane = plane_with([]);
+    assert_eq!(winner(&mut plane, &[first.clone(), thief.clone()], "10.2.0.1"), 1);
+    // Neither by a rekey of the first one's, which installs its policy again, …
+    assert_eq!(winner(&mut plane, std::slice::from_ref(&first), "10.2.0.1"), 1);
+    // … nor by a number that was earlier; the owner may connect anew, though, and goes on being first.
+    let again = owned(7, "site [a]", local, remote);
+    assert_eq!(winner(&mut plane, std::slice::from_ref(&again), "10.2.0.1"), 7);
+    assert_eq!(winner(&mut plane, &[first, thief, again], "10.2.0.1"), 7);
+    for id in [7, 1] {
+        plane.apply(Command::RemovePolicy(PolicyId(id))).unwrap();
+    }
+    assert_eq!(winner(&mut plane, &[], "10.2.0.1"), 2, "once the first is gone");
+}
+
+#[test]
+fn narrower_selectors_win_whoever_was_first() {
+    let wide = owned(1, "hub [a]", "10.0.0.0/8", "0.0.0.0/0");
+    let narrow = owned(2, "site [b]", "10.1.0.0/16", "10.2.0.0/16");
+    let mut plane = plane_with([]);
+    assert_eq!(winner(&mut plane, &[wide.clone(), narrow.clone()], "10.2.0.1"), 2);
+    assert_eq!(winner(&mut plane, &[wide], "10.3.0.1"), 1);
+}
+
+#[test]
+fn overlaps_between_peers_are_refused_if_asked() {
+    let mut plane = plane_with([owned(1, "site [a]", "10.1.0.0/16", "10.2.0.0/16")]);
+    plane.refuse_overlaps(true);
+    let mut install = |spec| plane.apply(Command::InstallPolicy(Box::new(spec)));
+    let cases = [
+        ("site [b]", "10.1.0.0/16", "10.2.0.0/16", false),
+        ("site [b]", "10.1.9.0/24", "0.0.0.0/0", false),
+        ("site [b]", "10.1.0.0/16[tcp/80]", "10.2.0.0/16", false),
+        ("site [b]", "10.1.0.0/16", "10.3.0.0/16", true),
+        ("site [b]", "10.4.0.0/16", "10.2.0.0/16", true),
+        ("site [a]", "10.1.0.0/16", "10.2.0.0/16", true),
+    ];
+    for (number, (owner, local, remote, taken)) in cases.into_iter().enumerate() {
+        let result = install(owned(10 + number as u64, owner, local, remote));
+        assert_eq!(result.is_ok(), taken, "{owner} {local} {remote}: {result:?}");
+        if let Err(error) = result {
+            assert!(error.0.contains("site [a]") && error.0.contains("site [b]"), "{error}");
+        }
+    }
+    // What is there already may be installed again, and what does not protect claims nothing.
+    assert!(install(owned(1, "site [a]", "10.1.0.0/16", "10.2.0.0/16")).is_ok());
+    let trap = policy(30, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    assert!(install(PolicySpec { owner: "site [c]".into(), ..trap }).is_ok());
+}
+
+#[test]
+fn a_shunt_applies_where_nothing_else_does() {
+    let shunt = PolicyAction::Shunt { silent: false };
+    let packet = udp(addr("10.1.0.1"), addr("10.2.0.1"), 1, 2, 3);
+    // However narrow it is, and whatever the priority of the other.
+    let shunt = policy(1, "10.1.0.1/32", "10.2.0.1/32", shunt);
+    let wide =
+        PolicySpec { priority: 9, ..policy(2, "0.0.0.0/0", "0.0.0.0/0", PolicyAction::Pass) };
+    let mut plane = plane_with([shunt]);
+    assert_eq!(verdict(&plane, &packet), Verdict::Drop(DropReason::NoSa));
+    assert_eq!(plane.inbound().handle_clear(&packet), Err(DropReason::NoPolicy));
+    let back = udp(addr("10.2.0.1"), addr("10.1.0.1"), 2, 1, 3);
+    assert_eq!(plane.inbound().handle_clear(&back), Err(DropReason::Unprotected));
+    plane.apply(Command::InstallPolicy(Box::new(wide))).unwrap();
+    assert_eq!(verdict(&plane, &packet), Verdict::Pass);
 }

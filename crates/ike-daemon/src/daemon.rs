@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::{Endpoint, Event};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Hosts, Ports};
@@ -41,6 +41,7 @@ pub struct Parts {
 pub struct Daemon {
     operator: Operator,
     ports: Ports,
+    lost: Arc<Notify>,
     driver: JoinHandle<()>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -55,6 +56,7 @@ impl Daemon {
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let rng = Box::new(pq_kem::os_random());
         let endpoint = Endpoint::new(endpoint_config, crypto, rng, plane.capabilities());
+        let lost = Arc::clone(&plane.lost);
         let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
         let (mut driver, handle) = Driver::new(endpoint, sockets, plane, credentials.clone());
         if let Some(tap) = tap {
@@ -68,7 +70,7 @@ impl Daemon {
             tokio::spawn(refresh(operator.clone())),
         ];
         operator.start_actions().await;
-        Self { operator, ports, driver, tasks }
+        Self { operator, ports, lost, driver, tasks }
     }
 
     /// What an operator can do with it.
@@ -79,6 +81,12 @@ impl Daemon {
     /// The ports it listens on.
     pub fn ports(&self) -> Ports {
         self.ports
+    }
+
+    /// Returns when the data plane has lost what it works with, as its device: there is nothing left to
+    /// do but to end.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
     }
 
     /// Serves the control socket as long as the daemon runs. `config_file` is what a reload reads.
@@ -135,7 +143,9 @@ pub fn open(
 async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
     loop {
         match events.recv().await {
-            Ok(Event::Acquire { connection, child }) => operator.acquire(connection, child),
+            Ok(Event::Acquire { connection, child, packet }) => {
+                operator.acquire(connection, child, packet);
+            }
             Ok(_) => {}
             // What was missed will be asked for again by the next packet.
             Err(broadcast::error::RecvError::Lagged(_)) => {}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, EndpointConfig};
+use ike_proto::dataplane::Flow;
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
@@ -68,12 +69,17 @@ impl Operator {
     /// Brings up a child or a connection. The error says why not.
     pub async fn up(&self, target: &Target) -> Result<(), String> {
         let (connection, child) = to_initiate(&self.config(), target)?;
-        self.initiate(connection, child).await
+        self.initiate(connection, child, None).await
     }
 
-    /// Deletes SAs; the number of them.
+    /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
+    /// its way, which is a success even where no SA is left.
     pub async fn down(&self, target: &Target) -> Result<usize, String> {
-        let chosen = self.choose(target).await?;
+        let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let chosen = match self.choose(target).await {
+            Err(_) if lifted > 0 => return Ok(0),
+            chosen => chosen?,
+        };
         let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
         self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
     }
@@ -142,10 +148,11 @@ impl Operator {
     }
 
     /// Brings up the child of an acquire, in a task of its own.
-    pub fn acquire(&self, connection: String, child: String) {
+    pub fn acquire(&self, connection: String, child: String, packet: Flow) {
         let operator = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = operator.initiate(connection.clone(), Some(child)).await {
+            let made = operator.initiate(connection.clone(), Some(child), Some(packet)).await;
+            if let Err(error) = made {
                 tracing::warn!(%connection, %error, "acquire");
             }
         });
@@ -163,7 +170,8 @@ impl Operator {
                         }
                         _ => {
                             let (connection, child) = (connection.clone(), Some(child.clone()));
-                            Command::Initiate { connection, child, local, remote }
+                            let packet = None;
+                            Command::Initiate { connection, child, local, remote, packet }
                         }
                     };
                     if let Err(error) = self.command(command).await {
@@ -184,9 +192,14 @@ impl Operator {
         }
     }
 
-    async fn initiate(&self, connection: String, child: Option<String>) -> Result<(), String> {
+    async fn initiate(
+        &self,
+        connection: String,
+        child: Option<String>,
+        packet: Option<Flow>,
+    ) -> Result<(), String> {
         let (local, remote) = self.ends(&connection).await?;
-        self.command(Command::Initiate { connection, child, local, remote }).await
+        self.command(Command::Initiate { connection, child, local, remote, packet }).await
     }
 
     /// Resolves the addresses to initiate `connection` between.

@@ -20,7 +20,7 @@ fn main() {
     let mut hosts = [host(), host()];
     let (local, remote) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let (connection, child) = ("site".to_owned(), Some("net".to_owned()));
-    let initiate = Command::Initiate { connection, child, local, remote };
+    let initiate = Command::Initiate { connection, child, local, remote, packet: None };
     run(&mut hosts, now, Input::Command(RequestId(1), initiate));
     assert_eq!((hosts[0].1.len(), &hosts[0].1), (2, &hosts[1].1), "the same two keys at both ends");
 

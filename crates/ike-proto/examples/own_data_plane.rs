@@ -129,9 +129,10 @@ impl Driver {
                     self.endpoint.handle(now, Input::Completed(ticket, result));
                 }
                 // The engine does not know addresses by name: the driver finds them and initiates.
-                Output::Event(Told::Acquire { connection, child }) => {
-                    let child = Some(child);
-                    let order = Order::Initiate { connection, child, local: GATEWAY, remote: PEER };
+                Output::Event(Told::Acquire { connection, child, packet }) => {
+                    let (child, packet) = (Some(child), Some(packet));
+                    let (local, remote) = (GATEWAY, PEER);
+                    let order = Order::Initiate { connection, child, local, remote, packet };
                     self.endpoint.handle(now, Input::Command(RequestId(0), order));
                 }
                 // Pre-shared keys need no signature.

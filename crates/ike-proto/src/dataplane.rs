@@ -133,6 +133,12 @@ pub enum PolicyAction {
     Pass,
     /// Drop in silence.
     Drop,
+    /// What becomes of traffic that a child is to protect while the child is not up: dropped, in both
+    /// directions, where no policy of another kind matches.
+    Shunt {
+        /// False if the sender is to hear of it, where the data plane can tell him.
+        silent: bool,
+    },
 }
 
 /// A policy for traffic between `local_ts` and `remote_ts`, both directions.
@@ -142,6 +148,9 @@ pub struct PolicySpec {
     pub id: PolicyId,
     /// Name of the child configuration, for logs.
     pub child: String,
+    /// Whose traffic it is: the connection, and the peer's identity where it is known. Two policies for
+    /// the same selectors are the older owner's; of one owner's the newer counts.
+    pub owner: String,
     /// This host's side.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side.
@@ -212,6 +221,16 @@ impl fmt::Display for DataPlaneError {
 }
 
 impl std::error::Error for DataPlaneError {}
+
+/// Both ends of one packet, as selectors of one address, protocol and port each. An initiator offers them
+/// before its policy's, so that a responder that narrows knows what is needed (RFC 7296 §2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The packet's source.
+    pub local: TrafficSelector,
+    /// The packet's destination.
+    pub remote: TrafficSelector,
+}
 
 /// What a data plane reports by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{EndpointConfig, PpkId};
 use crate::crypto::SignatureScheme;
-use crate::dataplane::{self, DataPlaneError, Mode, Reply, SaId, TrafficSelector};
+use crate::dataplane::{self, DataPlaneError, Flow, Mode, Reply, SaId, TrafficSelector};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
@@ -89,6 +89,8 @@ pub enum Command {
         local: IpAddr,
         /// Address to initiate to.
         remote: IpAddr,
+        /// The packet that the child is for, of [`Event::Acquire`].
+        packet: Option<Flow>,
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
@@ -283,6 +285,8 @@ pub enum Event {
         connection: String,
         /// Child name.
         child: String,
+        /// The packet that hit it.
+        packet: Flow,
     },
     /// The peer of this IKE SA now sends from another address.
     PathChanged {

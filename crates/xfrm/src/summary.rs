@@ -135,6 +135,7 @@ impl fmt::Display for Summary {
                     PolicyAction::Trap => "trap",
                     PolicyAction::Pass => "pass",
                     PolicyAction::Drop => "drop",
+                    PolicyAction::Shunt { .. } => "shunt",
                 };
                 write!(f, "install policy {} of {child}: {verb}", id.0)
             }

@@ -44,6 +44,7 @@ fn policy(id: u64, action: PolicyAction) -> Command {
     Command::InstallPolicy(Box::new(PolicySpec {
         id: PolicyId(id),
         child: "net".into(),
+        owner: "site [peer]".into(),
         local_ts: Vec::new(),
         remote_ts: Vec::new(),
         action,

@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("message", ike_fuzz::seeds::messages()),
         ("fragments", ike_fuzz::seeds::fragments()),
         ("endpoint_script", ike_fuzz::seeds::scripts()),
+        ("esp", ike_fuzz::seeds::esp()),
     ] {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

@@ -57,7 +57,7 @@ fn class_39_an_answer_to_a_spoofed_request_is_hardly_larger() {
 #[test]
 fn class_39_refusals_and_demands_are_smaller_than_requests() {
     let mut side = open_house();
-    side.settings.cookie_threshold = 0;
+    side.settings.cookie_threshold = 1;
     let mut demanding = Bench::with(side);
     for request in smallest_requests(&mut demanding) {
         let sent = demanding.give(&request);
@@ -104,7 +104,7 @@ fn class_39_a_responder_sends_nothing_unasked() {
     bench.world.run_for(Duration::from_secs(600));
     assert_eq!(bench.sent().len(), 0);
     // An SA whose IKE_AUTH response may have been lost.
-    bench.established(7);
+    bench.established(1007);
     bench.world.run_for(Duration::from_secs(600));
     assert_eq!(bench.sent().len(), 0);
 }
@@ -156,7 +156,7 @@ fn class_39_captured_requests_played_back_are_answered_to_the_peer_alone() {
     let mut bench = Bench::with(open_house());
     let mut peer = bench.half_open();
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let payloads = auth_payloads(&id, &auth, 7, true);
+    let payloads = auth_payloads(&id, &auth, 1007, true);
     let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
     bench.give(&request);
     let victim = SocketAddr::new(IpAddr::from([203, 0, 113, 9]), 500);

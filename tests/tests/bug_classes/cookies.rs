@@ -13,7 +13,7 @@ use ike_tests::setup::{address, side};
 /// An endpoint that demands a cookie of everybody.
 fn demanding() -> Bench {
     let mut side = side(1, 2);
-    side.settings.cookie_threshold = 0;
+    side.settings.cookie_threshold = 1;
     Bench::with(side)
 }
 

@@ -16,7 +16,7 @@ const INFORMATIONAL: ExchangeType = ExchangeType::INFORMATIONAL;
 /// The good IKE_AUTH request of `peer`, in fragments of up to `max_datagram` octets.
 fn auth_fragments(peer: &mut Handmade, max_datagram: usize) -> Vec<Vec<u8>> {
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let payloads = auth_payloads(&id, &auth, 7, true);
+    let payloads = auth_payloads(&id, &auth, 1007, true);
     peer.seal_in(AUTH, 1, false, &payloads, Some(max_datagram))
 }
 
@@ -129,7 +129,7 @@ fn class_13_fragments_nobody_agreed_on_are_dropped() {
     assert_eq!(give_all(&mut bench, &fragments).len(), 0);
     assert_eq!(bench.host().endpoint.reassembly_memory(), 0);
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let whole = peer.seal(AUTH, 1, false, &auth_payloads(&id, &auth, 7, true));
+    let whole = peer.seal(AUTH, 1, false, &auth_payloads(&id, &auth, 1007, true));
     assert_eq!(bench.give(&whole).len(), 1);
     bench.host().child();
 }
@@ -144,7 +144,7 @@ fn class_13_garbage_that_completes_is_refused_once() {
     let answer = peer.open(&sent[0]).expect("sealed for the peer");
     assert_eq!(notifies(&answer), [NotifyType::INVALID_SYNTAX]);
     assert_eq!(bench.host().ikes().len(), 0);
-    bench.established(7);
+    bench.established(1007);
 }
 
 // ---- class 15 ----
@@ -192,7 +192,7 @@ fn class_15_one_sa_holds_no_more_than_two_messages() {
 #[test]
 fn class_15_strangers_together_stay_within_the_budget_and_starve_nobody() {
     let mut bench = Bench::with(small_budget());
-    let mut friend = bench.established(7);
+    let mut friend = bench.established(1007);
     let established = bench.host().ike().id;
     bench.world.hosts[0].log.clear();
     // Their number is not limited here, and cookies are no obstacle to whoever receives them.
@@ -230,7 +230,7 @@ fn class_15_strangers_together_stay_within_the_budget_and_starve_nobody() {
 #[test]
 fn class_15_a_closed_sa_gives_its_memory_back() {
     let mut bench = Bench::with(small_budget());
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let fragments = long_request(&mut peer, 50_000);
     give_all(&mut bench, &fragments[1..]);
     assert!(bench.host().endpoint.reassembly_memory() > 40_000);
@@ -250,7 +250,7 @@ fn class_15_half_open_sas_end_and_their_number_can_be_limited() {
     side.settings.cookie_threshold = u32::MAX;
     side.settings.init_limit_half_open = 50;
     let mut bench = Bench::with(side);
-    let mut friend = bench.established(7);
+    let mut friend = bench.established(1007);
     for _ in 0..200 {
         let stranger = bench.start();
         bench.give(&stranger.request);

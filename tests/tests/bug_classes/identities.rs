@@ -16,7 +16,7 @@ use ike_tests::setup::{address, identity, side};
 fn told_to(bench: &mut Bench, id: &IdData) -> Vec<NotifyType> {
     let mut peer = bench.half_open();
     let auth = peer.auth(id, PSK);
-    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(id, &auth, 7, true));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(id, &auth, 1007, true));
     let sent = bench.give(&request);
     assert_eq!(sent.len(), 1);
     notifies(&peer.open(&sent[0]).expect("sealed for the peer"))
@@ -180,7 +180,7 @@ fn fail(wrong: Wrong) -> (Vec<u8>, usize, u64) {
     if wrong == Wrong::Length {
         auth.pop();
     }
-    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let mut payloads = auth_payloads(&id, &auth, 1007, true);
     let unknown = IdData::fqdn("y.example");
     match wrong {
         Wrong::Method => {
@@ -226,7 +226,7 @@ fn class_43_a_guess_costs_an_exchange() {
     let id = identity(2);
     for (n, psk) in [&b"first guess"[..], b"second guess", PSK].into_iter().enumerate() {
         let auth = peer.auth(&id, psk);
-        let payloads = auth_payloads(&id, &auth, 7, true);
+        let payloads = auth_payloads(&id, &auth, 1007, true);
         for message_id in [1, 2] {
             let request = peer.seal(ExchangeType::IKE_AUTH, message_id, false, &payloads);
             let answered = bench.give(&request).iter().any(|sent| peer.open(sent).is_some());
@@ -255,7 +255,7 @@ fn class_25_an_identity_in_capitals_is_the_same() {
     told_to(&mut bench, &identity(2));
     let (id, mut peer) = (IdData::fqdn("B.EXAMPLE"), bench.half_open());
     let auth = peer.auth(&id, PSK);
-    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 8, true));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &auth_payloads(&id, &auth, 1008, true));
     assert_eq!(bench.give(&request).len(), 2, "a response, and a Delete");
     assert_eq!(bench.host().ikes_in(IkeState::Established).len(), 1);
 }

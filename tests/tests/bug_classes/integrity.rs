@@ -34,7 +34,7 @@ fn flip_all(bench: &mut Bench, peer: &Handmade, datagram: &[u8]) {
 /// The good IKE_AUTH request of `peer`.
 fn auth_request(peer: &mut Handmade, max_datagram: Option<usize>) -> Vec<Vec<u8>> {
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let payloads = auth_payloads(&id, &auth, 7, true);
+    let payloads = auth_payloads(&id, &auth, 1007, true);
     peer.seal_in(ExchangeType::IKE_AUTH, 1, false, &payloads, max_datagram)
 }
 
@@ -64,9 +64,11 @@ fn class_37_fragments() {
 #[test]
 fn class_37_requests_over_an_established_sa() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
-    let deletes =
-        [ike_proto::wire::payload::Delete::esp(vec![7]), ike_proto::wire::payload::Delete::ike()];
+    let mut peer = bench.established(1007);
+    let deletes = [
+        ike_proto::wire::payload::Delete::esp(vec![1007]),
+        ike_proto::wire::payload::Delete::ike(),
+    ];
     for delete in deletes {
         let payloads = [Payload::Delete(delete)];
         let request = peer.next_request(ExchangeType::INFORMATIONAL, &payloads);
@@ -79,7 +81,7 @@ fn class_37_requests_over_an_established_sa() {
 #[test]
 fn class_37_a_request_that_was_answered() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let request = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
     let answer = bench.give(&request);
     flip_all(&mut bench, &peer, &request);
@@ -91,7 +93,7 @@ fn class_37_responses() {
     let mut bench = Bench::new();
     let (_, mut peer, _) = bench.answering();
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let payloads = auth_payloads(&id, &auth, 7, false);
+    let payloads = auth_payloads(&id, &auth, 1007, false);
     let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
     flip_all(&mut bench, &peer, &response);
     bench.give(&response);

@@ -148,7 +148,7 @@ fn class_03_identities_of_authenticated_peers() {
             let mut peer = bench.half_open();
             let id = IdData { kind: IdType(kind), data: text.to_vec() };
             let auth = peer.auth(&id, PSK);
-            let payloads = auth_payloads(&id, &auth, 7, true);
+            let payloads = auth_payloads(&id, &auth, 1007, true);
             let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
             assert_eq!(bench.give(&request).len(), 1);
             established += bench.host().ikes().len();
@@ -164,7 +164,7 @@ fn class_03_notifies_of_authenticated_peers() {
     for text in HOSTILE {
         for kind in [1, 7, 24, 99, 16_384, 16_404, 65_535] {
             let mut bench = Bench::new();
-            let mut peer = bench.established(7);
+            let mut peer = bench.established(1007);
             let protocols = [ProtocolId(0), ProtocolId::IKE, ProtocolId::ESP, ProtocolId(250)];
             for protocol in protocols {
                 let notify = Notify { protocol, ..Notify::new(NotifyType(kind), text) };
@@ -183,7 +183,7 @@ fn class_03_notifies_of_authenticated_peers() {
                 let mut bench = Bench::new();
                 let (_, mut peer, _) = bench.answering();
                 let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-                let mut payloads = auth_payloads(&id, &auth, 7, false);
+                let mut payloads = auth_payloads(&id, &auth, 1007, false);
                 payloads.truncate(if proven { 2 } else { 0 });
                 payloads.push(Payload::Notify(Notify::new(NotifyType(kind), text)));
                 let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);

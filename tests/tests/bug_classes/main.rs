@@ -6,6 +6,7 @@
 //! | 3 | notify data and identities reach a log | [`logs`] |
 //! | 5, 7, 11, 17 | numbers, proposals, lengths and loops | [`strangers`] |
 //! | 9 | a mandatory payload is missing, there twice, or elsewhere | [`payloads`] |
+//! | 5, 15, 21 | too much of everything | [`floods`] |
 //! | 13, 15 | fragments | [`fragments`] |
 //! | 19 | cookies | [`cookies`] |
 //! | 21, 23 | wrong state, deletes | [`states`] |
@@ -20,6 +21,7 @@
 
 mod amplification;
 mod cookies;
+mod floods;
 mod fragments;
 mod identities;
 mod integrity;

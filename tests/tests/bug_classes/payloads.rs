@@ -343,6 +343,7 @@ fn class_09_create_child_sa_response() {
             child: Some("more".to_owned()),
             local: ike_tests::setup::address(1),
             remote: ike_tests::setup::address(2),
+            packet: None,
         },
         |bench| Command::RekeyChild(bench.host().child().id),
     ];

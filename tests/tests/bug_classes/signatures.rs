@@ -31,7 +31,7 @@ fn accepted(
     certs: &[Vec<u8>],
 ) -> bool {
     let id = identity(2);
-    let mut payloads = auth_payloads(&id, &[], 7, true);
+    let mut payloads = auth_payloads(&id, &[], 1007, true);
     payloads[1] = Payload::Auth(Auth { method, data });
     for der in certs.iter().rev() {
         let cert = Cert { encoding: CertEncoding::X509_SIGNATURE, data: der };

@@ -52,7 +52,7 @@ fn class_37_an_altered_response_makes_no_second_message_under_the_same_iv() {
         assert_eq!(bench.give(&second), Vec::<Vec<u8>>::new(), "nothing else under these keys");
 
         let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-        let payloads = auth_payloads(&id, &auth, 7, false);
+        let payloads = auth_payloads(&id, &auth, 1007, false);
         let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
         assert_eq!(bench.give(&response).len(), 0);
         assert_eq!(bench.host().done(request), Some(Ok(())), "{:?}", bench.host().dropped);

@@ -32,6 +32,7 @@ impl Act {
                 child: Some("net".to_owned()),
                 local: pair.address(end),
                 remote: pair.address(Pair::other(end)),
+                packet: None,
             },
         }
     }

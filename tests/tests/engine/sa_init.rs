@@ -41,7 +41,7 @@ fn of_two_minds(seed: u64) -> Setup {
 #[test]
 fn a_cookie_is_demanded_before_anything_is_kept() {
     let mut setup = Setup::new(1);
-    setup.b.settings.cookie_threshold = 0;
+    setup.b.settings.cookie_threshold = 1;
     let mut pair = setup.build();
     pair.net.manual = true;
     let request = pair.initiate(A, Some("net"));
@@ -68,7 +68,7 @@ fn another_method_is_asked_for_and_tried() {
 #[test]
 fn a_cookie_and_another_method_together() {
     let mut setup = of_two_minds(3);
-    setup.b.settings.cookie_threshold = 0;
+    setup.b.settings.cookie_threshold = 1;
     let mut pair = setup.build();
     let request = pair.initiate(A, Some("net"));
     establishes(&mut pair, request);
@@ -94,7 +94,7 @@ fn a_handshake_survives_any_loss_of_one_and_any_order() {
     for cookie in [false, true] {
         let make = || {
             let mut setup = of_two_minds(5);
-            setup.b.settings.cookie_threshold = if cookie { 0 } else { 100 };
+            setup.b.settings.cookie_threshold = if cookie { 1 } else { 100 };
             let mut pair = setup.build();
             pair.net.manual = true;
             pair.initiate(A, Some("net"));
@@ -111,7 +111,7 @@ fn a_handshake_survives_any_loss_of_one_and_any_order() {
 #[test]
 fn the_threshold_turns_cookies_on_and_time_turns_them_off() {
     let mut setup = Setup::new(6);
-    setup.b.settings.cookie_threshold = 5;
+    setup.b.settings.cookie_threshold = 6;
     let mut pair = setup.build();
     let request = pair.initiate(A, Some("net"));
     establishes(&mut pair, request);
@@ -139,7 +139,7 @@ fn with_spi_i(packet: &Packet, spi_i: u64) -> Packet {
 #[test]
 fn a_cookie_of_long_ago_is_worth_nothing() {
     let mut setup = Setup::new(7);
-    setup.b.settings.cookie_threshold = 0;
+    setup.b.settings.cookie_threshold = 1;
     let mut pair = setup.build();
     pair.net.manual = true;
     pair.initiate(A, None);
@@ -160,7 +160,7 @@ fn a_cookie_of_long_ago_is_worth_nothing() {
 #[test]
 fn a_cookie_is_good_for_the_secret_before() {
     let mut setup = Setup::new(7);
-    setup.b.settings.cookie_threshold = 0;
+    setup.b.settings.cookie_threshold = 1;
     let mut pair = setup.build();
     pair.net.manual = true;
     pair.initiate(A, None);
@@ -205,7 +205,7 @@ fn forged_cookies_delay_but_do_not_prevent() {
     for seed in 0..8 {
         for cookie in [false, true] {
             let mut setup = Setup::new(seed);
-            setup.b.settings.cookie_threshold = if cookie { 0 } else { 100 };
+            setup.b.settings.cookie_threshold = if cookie { 1 } else { 100 };
             let mut pair = setup.build();
             let request = pair.initiate(A, Some("net"));
             for n in 0..20_u8 {

@@ -49,7 +49,7 @@ fn authenticate(
         peer.mix(SECRET.as_bytes());
     }
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let mut payloads = auth_payloads(&id, &auth, 1007, true);
     payloads.extend_from_slice(extra);
     let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
     let sent = bench.give(&request);
@@ -190,7 +190,7 @@ fn the_initiator_wants_ppk_identity_in_the_response() {
         assert_eq!(asked.contains(&NotifyType::NO_PPK_AUTH), !required);
         let (own, auth) = (identity(2), peer.auth(&identity(2), PSK));
         let response =
-            peer.seal(ExchangeType::IKE_AUTH, 1, true, &auth_payloads(&own, &auth, 7, false));
+            peer.seal(ExchangeType::IKE_AUTH, 1, true, &auth_payloads(&own, &auth, 1007, false));
         let sent = bench.give(&response);
         if required {
             assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), FAILED, "in INFORMATIONAL");

@@ -1,12 +1,13 @@
 //! §2.21: which errors end an IKE SA, and who is told.
 
-use ike_proto::wire::payload::{Delete, Notify, Payload};
-use ike_proto::wire::registry::{ExchangeType, NotifyType};
+use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi};
+use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 use ike_proto::wire::{Message, decode_payloads};
 use ike_proto::{Command, RequestId};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
-use ike_tests::handmade::{Handmade, notifies};
-use ike_tests::setup::identity;
+use ike_tests::cheap;
+use ike_tests::handmade::{Handmade, IKE, notifies, proposal};
+use ike_tests::setup::{identity, side};
 
 const FATAL: [NotifyType; 3] = [
     NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD,
@@ -30,7 +31,7 @@ fn told(peer: &Handmade, sent: &[Vec<u8>]) -> (ExchangeType, bool, Vec<NotifyTyp
 fn answer_with(bench: &mut Bench, kind: NotifyType, child: bool) -> RequestId {
     let (request, mut peer, _) = bench.answering();
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let mut payloads = auth_payloads(&id, &auth, 7, false);
+    let mut payloads = auth_payloads(&id, &auth, 1007, false);
     if !child {
         payloads.truncate(2);
     }
@@ -45,7 +46,7 @@ fn s2_21_2_an_initiator_tells_the_responder_it_rejects() {
     let mut bench = Bench::new();
     let (_, mut peer, _) = bench.answering();
     let (id, auth) = (identity(2), peer.auth(&identity(2), b"another secret"));
-    let payloads = auth_payloads(&id, &auth, 7, false);
+    let payloads = auth_payloads(&id, &auth, 1007, false);
     let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
     let sent = bench.give(&response);
     let expected = (ExchangeType::INFORMATIONAL, false, vec![NotifyType::AUTHENTICATION_FAILED]);
@@ -103,7 +104,7 @@ fn s2_21_2_the_same_errors_right_after_ike_auth_end_the_ike_sa() {
     for kind in FATAL {
         let error = [Payload::Notify(Notify::new(kind, &[]))];
         let mut bench = Bench::new();
-        let mut peer = bench.established(7);
+        let mut peer = bench.established(1007);
         let request = peer.next_request(ExchangeType::INFORMATIONAL, &error);
         assert_eq!(bench.give(&request).len(), 1, "{kind}: answered");
         assert!(bench.host().ikes().is_empty(), "{kind}");
@@ -111,7 +112,7 @@ fn s2_21_2_the_same_errors_right_after_ike_auth_end_the_ike_sa() {
 
         // Later they are news and no more.
         let mut bench = Bench::new();
-        let mut peer = bench.established(7);
+        let mut peer = bench.established(1007);
         let request = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
         assert_eq!(bench.give(&request).len(), 1);
         let request = peer.next_request(ExchangeType::INFORMATIONAL, &error);
@@ -125,7 +126,7 @@ fn s2_21_3_invalid_syntax_in_a_response_ends_the_ike_sa_at_both_ends() {
     let error = [Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, &[]))];
     for n in 0..3 {
         let mut bench = Bench::new();
-        let mut peer = bench.established(7);
+        let mut peer = bench.established(1007);
         let (ike, child) = (bench.host().ike().id, bench.host().child().id);
         let (command, exchange) = match n {
             0 => (Command::TerminateChild(child), ExchangeType::INFORMATIONAL),
@@ -145,7 +146,7 @@ fn s2_21_3_invalid_syntax_in_a_response_ends_the_ike_sa_at_both_ends() {
 #[test]
 fn s2_21_3_a_response_that_cannot_be_read_ends_the_ike_sa_with_a_delete() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let child = bench.host().child().id;
     bench.world.command(0, Command::RekeyChild(child));
     bench.sent();
@@ -154,6 +155,56 @@ fn s2_21_3_a_response_that_cannot_be_read_ends_the_ike_sa_with_a_delete() {
     let opened = peer.open(&sent[0]).expect("sealed for the peer");
     let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap();
     assert_eq!(payloads, [Payload::Delete(Delete::ike())]);
+    // The peer may think that all is well, so the Delete is made again until it is answered.
+    bench.world.run_for(std::time::Duration::from_secs(5));
+    assert_eq!(bench.sent(), sent);
+    bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 1, true, &[]));
     assert!(bench.host().ikes().is_empty());
     bench.assert_nothing_leaked();
+}
+
+/// Answers to a request to rekey the IKE SA that make keys at the peer and none here.
+#[test]
+fn s2_21_a_useless_answer_to_an_ike_rekey_ends_the_ike_sa_at_both_ends() {
+    let sa = |keywords, spi| Payload::Sa(proposal(ProtocolId::IKE, keywords, spi));
+    let ke = |method, data| Payload::Ke(Ke { method, data });
+    let (x25519, good) = (KeMethodId::CURVE_25519, Spi::Ike(0x1234));
+    let other = "aes128ctr-sha256-prfsha384-x25519";
+    let nonce = Payload::Nonce(&[5; 32]);
+    let answers = [
+        ("KE too short", vec![sa(IKE, good), nonce.clone(), ke(x25519, &[9; 31])]),
+        ("KE of no use", vec![sa(IKE, good), nonce.clone(), ke(x25519, &[0; 32])]),
+        (
+            "KE of another method",
+            vec![sa(IKE, good), nonce.clone(), ke(KeMethodId::ECP_256, &[9; 64])],
+        ),
+        ("no KE", vec![sa(IKE, good), nonce.clone()]),
+        ("no SA", vec![nonce.clone(), ke(x25519, &[9; 32])]),
+        ("a proposal never made", vec![sa(other, good), nonce.clone(), ke(x25519, &[9; 32])]),
+        ("no SPI", vec![sa(IKE, Spi::None), nonce.clone(), ke(x25519, &[9; 32])]),
+        ("SPI 0", vec![sa(IKE, Spi::Ike(0)), nonce, ke(x25519, &[9; 32])]),
+        ("no nonce", vec![sa(IKE, good), ke(x25519, &[9; 32])]),
+        ("nonce too short", vec![sa(IKE, good), Payload::Nonce(&[5; 15]), ke(x25519, &[9; 32])]),
+    ];
+    for (what, answer) in answers {
+        let mut side = side(1, 2);
+        side.ike_proposals(&[IKE]);
+        side.crypto = cheap::real();
+        let mut bench = Bench::with(side);
+        let mut peer = bench.established(1007);
+        let ike = bench.host().ike().id;
+        let request = bench.world.command(0, Command::RekeyIke(ike));
+        assert_eq!(bench.sent().len(), 1);
+        let sent = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 0, true, &answer));
+        let opened = peer.open(&sent[0]).expect(what);
+        let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap();
+        assert_eq!(payloads, [Payload::Delete(Delete::ike())], "{what}");
+        assert!(matches!(bench.host().done(request), Some(Err(_))), "{what}");
+        bench.world.run_for(std::time::Duration::from_secs(5));
+        assert_eq!(bench.sent(), sent, "{what}: lost, and sent again");
+        assert_eq!(bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 1, true, &[])).len(), 0);
+        assert!(bench.host().ikes().is_empty(), "{what}");
+        assert_eq!(bench.host().child_downs().len(), 1, "{what}");
+        bench.assert_nothing_leaked();
+    }
 }

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod acquire;
+mod collisions;
 mod errors;
 mod messages;
+mod negotiation;
 mod paths;
+mod retransmissions;

@@ -11,16 +11,19 @@ use ike_tests::setup::{identity, side};
 #[test]
 fn s1_4_1_deletes_that_cross_name_nothing_in_their_answers() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let child = bench.host().child().id;
     bench.world.command(0, Command::TerminateChild(child));
     assert_eq!(bench.sent().len(), 1);
-    let delete = [Payload::Delete(Delete::esp(vec![7]))];
+    let delete = [Payload::Delete(Delete::esp(vec![1007]))];
     let request = peer.next_request(ExchangeType::INFORMATIONAL, &delete);
     let sent = bench.give(&request);
     let opened = peer.open(&sent[0]).unwrap();
     assert_eq!(decode_payloads(opened.first, &opened.octets, 0), Ok(Vec::new()), "no Delete");
+    // The outgoing SA goes with the request, the incoming one with the response.
     assert!(bench.host().plane.outbound_spis().is_empty());
+    assert_eq!(bench.host().plane.inbound_spis().len(), 1);
+    assert!(bench.host().child_downs().is_empty());
     let response = peer.seal(ExchangeType::INFORMATIONAL, 0, true, &[]);
     assert_eq!(bench.give(&response).len(), 0);
     assert!(bench.host().children().is_empty());
@@ -34,7 +37,7 @@ fn s2_3_a_request_that_overtakes_the_ike_auth_response_waits() {
     let early = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
     assert_eq!(bench.give(&early).len(), 0);
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let payloads = auth_payloads(&id, &auth, 7, false);
+    let payloads = auth_payloads(&id, &auth, 1007, false);
     let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
     assert_eq!(bench.give(&response).len(), 0);
     assert_eq!(bench.host().done(request), Some(Ok(())), "dropped: {:?}", bench.host().dropped);
@@ -49,7 +52,7 @@ fn s2_9_the_initiators_first_choice_is_in_the_narrowed_set() {
     let mut bench = Bench::with(side);
     let mut peer = bench.half_open();
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
-    let mut payloads = auth_payloads(&id, &auth, 7, true);
+    let mut payloads = auth_payloads(&id, &auth, 1007, true);
     let wanted = |n: u8| TrafficSelector::host([10, n, 0, 9].into());
     let any = TrafficSelector::any_v4();
     payloads[3] = Payload::TsI(vec![wanted(4), any]);
@@ -64,7 +67,7 @@ fn s2_9_the_initiators_first_choice_is_in_the_narrowed_set() {
 #[test]
 fn s3_14_an_encrypted_payload_is_not_inside_another() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let sk = Sk { first: PayloadType::NONE, offset: 0, body: &[0; 40] };
     let request = peer.next_request(ExchangeType::INFORMATIONAL, &[Payload::Sk(sk)]);
     let sent = bench.give(&request);

@@ -23,7 +23,7 @@ fn answers_to(bench: &mut Bench, src: SocketAddr, octets: &[u8]) -> Vec<SocketAd
 #[test]
 fn s2_11_a_response_goes_to_where_the_request_came_from() {
     let mut bench = Bench::new();
-    let mut peer = bench.established(7);
+    let mut peer = bench.established(1007);
     let elsewhere = SocketAddr::new(address(9), 1234);
     let request = peer.next_request(ExchangeType::INFORMATIONAL, &[]);
     assert_eq!(answers_to(&mut bench, elsewhere, &request), [elsewhere]);
@@ -69,6 +69,81 @@ fn s2_23_1_transport_mode_behind_a_nat() {
     }
 }
 
+/// The NAT in front of the client takes another address: what the server has installed must not go on
+/// naming the old one.
+#[test]
+fn s2_23_1_transport_mode_follows_a_nat_to_another_address() {
+    let (outside, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 77].into());
+    let mut setup = Setup::new(1);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    setup.a.connection.dpd_delay = Duration::from_secs(10);
+    setup.both(|side| {
+        let net = side.net();
+        net.mode = Mode::Transport;
+        (net.local_ts, net.remote_ts) = (vec![TsSpec::DYNAMIC], vec![TsSpec::DYNAMIC]);
+    });
+    let mut pair = setup.build();
+    pair.net.nats.push(Nat::new(address(1), outside));
+    pair.establish();
+    let old = pair.b().child();
+    pair.net.nats[0].outside = other;
+    pair.net.nats[0].rebind();
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.b().ike().path.remote.ip(), other);
+    let new = pair.b().child();
+    assert_ne!(new.id, old.id, "{}", pair.story());
+    let seen = vec![TrafficSelector::host(other)];
+    assert_eq!((&new.remote_ts, new.outbound.dst), (&seen, other));
+    let plane = &pair.b().plane;
+    for (id, sa) in plane.table().sas() {
+        assert_eq!((&sa.remote_ts, sa.mode), (&seen, Mode::Transport), "{id:?}");
+    }
+    assert!(plane.table().policies().all(|policy| policy.remote_ts == seen));
+    // The client has noticed nothing but a rekey.
+    let a = pair.a().child();
+    assert_eq!(a.remote_ts, vec![TrafficSelector::host(address(2))]);
+    assert_eq!(a.local_ts, vec![TrafficSelector::host(address(1))]);
+    assert!(pair.b().child_downs().is_empty() && pair.b().child_failures().is_empty());
+    pair.run_for(Duration::from_secs(30));
+    pair.assert_agreement();
+}
+
+/// A child that is being deleted, or was rekeyed, has no outbound half to be moved. Asking the data plane
+/// for it would fail, and take every other child along.
+#[test]
+fn s2_23_a_half_closed_child_does_not_fail_the_move() {
+    let (outside, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 77].into());
+    let mut setup = Setup::new(3);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    setup.a.add_child("more", 3, 4);
+    setup.b.add_child("more", 4, 3);
+    let mut pair = setup.build();
+    pair.net.nats.push(Nat::new(address(1), outside));
+    pair.establish();
+    let request = pair.initiate(A, Some("more"));
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    // B rekeys "net" and has switched to the new SA; its Delete for the old one is still under way when
+    // A's next message comes from elsewhere.
+    let net = pair.b().children_up().into_iter().find(|child| child.name == "net").unwrap();
+    pair.net.manual = true;
+    pair.command(B, Command::RekeyChild(net.id));
+    for _ in ["the request", "the response"] {
+        assert!(pair.deliver_first(|_| true));
+    }
+    pair.net.nats[0].outside = other;
+    pair.net.nats[0].rebind();
+    let more = pair.a().children_up().into_iter().find(|child| child.name == "more").unwrap();
+    pair.command(A, Command::RekeyChild(more.id));
+    pair.deliver_all();
+    pair.net.manual = false;
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.b().ike().path.remote.ip(), other, "{}", pair.story());
+    assert_eq!(pair.b().children_up().len(), 2, "{}", pair.story());
+    assert!(pair.b().child_downs().is_empty(), "{}", pair.story());
+    pair.assert_agreement();
+}
+
 /// Two connections between the same identities, brought up at once: neither says that it is the only
 /// one.
 #[test]
@@ -85,7 +160,7 @@ fn s2_4_initial_contact_is_not_said_of_a_second_ike_sa() {
         let child = Some("net".to_owned());
         let (local, remote) = (address(1), address(2));
         let connection = connection.to_owned();
-        pair.command(A, Command::Initiate { connection, child, local, remote });
+        pair.command(A, Command::Initiate { connection, child, local, remote, packet: None });
     }
     pair.run_for(Duration::from_secs(30));
     assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (2, 2), "{}", pair.story());

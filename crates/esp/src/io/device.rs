@@ -39,8 +39,8 @@ impl Default for TunOptions {
 pub struct Device {
     pub(super) readers: Vec<Reader>,
     pub(super) writer: Writer,
-    /// Interface index of a TUN device.
-    pub(super) index: Option<u32>,
+    /// Name and interface index of a TUN device.
+    pub(super) interface: Option<(String, u32)>,
 }
 
 /// The far side of a [`Device::memory`].
@@ -81,21 +81,29 @@ impl Device {
     /// Makes a TUN device with segmentation offload and brings it up. Needs CAP_NET_ADMIN and
     /// `/dev/net/tun`; must be called inside a tokio runtime.
     pub fn tun(options: &TunOptions) -> io::Result<Self> {
-        let device = DeviceBuilder::new()
-            .name(options.name.clone())
-            .mtu(options.mtu)
-            .with(|b| {
-                b.offload(true).multi_queue(options.queues > 1).tx_queue_len(QUEUE_LEN);
-            })
-            .build_async()?;
-        let index = Some(device.if_index()?);
+        let build = |long_queue: bool| {
+            let builder = DeviceBuilder::new().name(options.name.clone()).mtu(options.mtu);
+            let builder = builder.with(|b| {
+                b.offload(true).multi_queue(options.queues > 1);
+                if long_queue {
+                    b.tx_queue_len(QUEUE_LEN);
+                }
+            });
+            builder.build_async()
+        };
+        // Root of a user namespace must not set the length of the queue.
+        let device = build(true).or_else(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => build(false),
+            _ => Err(error),
+        })?;
+        let interface = Some((device.name()?, device.if_index()?));
         let mut queues = Vec::new();
         for _ in 1..options.queues {
             queues.push(Reader::Tun(Arc::new(device.try_clone()?)));
         }
         let device = Arc::new(device);
         queues.push(Reader::Tun(Arc::clone(&device)));
-        Ok(Self { readers: queues, writer: Writer::Tun(device), index })
+        Ok(Self { readers: queues, writer: Writer::Tun(device), interface })
     }
 
     /// A device in memory for demonstrations and tests, and its far side. Up to `capacity` packets
@@ -106,14 +114,14 @@ impl Device {
         let device = Self {
             readers: vec![Reader::Memory(reader)],
             writer: Writer::Memory(writer),
-            index: None,
+            interface: None,
         };
         (device, MemoryHost { to_device, from_device })
     }
 
     /// Interface index of a TUN device.
     pub fn index(&self) -> Option<u32> {
-        self.index
+        self.interface.as_ref().map(|(_, index)| *index)
     }
 }
 

@@ -18,9 +18,9 @@
 //! covers the peer itself, as in transport mode. A kernel with strict reverse path filtering
 //! (`rp_filter` = 1) on the outer interface drops the peer's outer packets in that case; 0 and 2 work.
 //!
-//! The kernel gives the device only what leaves. Packets that arrive in clear do not pass here: the
-//! check that they should not have been protected (RFC 4301 §5.2) is `rp_filter` = 1, whose reverse
-//! path is the device wherever a policy is installed.
+//! The kernel gives the device only what leaves. Packets that arrive in clear do not pass here: that
+//! they should not have been protected (RFC 4301 §5.2) is checked by the kernel's nf_tables, which
+//! [`Guard`] tells what the SPD says.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,6 +28,7 @@ use std::time::Instant;
 
 mod device;
 mod encap;
+mod guard;
 mod prefix;
 mod raw;
 pub mod routes;
@@ -37,6 +38,7 @@ mod userspace;
 
 pub use device::{Device, MemoryHost, TunOptions};
 pub use encap::{EncapSocket, IkeDatagram};
+pub use guard::{Guard, GuardOptions};
 pub use raw::{ClearSockets, PlainEsp};
 pub use userspace::{Config, UserspacePlane};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::device::{ReadBatch, Reader, WriteBatch, Writer};
 use super::encap::{EncapSocket, IkeDatagram, RecvBatch};
@@ -25,11 +25,15 @@ const ENOUGH: usize = 48 * 1024;
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What reading a device says that somebody has deleted.
+const EBADFD: i32 = 77;
+
 /// Tells the driver when the plane has events.
 #[derive(Clone)]
 pub(super) struct Alarm {
     pub(super) plane: Plane,
     pub(super) notify: Arc<Notify>,
+    pub(super) lost: Arc<Notify>,
 }
 
 impl Alarm {
@@ -54,6 +58,10 @@ pub(super) async fn outbound(
         match reader.recv(&mut batch).await {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return,
+            Err(error) if error.raw_os_error() == Some(EBADFD) => {
+                error!("the TUN device is gone");
+                return alarm.lost.notify_one();
+            }
             Err(error) => {
                 warn!(%error, "reading the device");
                 tokio::time::sleep(PAUSE).await;

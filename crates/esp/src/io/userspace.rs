@@ -9,9 +9,11 @@ use ike_proto::crypto::{CipherProvider, SecureRandom};
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use super::device::Device;
 use super::encap::{EncapSocket, IkeDatagram};
+use super::guard::{Guard, GuardOptions};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
 use super::routes::{RouteOptions, Routes};
@@ -41,30 +43,39 @@ pub struct Config {
     pub clear: Option<ClearSockets>,
     /// Routes into the device; `None` leaves routing to somebody else.
     pub routes: Option<RouteOptions>,
+    /// Drops what arrives in clear for protected addresses; `None` leaves that to somebody else.
+    pub guard: Option<GuardOptions>,
 }
 
 /// A userspace data plane in operation. Dropping it ends its tasks and removes its routes.
 pub struct UserspacePlane {
     plane: Plane,
     notify: Arc<Notify>,
+    lost: Arc<Notify>,
     fed: mpsc::Sender<(Outer, Vec<u8>)>,
     plain_esp: bool,
     routes: Option<Routes>,
+    guard: Option<Guard>,
     tasks: JoinSet<()>,
 }
 
 impl UserspacePlane {
     /// Starts the tasks between `device` and the sockets; must be called inside a tokio runtime.
     pub fn start(config: Config, device: Device) -> io::Result<Self> {
-        let Config { ciphers, rng, encap, ike, plain, clear, routes } = config;
-        let Device { readers, writer, index } = device;
-        let routes = match (routes, index) {
-            (Some(options), Some(index)) => Some(Routes::start(index, options)?),
-            _ => None,
+        let Config { ciphers, rng, encap, ike, plain, clear, routes, guard } = config;
+        let Device { readers, writer, interface } = device;
+        let (routes, guard) = match interface {
+            Some((name, index)) => (
+                routes.map(|options| Routes::start(index, options)).transpose()?,
+                guard.and_then(|options| start_guard(&name, index, options)),
+            ),
+            None => (None, None),
         };
         let plane = Plane::new(now(), ciphers);
         let notify = Arc::new(Notify::new());
-        let alarm = Alarm { plane: plane.clone(), notify: Arc::clone(&notify) };
+        let lost = Arc::new(Notify::new());
+        let (ring, give_up) = (Arc::clone(&notify), Arc::clone(&lost));
+        let alarm = Alarm { plane: plane.clone(), notify: ring, lost: give_up };
         let (fed, inbox) = mpsc::channel(FED_QUEUE);
         let plain_esp = !plain.is_empty();
         let sockets = Sockets { encap, plain };
@@ -86,13 +97,18 @@ impl UserspacePlane {
             tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone()));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm));
-        Ok(Self { plane, notify, fed, plain_esp, routes, tasks })
+        Ok(Self { plane, notify, lost, fed, plain_esp, routes, guard, tasks })
     }
 
     /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
     /// kept.
     pub fn event_ready(&self) -> Arc<Notify> {
         Arc::clone(&self.notify)
+    }
+
+    /// Woken when the device is gone, deleted by somebody else: the plane carries nothing any more.
+    pub fn lost(&self) -> Arc<Notify> {
+        Arc::clone(&self.lost)
     }
 
     /// The plane itself: counters, and further workers.
@@ -114,9 +130,28 @@ impl UserspacePlane {
         }
     }
 
+    /// Tells the guard what the SPD says now.
+    fn guard(&mut self) -> Result<(), DataPlaneError> {
+        let Some(guard) = &mut self.guard else { return Ok(()) };
+        let set = guard.set(self.plane.clear_rules());
+        set.map_err(|error| DataPlaneError(format!("nf_tables: {error}")))
+    }
+
     /// Ends the tasks and waits for them, then removes the routes.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+/// Without nf_tables in the kernel the tunnel works as well, only less safely.
+fn start_guard(name: &str, index: u32, options: GuardOptions) -> Option<Guard> {
+    match Guard::start(name, index, options) {
+        Ok(guard) => Some(guard),
+        Err(error) => {
+            warn!(%error, "no nf_tables: packets in clear for protected addresses are not dropped; \
+                set rp_filter to 1 on outer interfaces, or filter");
+            None
+        }
     }
 }
 
@@ -127,27 +162,36 @@ impl DataPlane for UserspacePlane {
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
         self.plane.set_time(now());
-        let Some(routes) = &self.routes else {
-            return self.plane.apply(command);
-        };
         match command {
             // The policy before its route, so that no packet meets an SPD that does not know it.
             Command::InstallPolicy(spec) => {
                 let policy = (*spec).clone();
-                let reply = self.plane.apply(Command::InstallPolicy(spec))?;
-                if let Err(error) = routes.install(&policy) {
+                self.plane.apply(Command::InstallPolicy(spec))?;
+                let outside = self.guard().and_then(|()| match &self.routes {
+                    Some(routes) => routes.install(&policy),
+                    None => Ok(()),
+                });
+                if let Err(error) = outside {
                     self.plane.apply(Command::RemovePolicy(policy.id))?;
+                    // It drops too much rather than too little if this fails too.
+                    _ = self.guard();
                     return Err(error);
                 }
-                Ok(reply)
+                Ok(Reply::Done)
             }
             Command::RemovePolicy(id) => {
-                routes.remove(id)?;
-                self.plane.apply(command)
+                if let Some(routes) = &self.routes {
+                    routes.remove(id)?;
+                }
+                self.plane.apply(command)?;
+                self.guard().map(|()| Reply::Done)
             }
             Command::Flush => {
-                routes.flush()?;
-                self.plane.apply(command)
+                if let Some(routes) = &self.routes {
+                    routes.flush()?;
+                }
+                self.plane.apply(command)?;
+                self.guard().map(|()| Reply::Done)
             }
             other => self.plane.apply(other),
         }

@@ -139,6 +139,7 @@ impl Tunnel {
         PolicySpec {
             id: POLICY,
             child: "net".into(),
+            owner: "site [peer]".into(),
             local_ts: self.left_ts.clone(),
             remote_ts: self.right_ts.clone(),
             action: PolicyAction::Protect {

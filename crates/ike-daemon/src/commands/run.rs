@@ -16,6 +16,9 @@ use crate::{log, plane};
 /// How long peers have to confirm the deletes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// How long the data plane has to take its routes back.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     log::init();
     let config = match config::load(&args.config) {
@@ -39,8 +42,9 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             Status::Failed
         }
     };
-    // A name look-up may still be under way on a thread of its own; the end does not wait for it.
-    runtime.shutdown_background();
+    // The data plane may still be on its way out. A name look-up may be under way on a thread of its own;
+    // the end does not wait for that.
+    runtime.shutdown_timeout(CLEAN_UP);
     status
 }
 
@@ -57,7 +61,9 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
     }
-    let (sockets, plane) = open(&listen, config.ports, |s| plane::start(args.data_plane, s))?;
+    let options = config.plane;
+    let (sockets, plane) =
+        open(&listen, config.ports, |s| plane::start(args.data_plane, s, options))?;
     let ports = sockets.ports();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
     let mut crypto = pq_kem::provider();
@@ -66,15 +72,16 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let crypto = Arc::new(crypto);
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));
-    loop {
+    let lost = loop {
         tokio::select! {
             Some(()) = hang_up.recv() => {
                 // A task, for names may take long to resolve.
                 tokio::spawn(reload(daemon.operator().clone(), args.config.clone()));
             }
-            () = either(&mut terminate, &mut interrupt) => break,
+            () = either(&mut terminate, &mut interrupt) => break false,
+            () = daemon.lost() => break true,
         }
-    }
+    };
     tracing::info!("shutting down");
     tokio::select! {
         confirmed = daemon.shutdown(FAREWELL) => {
@@ -83,6 +90,10 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
             }
         }
         () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
+    }
+    if lost {
+        // Whoever supervises this process may start it again.
+        return Err(std::io::Error::other("the data plane has lost its device"));
     }
     Ok(())
 }

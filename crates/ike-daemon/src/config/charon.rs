@@ -23,12 +23,24 @@ impl Default for Ports {
     }
 }
 
+/// Settings of the data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaneOptions {
+    /// `overlapip`, as libreswan has it: whether two peers may have children whose traffic selectors
+    /// overlap. If not, the later one is refused.
+    pub overlap: bool,
+}
+
+impl Default for PlaneOptions {
+    fn default() -> Self {
+        Self { overlap: true }
+    }
+}
+
 /// Options of strongswan.conf(5) that change what happens on the wire and do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("accept_private_algs", Some("no")),
-    ("block_threshold", None),
     ("close_ike_on_child_failure", Some("no")),
-    ("cookie_threshold_ip", None),
     ("delete_rekeyed", Some("no")),
     ("dos_protection", Some("yes")),
     ("follow_redirects", Some("no")),
@@ -56,13 +68,15 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint` and the ports.
+/// Reads the section into `endpoint`, `plane` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
+    plane: &mut PlaneOptions,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
+    set(&mut plane.overlap, s.switch("overlapip", report));
     set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
     set(&mut ports.nat_t, s.number("port_nat_t", 0, u16::MAX, report));
     if ports.ike == ports.nat_t && ports.ike != 0 {
@@ -70,6 +84,8 @@ pub(crate) fn read(
         report.expected(s.place("port_nat_t"), message, "two ports that differ");
     }
     set(&mut endpoint.cookie_threshold, s.number("cookie_threshold", 0, u32::MAX, report));
+    set(&mut endpoint.cookie_threshold_ip, s.number("cookie_threshold_ip", 0, u32::MAX, report));
+    set(&mut endpoint.block_threshold, s.number("block_threshold", 0, u32::MAX, report));
     set(&mut endpoint.init_limit_half_open, s.number("init_limit_half_open", 0, u32::MAX, report));
     set(&mut endpoint.half_open_timeout, s.duration("half_open_timeout", report));
     if let Some(size) = fragment_size(&mut s, report) {

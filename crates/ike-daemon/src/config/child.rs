@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ike_proto::config::{Action, ChildConfig};
+use ike_proto::config::{Action, ChildConfig, FailureShunt};
 use ike_proto::dataplane::{HwOffload, Mode};
 
 use super::charon::set;
@@ -57,6 +57,13 @@ pub(crate) fn read(name: &str, mut s: Section<'_>, report: &mut Report<'_>) -> C
     set(&mut c.start_action, action(&mut s, "start_action", "none", report));
     set(&mut c.close_action, action(&mut s, "close_action", "none", report));
     set(&mut c.dpd_action, action(&mut s, "dpd_action", "clear", report));
+    let shunts = [
+        ("passthrough", FailureShunt::Passthrough),
+        ("drop", FailureShunt::Drop),
+        ("reject", FailureShunt::Reject),
+        ("none", FailureShunt::Passthrough),
+    ];
+    set(&mut c.failure_shunt, s.choice("failureshunt", &shunts, report));
     set(&mut c.inactivity, s.duration("inactivity", report));
     set(&mut c.priority, s.number("priority", 0, u32::MAX, report));
     set(&mut c.replay_window, s.number("replay_window", 0, 65_536, report));

@@ -3,6 +3,7 @@
 //! All mistakes of a file are found in one reading, and a file with a mistake yields nothing.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,8 +25,9 @@ mod secrets;
 mod section;
 mod units;
 mod values;
+mod wipe;
 
-pub use charon::Ports;
+pub use charon::{PlaneOptions, Ports};
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use hosts::{HostSpec, Hosts};
 
@@ -55,6 +57,8 @@ pub struct Config {
     pub endpoint: EndpointConfig,
     /// Ports to listen on.
     pub ports: Ports,
+    /// What the data plane is to do; taken at the start.
+    pub plane: PlaneOptions,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -79,8 +83,9 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 /// Reads `text`; a relative `secret_file` is looked for in `folder`.
 pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
     let mut report = Report::new(text);
-    let (document, syntax) = DeTable::parse_recoverable(text);
+    let (mut document, syntax) = DeTable::parse_recoverable(text);
     let config = read(Section::new("", 0, document.get_ref()), folder, &mut report);
+    wipe::wipe(document.get_mut());
     let diagnostics = report.finish(&syntax);
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
 }
@@ -88,8 +93,9 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
 fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config {
     let mut endpoint = EndpointConfig::default();
     let mut hosts = BTreeMap::new();
+    let mut plane = PlaneOptions::default();
     let ports = match root.section("charon", report) {
-        Some(section) => charon::read(section, &mut endpoint, report),
+        Some(section) => charon::read(section, &mut endpoint, &mut plane, report),
         None => Ports::default(),
     };
     if ports.nat_t != 0 {
@@ -125,7 +131,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
-    Config { endpoint, ports, hosts, answerer, warnings }
+    Config { endpoint, ports, plane, hosts, answerer, warnings }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
@@ -177,9 +183,21 @@ fn read_text(path: &Path) -> Result<Zeroizing<String>, String> {
     if size > LARGEST {
         return Err(format!("the file has {size} bytes, more than {LARGEST}"));
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))?;
-    Ok(Zeroizing::new(text))
+    // The buffer has its size from the start: one that grows leaves copies behind.
+    let mut octets = Zeroizing::new(Vec::with_capacity(size as usize + 1));
+    let file =
+        std::fs::File::open(path).map_err(|error| format!("cannot read the file: {error}"))?;
+    file.take(LARGEST + 1)
+        .read_to_end(&mut octets)
+        .map_err(|error| format!("cannot read the file: {error}"))?;
+    match String::from_utf8(std::mem::take(&mut *octets)) {
+        Ok(text) => Ok(Zeroizing::new(text)),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            drop(Zeroizing::new(error.into_bytes()));
+            Err(format!("the file is not UTF-8 text from byte {at} on"))
+        }
+    }
 }
 
 fn readable_by_others(path: &Path) -> bool {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::unix::WriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -20,12 +21,17 @@ use crate::operator::Operator;
 const CLIENTS: usize = 64;
 /// A client that says nothing for this long is gone.
 const SILENCE: Duration = Duration::from_secs(300);
+/// A client has this long to take an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often to look whether a client still waits for its answer.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A control socket that is there and waits for clients. Removed when dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    patience: Duration,
 }
 
 impl ControlSocket {
@@ -56,11 +62,18 @@ impl ControlSocket {
         let listener = UnixListener::bind(hidden)?;
         std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(hidden, path)?;
-        Ok(Self { listener, path: path.to_path_buf() })
+        Ok(Self { listener, path: path.to_path_buf(), patience: PATIENCE })
+    }
+
+    /// Gives clients `patience` to take an answer, instead of 30 seconds.
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Serves clients until dropped. `config_file` is what `reload` reads.
     pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
+        let patience = self.patience;
         let places = Arc::new(Semaphore::new(CLIENTS));
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -68,7 +81,8 @@ impl ControlSocket {
                 Ok((stream, _)) => {
                     let (operator, file) = (operator.clone(), config_file.clone());
                     tokio::spawn(async move {
-                        if let Err(error) = client(stream, &operator, file.as_deref()).await {
+                        let served = client(stream, &operator, file.as_deref(), patience);
+                        if let Err(error) = served.await {
                             tracing::debug!(%error, "control client");
                         }
                         drop(place);
@@ -93,6 +107,7 @@ async fn client(
     mut stream: UnixStream,
     operator: &Operator,
     file: Option<&Path>,
+    patience: Duration,
 ) -> io::Result<()> {
     let (read, mut write) = stream.split();
     let mut read = BufReader::new(read);
@@ -108,21 +123,39 @@ async fn client(
         }
         let complete = line.ends_with(b"\n");
         let response = match serde_json::from_slice(&line) {
-            Ok(request) if complete => answer(request, operator, file).await,
+            Ok(request) if complete => {
+                // A task, for what is begun is brought to its end, whether he still listens or not.
+                let file = file.map(Path::to_path_buf);
+                let task = tokio::spawn(answer(request, operator.clone(), file));
+                tokio::select! {
+                    response = task => response.map_err(io::Error::other)?,
+                    () = hung_up(&write) => return Ok(()),
+                }
+            }
             _ if line.len() == LONGEST_REQUEST => Response::error("request too long"),
             Ok(_) => Response::error("request without a newline"),
             Err(error) => Response::error(format!("not a request: {error}")),
         };
         let mut out = serde_json::to_vec(&response)?;
         out.push(b'\n');
-        write.write_all(&out).await?;
+        tokio::time::timeout(patience, write.write_all(&out)).await??;
         if !complete {
             return Ok(());
         }
     }
 }
 
-async fn answer(request: Request, operator: &Operator, file: Option<&Path>) -> Response {
+/// Returns when the client has closed its socket. One that has only ended its sending still listens.
+async fn hung_up(write: &WriteHalf<'_>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !write.ready(Interest::WRITABLE).await.is_ok_and(|ready| !ready.is_write_closed()) {
+            return;
+        }
+    }
+}
+
+async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> Response {
     match request {
         Request::List => match operator.list().await {
             Ok(views) => {
@@ -134,7 +167,7 @@ async fn answer(request: Request, operator: &Operator, file: Option<&Path>) -> R
             }
             Err(error) => Response::error(error),
         },
-        Request::Reload => match reload(operator, file).await {
+        Request::Reload => match reload(&operator, file.as_deref()).await {
             Ok(()) => Response { ok: true, ..Response::default() },
             Err(error) => Response::error(error),
         },

@@ -7,6 +7,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::Request;
 use super::usage::IkeView;
+use crate::operator::Target;
 
 /// What became of a command.
 pub type Outcome = Result<(), Failure>;
@@ -43,6 +44,12 @@ impl Handle {
     /// Describes the SAs.
     pub async fn list(&self) -> Result<Vec<IkeView>, Stopped> {
         self.ask(Request::List).await
+    }
+
+    /// Lets the traffic of children that are not up, and were to come up again, go where the system sends
+    /// it; the number of these children.
+    pub async fn lift(&self, target: Target) -> Result<usize, Stopped> {
+        self.ask(|answer| Request::Lift(target, answer)).await
     }
 
     /// Deletes every SA at the peers, waits until they have confirmed it or given up, and stops.

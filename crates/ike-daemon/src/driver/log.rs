@@ -48,8 +48,9 @@ impl Log {
             Event::ChildFailed { ike, name, reason } => {
                 warn!(ike = ike.0, %name, %reason, "Child SA failed");
             }
-            Event::Acquire { connection, child } => {
-                info!(%connection, %child, "traffic wants a child");
+            Event::Acquire { connection, child, packet } => {
+                let (local, remote) = (packet.local, packet.remote);
+                info!(%connection, %child, %local, %remote, "traffic wants a child");
             }
             Event::PathChanged { ike, path } => {
                 let (local, remote) = (path.local, path.remote);

@@ -5,22 +5,28 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use ike_proto::dataplane;
-use ike_proto::{Answer, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use esp::io::IkeDatagram;
+use ike_proto::{Answer, Endpoint, Event, Input, Output, Question, RequestId, Ticket};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
+use crate::operator::Target;
 use crate::plane::Plane;
+use crate::plane::control::Control;
+use shunts::Shunts;
 
+mod clock;
 mod handle;
 mod log;
 mod questions;
 mod receive;
+mod shunts;
 mod sockets;
 mod trace;
 mod usage;
 
+pub(crate) use clock::now;
 pub use handle::{Handle, Outcome, Stopped};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
@@ -39,6 +45,8 @@ pub(crate) enum Request {
     Command(ike_proto::Command, oneshot::Sender<Outcome>),
     /// Describe the SAs.
     List(oneshot::Sender<Vec<IkeView>>),
+    /// Let the traffic of children that are not up go again; the number of them.
+    Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
     Shutdown(oneshot::Sender<()>),
 }
@@ -46,7 +54,10 @@ pub(crate) enum Request {
 /// One shard: an endpoint and its surroundings.
 pub struct Driver {
     endpoint: Endpoint,
-    plane: Plane,
+    plane: Control,
+    shunts: Shunts,
+    bell: Arc<Notify>,
+    ike: Option<mpsc::Receiver<IkeDatagram>>,
     sockets: Sockets,
     credentials: Credentials,
     answering: mpsc::UnboundedSender<questions::Answered>,
@@ -78,9 +89,13 @@ impl Driver {
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
         let handle = Handle::new(request_sender, events.clone());
+        let Plane { control, bell, ike, lost: _ } = plane;
         let driver = Self {
+            shunts: Shunts::new(endpoint.config()),
             endpoint,
-            plane,
+            plane: Control::start(control),
+            bell,
+            ike,
             sockets,
             credentials,
             answering,
@@ -106,6 +121,7 @@ impl Driver {
 
     /// Runs until a shutdown was asked for and done, or all handles are gone.
     pub async fn run(mut self) {
+        self.shunts.arm_configured(&self.plane).await;
         self.drain().await;
         while !self.stopped {
             // Not left to the choice below, where a flood of datagrams would always come first.
@@ -114,43 +130,51 @@ impl Driver {
                 self.drain().await;
             }
             let deadline = self.deadline;
-            let bell = Arc::clone(&self.plane.bell);
+            let bell = Arc::clone(&self.bell);
             tokio::select! {
                 biased;
                 request = self.requests.recv() => match request {
-                    Some(request) => self.request(request),
+                    Some(request) => self.request(request).await,
                     None => break,
                 },
-                () = bell.notified() => self.plane_events(),
+                () = bell.notified() => self.plane_events().await,
                 Some(answered) = self.answers.recv() => self.answered(answered),
                 Some(datagram) = self.arrived.recv() => {
                     self.datagram(&datagram);
                     // Nor are the peers on the other port to wait for a flood on this one to end.
-                    if let Some(datagram) = self.plane.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
+                    if let Some(datagram) = self.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
                         self.datagram(&datagram.into());
                     }
                 }
-                Some(datagram) = next(&mut self.plane.ike) => self.datagram(&datagram.into()),
-                () = sleep_until(deadline) => self.endpoint.handle(now(), Input::Timeout),
+                Some(datagram) = next(&mut self.ike) => self.datagram(&datagram.into()),
+                // What is due is seen above.
+                () = sleep_until(deadline) => {}
             }
             self.drain().await;
         }
-        if let Err(error) = self.plane.control.apply(dataplane::Command::Flush) {
-            tracing::warn!(%error, "data plane not emptied");
+        self.plane.close().await;
+        if let Some((_, answer)) = self.stopping {
+            let _ = answer.send(());
         }
     }
 
-    fn request(&mut self, request: Request) {
+    async fn request(&mut self, request: Request) {
         match request {
             Request::Command(command, answer) => {
+                if let ike_proto::Command::Reload(config) = &command {
+                    self.shunts.reload(config, &self.plane).await;
+                }
                 let id = self.next_request();
                 self.pending.insert(id, answer);
                 self.endpoint.handle(now(), Input::Command(id, command));
             }
             Request::List(answer) => {
-                let views = usage::views(&self.endpoint, self.plane.control.as_mut(), now().mono);
+                let views = usage::views(self.endpoint.ike_sas(), &self.plane, now().mono).await;
                 // The asker may have gone away.
                 let _ = answer.send(views);
+            }
+            Request::Lift(target, answer) => {
+                let _ = answer.send(self.shunts.lift(&target, &self.plane).await);
             }
             Request::Shutdown(answer) => {
                 let id = self.next_request();
@@ -165,8 +189,8 @@ impl Driver {
         self.endpoint.handle(now(), Input::Datagram(datagram.path, &datagram.octets));
     }
 
-    fn plane_events(&mut self) {
-        while let Some(event) = self.plane.control.poll_event() {
+    async fn plane_events(&mut self) {
+        for event in self.plane.events().await {
             self.endpoint.handle(now(), Input::DataPlane(event));
         }
     }
@@ -185,11 +209,11 @@ impl Driver {
                     }
                 }
                 Output::DataPlane(ticket, batch) => {
-                    let result = dataplane::apply_all(self.plane.control.as_mut(), batch);
+                    let result = self.plane.apply(batch).await;
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
                 Output::Ask(ticket, question) => self.ask(ticket, question),
-                Output::Event(event) => self.event(event),
+                Output::Event(event) => self.event(event).await,
                 Output::Timeout(deadline) => {
                     self.deadline = deadline;
                     return;
@@ -217,17 +241,20 @@ impl Driver {
         self.endpoint.handle(now(), Input::Answered(ticket, answer));
     }
 
-    fn event(&mut self, event: Event) {
+    async fn event(&mut self, event: Event) {
+        if let Event::ChildUp { ike, child } = event
+            && let Some(status) = self.endpoint.ike_sa(ike)
+        {
+            self.shunts.child_up(status, child, &self.plane).await;
+        }
         self.log.event(now().mono, &event, &self.endpoint);
         if let Event::Done(id, outcome) = &event {
             if let Some(answer) = self.pending.remove(id) {
                 // The asker may have stopped waiting.
                 let _ = answer.send(outcome.clone());
             }
-            if let Some((_, answer)) = self.stopping.take_if(|(stop, _)| stop == id) {
-                self.stopped = true;
-                let _ = answer.send(());
-            }
+            // Who asked for the end hears of it when the data plane is gone, too.
+            self.stopped |= self.stopping.as_ref().is_some_and(|(stop, _)| stop == id);
         }
         // A flood of these would push what listeners wait for out of their queues.
         if !matches!(event, Event::Dropped { .. }) {
@@ -256,11 +283,6 @@ impl Driver {
     }
 }
 
-/// The only clock of the daemon that the engine sees.
-pub(crate) fn now() -> Now {
-    Now { mono: Instant::now(), wall: SystemTime::now() }
-}
-
 /// What the data plane received, if it receives at all.
 async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
     match receiver {
@@ -271,7 +293,7 @@ async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
 
 async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        Some(deadline) => tokio::time::sleep(clock::until(now().mono, deadline)).await,
         None => std::future::pending().await,
     }
 }

@@ -1,6 +1,7 @@
 //! Receiving tasks, one per socket that the driver receives from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use esp::io::IkeDatagram;
 use ike_proto::{Path, Transport};
@@ -14,6 +15,8 @@ use crate::net::socket::{PktSocket, Received};
 pub(crate) const WAITING: usize = 1024;
 /// Octets of the largest UDP datagram.
 const LARGEST: usize = 65_535;
+/// After an error of a socket, so that a lasting one does not spin.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Datagrams taken from one socket before others get their turn.
 const BURST: usize = 64;
 
@@ -53,8 +56,12 @@ async fn receive(socket: Arc<PktSocket>, transport: Transport, ike: mpsc::Sender
             match next {
                 Ok(received) => take(received, &buffer, transport, &ike),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                // An ICMP error about an earlier datagram, say; the socket goes on.
-                Err(error) => tracing::debug!(%error, "receiving"),
+                // An interface that went down, say; the socket goes on, but not at once.
+                Err(error) => {
+                    tracing::debug!(%error, "receiving");
+                    tokio::time::sleep(PAUSE).await;
+                    break;
+                }
             }
             next = socket.try_recv(&mut buffer);
         }

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
-use ike_proto::dataplane::{Command, DataPlane, Reply, SaId, Usage};
-use ike_proto::{ChildState, ChildStatus, Endpoint, IkeStatus};
+use ike_proto::dataplane::Usage;
+use ike_proto::{ChildState, ChildStatus, IkeStatus};
+
+use crate::plane::control::Control;
 
 /// An IKE SA.
 #[derive(Debug, Clone)]
@@ -27,24 +29,20 @@ pub struct ChildView {
     pub outbound: Usage,
 }
 
-pub(super) fn views(endpoint: &Endpoint, plane: &mut dyn DataPlane, at: Instant) -> Vec<IkeView> {
+pub(super) async fn views(mut sas: Vec<IkeStatus>, plane: &Control, at: Instant) -> Vec<IkeView> {
+    let there = |child: &&ChildStatus| child.state != ChildState::Installing;
+    let children = sas.iter().flat_map(|sa| &sa.children);
+    let ids = children.filter(there).flat_map(|child| [child.inbound, child.outbound]);
+    let mut counted = plane.usage(ids.collect()).await.into_iter();
     let mut views = Vec::new();
-    for mut status in endpoint.ike_sas() {
+    for mut status in sas.drain(..) {
         let children = std::mem::take(&mut status.children).into_iter().map(|status| {
-            let there = status.state != ChildState::Installing;
-            let mut usage = |id| if there { usage(plane, id) } else { Usage::default() };
-            ChildView { inbound: usage(status.inbound), outbound: usage(status.outbound), status }
+            let there = there(&&status);
+            let mut usage = || there.then(|| counted.next()).flatten().unwrap_or_default();
+            ChildView { inbound: usage(), outbound: usage(), status }
         });
         let children = children.collect();
         views.push(IkeView { status, children, at });
     }
     views
-}
-
-/// Zero for an SA that is just being made or removed.
-fn usage(plane: &mut dyn DataPlane, id: SaId) -> Usage {
-    match plane.apply(Command::QueryUsage(id)) {
-        Ok(Reply::Usage(_, usage)) => usage,
-        _ => Usage::default(),
-    }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use esp::io::routes::RouteOptions;
-use esp::io::{ClearSockets, Config, DEFAULT_MARK, Device, IkeDatagram, MemoryHost};
+use esp::io::{ClearSockets, Config, DEFAULT_MARK, Device, GuardOptions, IkeDatagram, MemoryHost};
 use esp::io::{PlainEsp, TunOptions, UserspacePlane};
 use ike_proto::crypto::SecureRandom;
 use ike_proto::dataplane::{Capabilities, DataPlane};
@@ -13,8 +13,10 @@ use tokio::sync::{Notify, mpsc};
 use xfrm::Tracer;
 
 use crate::cli::DataPlaneKind;
+use crate::config::{PlaneOptions, Ports};
 use crate::driver::{Listen, Sockets, WAITING};
 
+pub(crate) mod control;
 mod none;
 
 pub use none::NoPlane;
@@ -27,13 +29,16 @@ pub struct Plane {
     pub bell: Arc<Notify>,
     /// IKE that the plane received on the NAT-T sockets.
     pub ike: Option<mpsc::Receiver<IkeDatagram>>,
+    /// Rung when it has lost what it works with, as its device, and cannot go on.
+    pub lost: Arc<Notify>,
 }
 
 impl Plane {
     /// Wraps `control`, so that what goes through it is logged (without keys, at level debug).
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
-        Self { control, bell: Arc::new(Notify::new()), ike: None }
+        let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        Self { control, bell, ike: None, lost }
     }
 
     /// What it can do.
@@ -47,7 +52,7 @@ impl Plane {
     }
 
     /// ESP in this process over a TUN device. Needs CAP_NET_ADMIN and CAP_NET_RAW.
-    pub fn userspace(sockets: &Sockets) -> io::Result<Self> {
+    pub fn userspace(sockets: &Sockets, options: PlaneOptions) -> io::Result<Self> {
         let device = Device::tun(&TunOptions::default()).map_err(|error| explain("TUN", error))?;
         let mark = Some(DEFAULT_MARK);
         let mut plain = Vec::new();
@@ -61,7 +66,11 @@ impl Plane {
         }
         let clear = Some(ClearSockets::open(DEFAULT_MARK).map_err(|e| explain("raw socket", e))?);
         let routes = Some(RouteOptions::default());
-        let (plane, _) = Self::start(sockets, device, Parts { plain, clear, routes })?;
+        let Ports { ike, nat_t } = sockets.ports();
+        let guard = Some(GuardOptions { ports: vec![ike, nat_t] });
+        let parts = Parts { plain, clear, routes, guard };
+        let (plane, esp) = Self::start(sockets, device, parts)?;
+        esp.refuse_overlaps(!options.overlap);
         Ok(plane)
     }
 
@@ -78,7 +87,7 @@ impl Plane {
 
     fn start(sockets: &Sockets, device: Device, parts: Parts) -> io::Result<(Self, esp::Plane)> {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let Parts { plain, clear, routes } = parts;
+        let Parts { plain, clear, routes, guard } = parts;
         let config = Config {
             ciphers: pq_kem::provider().ciphers,
             rng: random,
@@ -87,10 +96,12 @@ impl Plane {
             plain,
             clear,
             routes,
+            guard,
         };
         let plane = UserspacePlane::start(config, device)?;
-        let (bell, esp) = (plane.event_ready(), plane.plane().clone());
-        Ok((Self { bell, ike: Some(receiver), ..Self::new(plane) }, esp))
+        let (bell, lost) = (plane.event_ready(), plane.lost());
+        let esp = plane.plane().clone();
+        Ok((Self { bell, ike: Some(receiver), lost, ..Self::new(plane) }, esp))
     }
 }
 
@@ -106,6 +117,7 @@ struct Parts {
     plain: Vec<Arc<PlainEsp>>,
     clear: Option<ClearSockets>,
     routes: Option<RouteOptions>,
+    guard: Option<GuardOptions>,
 }
 
 /// How the sockets must be for a data plane of this kind.
@@ -119,10 +131,10 @@ pub fn listen(kind: DataPlaneKind) -> Listen {
 }
 
 /// The data plane of this kind, over sockets that [`listen`] describes.
-pub fn start(kind: DataPlaneKind, sockets: &Sockets) -> io::Result<Plane> {
+pub fn start(kind: DataPlaneKind, sockets: &Sockets, options: PlaneOptions) -> io::Result<Plane> {
     match kind {
         DataPlaneKind::None => Ok(Plane::none()),
-        DataPlaneKind::Auto | DataPlaneKind::Userspace => Plane::userspace(sockets),
+        DataPlaneKind::Auto | DataPlaneKind::Userspace => Plane::userspace(sockets, options),
         DataPlaneKind::Kernel => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "the kernel data plane is not in this build yet: expected userspace, none or auto",

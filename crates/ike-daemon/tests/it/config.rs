@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
-use ike_proto::config::{Action, Childless, Fragmentation, IdMatch, TsSpec, Unique};
+use ike_proto::config::{Action, Childless, FailureShunt, Fragmentation, IdMatch, TsSpec, Unique};
 use ike_proto::dataplane::Mode;
 use ike_proto::wire::payload::IdData;
 
@@ -51,6 +51,7 @@ fn options_become_what_they_say() {
     let config = config::load(&path).unwrap();
     let endpoint = &config.endpoint;
     assert_eq!((endpoint.cookie_threshold, endpoint.half_open_timeout), (10, secs(20)));
+    assert_eq!((endpoint.cookie_threshold_ip, endpoint.block_threshold), (10, 50));
     assert_eq!((endpoint.retransmission.base, endpoint.retransmission.jitter), (1.5, 20));
     let connection = &endpoint.connections[0];
     assert_eq!(connection.unique, Unique::Replace);
@@ -82,6 +83,37 @@ fn names_are_kept_for_later() {
     let child = &config.endpoint.connections[0].children[0];
     assert_eq!((child.mode, child.start_action), (Mode::Transport, Action::Trap));
     assert_eq!(child.local_ts, [TsSpec::DYNAMIC]);
+}
+
+#[test]
+fn options_of_the_data_plane() {
+    let child = |options: &str| {
+        let config = accept(&format!("[connections.c.children.k]\n{options}\n{ROUNDS}"));
+        config.endpoint.connections[0].children[0].failure_shunt
+    };
+    assert_eq!(child(""), FailureShunt::Auto);
+    assert_eq!(child("failureshunt = 'reject'"), FailureShunt::Reject);
+    assert_eq!(child("failureshunt = 'drop'"), FailureShunt::Drop);
+    assert_eq!(child("failureshunt = 'passthrough'"), FailureShunt::Passthrough);
+    assert_eq!(child("failureshunt = 'none'"), FailureShunt::Passthrough);
+    assert!(accept(ROUNDS).plane.overlap);
+    assert!(!accept(&format!("[charon]\noverlapip = 'no'\n{ROUNDS}")).plane.overlap);
+    let wrong = format!("[connections.c.children.k]\nfailureshunt = 'rejected'\n{ROUNDS}");
+    assert_eq!(
+        mistakes(&wrong),
+        ["2:17: `connections.c.children.k.failureshunt` cannot be \"rejected\": expected \
+          \"passthrough\", \"drop\", \"reject\" or \"none\"; did you mean `reject`?"]
+    );
+}
+
+#[test]
+fn a_file_that_is_no_text_is_refused_without_its_content() {
+    let folder = crate::common::tempdir("binary");
+    let path = folder.join("binary.toml");
+    std::fs::write(&path, b"[secrets.ike]\nsecret = 'sesame\xff'\n").unwrap();
+    let error = config::load(&path).unwrap_err().to_string();
+    assert!(error.contains("not UTF-8 text from byte 30 on"), "{error}");
+    assert!(!error.contains("sesame"), "{error}");
 }
 
 #[test]

@@ -13,11 +13,26 @@ use tokio::net::UnixStream;
 
 /// A pair of daemons, the left one with a control socket.
 async fn serve(name: &str) -> (Pair, PathBuf) {
-    let mut pair = Pair::start(Carrier::None, "", "").await;
+    serve_with(name, "", Duration::from_secs(30)).await
+}
+
+async fn serve_with(name: &str, charon: &str, patience: Duration) -> (Pair, PathBuf) {
+    let mut pair = Pair::start(Carrier::None, charon, "").await;
     let path = crate::common::tempdir(name).join("control.sock");
-    let socket = ControlSocket::bind(&path).expect("the socket works");
+    let socket = ControlSocket::bind(&path).expect("the socket works").with_patience(patience);
     pair.left.serve(socket, None);
     (pair, path)
+}
+
+/// As many clients as the daemon serves at a time.
+const ALL_PLACES: usize = 64;
+
+/// Asks for the list as one client more than there are places.
+async fn one_more(path: &PathBuf) -> Value {
+    let mut client = Client::connect(path).await;
+    let answer =
+        tokio::time::timeout(Duration::from_secs(20), client.ask(json!({"command": "list"})));
+    answer.await.expect("there is a place again")
 }
 
 struct Client(BufReader<UnixStream>);
@@ -156,4 +171,57 @@ async fn the_socket_is_private_and_belongs_to_one_daemon() {
     drop(ControlSocket::bind(&path).unwrap());
     let missing = crate::common::tempdir("private").join("none/control.sock");
     assert!(ControlSocket::bind(&missing).unwrap_err().to_string().contains("none/control.sock"));
+}
+
+#[tokio::test]
+async fn clients_that_do_not_take_their_answers_lose_their_places() {
+    let (_pair, path) = serve_with("deaf", "", Duration::from_millis(300)).await;
+    let mut deaf = Vec::new();
+    for _ in 0..ALL_PLACES {
+        let mut stream = UnixStream::connect(&path).await.expect("the socket works");
+        deaf.push(tokio::spawn(async move {
+            let many = "{\"command\":\"list\"}\n".repeat(1000);
+            while stream.write_all(many.as_bytes()).await.is_ok() {}
+            stream
+        }));
+    }
+    assert_eq!(one_more(&path).await["ok"], true);
+    deaf.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn clients_that_are_gone_leave_their_places() {
+    // Whoever waits for a peer that is not there waits for a minute.
+    let (pair, path) = serve_with("gone", "retransmit_base = 10.0", Duration::from_secs(30)).await;
+    drop(pair.right);
+    for _ in 0..ALL_PLACES {
+        let mut client = Client::connect(&path).await;
+        client.send(b"{\"command\":\"up\",\"name\":\"net\"}\n").await;
+    }
+    assert_eq!(one_more(&path).await["ok"], true);
+}
+
+#[tokio::test]
+async fn hundreds_of_clients_at_once() {
+    let (_pair, path) = serve("crowd").await;
+    let mut clients = Vec::new();
+    for number in 0..600 {
+        let path = path.clone();
+        clients.push(tokio::spawn(async move {
+            // The queue of those not accepted yet has an end, too.
+            let mut client = loop {
+                match UnixStream::connect(&path).await {
+                    Ok(stream) => break Client(BufReader::new(stream)),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            };
+            if number % 3 == 0 {
+                return true;
+            }
+            client.ask(json!({"command": "list"})).await["ok"] == true
+        }));
+    }
+    for client in clients {
+        assert!(client.await.expect("no panic"));
+    }
 }

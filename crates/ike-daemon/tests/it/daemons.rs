@@ -1,11 +1,17 @@
 //! Two daemons against each other over loopback sockets.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::common::{Carrier, Pair, list, packet, until};
+use ike_daemon::control::sas::IkeSa;
 use ike_daemon::operator::Target;
 use ike_daemon::plane::{NoPlane, Plane};
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, PolicySpec,
+    Reply,
+};
 use xfrm::{CommandKind, Fault, Faulty};
 
 fn net() -> Target {
@@ -124,8 +130,13 @@ async fn a_peer_that_is_not_there_is_reported() {
 #[tokio::test]
 async fn start_action_brings_the_child_up_and_a_shutdown_deletes_it() {
     let pair = Pair::start(Carrier::None, "", "start_action = 'start'").await;
-    until(&pair.left, "started", |s| s.iter().any(|s| !s.child_sas.is_empty())).await;
-    until(&pair.right, "started", |s| s.iter().any(|s| s.state == "ESTABLISHED")).await;
+    // Both start: one whose attempt is cut short by the shutdown leaves the other with half of it.
+    let settled = |s: &[IkeSa]| {
+        s.iter().any(|s| !s.child_sas.is_empty()) && s.iter().all(|s| s.state == "ESTABLISHED")
+    };
+    until(&pair.left, "started", settled).await;
+    until(&pair.right, "started", settled).await;
+    until(&pair.left, "started", settled).await;
     assert!(pair.left.shutdown(Duration::from_secs(5)).await);
     until(&pair.right, "deleted", <[_]>::is_empty).await;
 }
@@ -223,4 +234,131 @@ async fn a_wrong_key_is_refused_by_either_side() {
     }
     until(&pair.left, "nothing", <[_]>::is_empty).await;
     until(&pair.right, "nothing", <[_]>::is_empty).await;
+}
+
+/// A data plane whose policies can be looked at, and that takes its time.
+#[derive(Clone, Default)]
+struct Watched {
+    policies: Arc<Mutex<BTreeMap<PolicyId, PolicySpec>>>,
+    pause: Duration,
+}
+
+impl Watched {
+    fn shunts(&self) -> Vec<String> {
+        let policies = self.policies.lock().expect("not poisoned");
+        let shunt = |spec: &&PolicySpec| matches!(spec.action, PolicyAction::Shunt { .. });
+        let text = |spec: &PolicySpec| format!("{} {}", spec.remote_ts[0], spec.action == DROP);
+        policies.values().filter(shunt).map(text).collect()
+    }
+
+    /// Waits until there are such shunts.
+    async fn until(&self, shunts: &[&str]) {
+        for _ in 0..200 {
+            if self.shunts() == shunts {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{:?} instead of {shunts:?}", self.shunts());
+    }
+}
+
+const DROP: PolicyAction = PolicyAction::Shunt { silent: true };
+
+impl DataPlane for Watched {
+    fn capabilities(&self) -> Capabilities {
+        NoPlane.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        std::thread::sleep(self.pause);
+        let mut policies = self.policies.lock().expect("not poisoned");
+        match command {
+            Command::InstallPolicy(spec) => _ = policies.insert(spec.id, *spec),
+            Command::RemovePolicy(id) => _ = policies.remove(&id),
+            Command::Flush => policies.clear(),
+            other => return NoPlane.apply(other),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}
+
+/// A pair whose left daemon has a data plane that can be watched.
+async fn watched(options: &str, pause: Duration) -> (Pair, Watched) {
+    let plane = Watched { pause, ..Watched::default() };
+    let first = std::cell::RefCell::new(Some(plane.clone()));
+    let planes = || first.take().map_or_else(Plane::none, Plane::new);
+    let pair =
+        Pair::start_with(Carrier::None, "", options, Some(&planes), "right.example.org").await;
+    (pair, plane)
+}
+
+#[tokio::test]
+async fn traffic_of_a_child_that_goes_does_not_leave_in_clear() {
+    let (pair, plane) = watched("close_action = 'trap'", Duration::ZERO).await;
+    let operator = pair.left.operator();
+    assert!(plane.shunts().is_empty(), "nothing before the child was up");
+    operator.up(&net()).await.unwrap();
+    plane.until(&["10.2.0.0/16 false"]).await;
+    pair.right.operator().down(&site()).await.unwrap();
+    until(&pair.left, "gone", <[_]>::is_empty).await;
+    plane.until(&["10.2.0.0/16 false"]).await;
+    // Whoever takes it down means it, be there an SA or not.
+    assert_eq!(operator.down(&net()).await, Ok(0));
+    plane.until(&[]).await;
+    assert_eq!(operator.down(&net()).await.unwrap_err(), "no SA of net");
+    operator.up(&net()).await.unwrap();
+    plane.until(&["10.2.0.0/16 false"]).await;
+    assert_eq!(operator.down(&site()).await, Ok(1));
+    plane.until(&[]).await;
+}
+
+#[tokio::test]
+async fn a_shunt_goes_with_its_child_when_a_reload_does_without() {
+    let (pair, plane) = watched("failureshunt = 'drop'", Duration::ZERO).await;
+    plane.until(&["10.2.0.0/16 true"]).await;
+    let port = pair.right.ports().nat_t;
+    let ids = ["left.example.org", "right.example.org"];
+    let config = |options| crate::common::configuration("left", ids, port, "", options);
+    let operator = pair.left.operator();
+    operator.reload(config("failureshunt = 'drop'")).await.unwrap();
+    plane.until(&["10.2.0.0/16 true"]).await;
+    // What was lifted stays so until the child is up.
+    assert_eq!(operator.down(&net()).await, Ok(0));
+    operator.reload(config("failureshunt = 'drop'")).await.unwrap();
+    plane.until(&[]).await;
+    operator.reload(config("failureshunt = 'reject'")).await.unwrap();
+    plane.until(&["10.2.0.0/16 false"]).await;
+    operator.reload(config("start_action = 'trap'\nfailureshunt = 'passthrough'")).await.unwrap();
+    plane.until(&[]).await;
+    operator.up(&net()).await.unwrap();
+    assert!(plane.shunts().is_empty());
+    operator.reload(config("failureshunt = 'reject'")).await.unwrap();
+    plane.until(&["10.2.0.0/16 false"]).await;
+    assert!(pair.left.shutdown(Duration::from_secs(5)).await);
+    assert!(plane.policies.lock().unwrap().is_empty(), "an orderly end leaves nothing");
+}
+
+#[tokio::test]
+async fn a_data_plane_that_takes_its_time_holds_nobody_up() {
+    let (pair, plane) = watched("", Duration::from_millis(300)).await;
+    let up = tokio::spawn({
+        let operator = pair.left.operator().clone();
+        async move { operator.up(&net()).await }
+    });
+    let mut longest = Duration::ZERO;
+    while !up.is_finished() {
+        let before = Instant::now();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        longest = longest.max(before.elapsed());
+    }
+    up.await.unwrap().unwrap();
+    assert!(longest < Duration::from_millis(250), "the thread was held up for {longest:?}");
+    assert_eq!(plane.policies.lock().unwrap().len(), 1);
+    let sas = list(&pair.left).await;
+    assert_eq!(sas[0].child_sas[0].state, "INSTALLED");
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
-    Command, Direction, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
-    UdpEncap,
+    Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    TrafficSelector, UdpEncap,
 };
 use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
 use crate::keys::schedule::DirectionKeys;
@@ -34,6 +34,8 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
+    /// Connection and the peer's identity: whose traffic it carries.
+    pub(crate) owner: String,
     pub(crate) selected: Selected,
     /// The PPK mixed into its own keys (RFC 9867 §3.2).
     pub(crate) ppk: Option<PpkId>,
@@ -49,6 +51,9 @@ pub(crate) struct ChildSa {
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
     /// (RFC 7296 §2.8).
     pub(crate) pending_out: Option<Box<SaSpec>>,
+    /// True once the peer has closed it, in a request that crossed this end's own: there is no outbound
+    /// half any more (RFC 7296 §1.4.1).
+    pub(crate) half_closed: bool,
     /// True if its policy was told to send through it: of the children that share a policy the one
     /// this was said of last.
     pub(crate) routed: bool,
@@ -73,6 +78,47 @@ impl ChildSa {
     /// True if traffic goes out through it.
     pub(crate) fn carries(&self) -> bool {
         matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
+    }
+
+    /// True if `packet` may travel through it.
+    pub(crate) fn takes(&self, packet: Flow) -> bool {
+        let within = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
+        within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
+    }
+
+    /// True if it is between one address and one other.
+    pub(crate) fn is_single_pair(&self) -> bool {
+        let single = |list: &[TrafficSelector]| list.iter().all(|ts| ts.start == ts.end);
+        single(&self.local_ts) && single(&self.remote_ts)
+    }
+
+    /// True if the data plane has its outbound half.
+    pub(crate) fn has_outbound(&self) -> bool {
+        self.pending_out.is_none() && !self.half_closed && self.phase != Phase::Rekeyed
+    }
+
+    /// Selectors of transport mode are the addresses of the two ends as this one sees them: puts those
+    /// of `path` in the place of the former. True if that changed any.
+    //= RFC 7296 §2.23.1
+    //# This will also ensure that the Security Association Database (SAD)
+    //# entries for the tunnel exit checks and return packets are added using
+    //# the addresses as seen by the local operating system stack.
+    pub(crate) fn follow_addresses(&mut self, path: Path) -> bool {
+        if self.mode != Mode::Transport {
+            return false;
+        }
+        let mut changed = false;
+        for (list, old, new) in [
+            (&mut self.local_ts, self.local, path.local.ip()),
+            (&mut self.remote_ts, self.remote, path.remote.ip()),
+        ] {
+            let (old, new) = (old.to_canonical(), new.to_canonical());
+            for ts in list.iter_mut().filter(|ts| ts.start == old && ts.end == old && old != new) {
+                (ts.start, ts.end) = (new, new);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// One half of the pair as the data plane wants it.
@@ -108,6 +154,7 @@ impl ChildSa {
         Command::InstallPolicy(Box::new(PolicySpec {
             id: self.policy,
             child: self.config.name.clone(),
+            owner: self.owner.clone(),
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             action: PolicyAction::Protect {

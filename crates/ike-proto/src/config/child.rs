@@ -50,6 +50,21 @@ pub enum Action {
     Start,
 }
 
+/// What becomes of the traffic of a child that is not up (`failureshunt`, a word of libreswan's).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailureShunt {
+    /// [`Self::Reject`] from the first time the child was up, if one of its actions is to bring it up;
+    /// else [`Self::Passthrough`].
+    #[default]
+    Auto,
+    /// It goes where the system sends it: in clear.
+    Passthrough,
+    /// It is dropped.
+    Drop,
+    /// It is dropped, and senders hear of it.
+    Reject,
+}
+
 /// One child configuration.
 #[derive(Debug, Clone)]
 pub struct ChildConfig {
@@ -81,6 +96,8 @@ pub struct ChildConfig {
     pub close_action: Action,
     /// `dpd_action`.
     pub dpd_action: Action,
+    /// `failureshunt`. The engine leaves it to who runs the data plane.
+    pub failure_shunt: FailureShunt,
     /// `inactivity`: the child is deleted after this without traffic; zero for never.
     pub inactivity: Duration,
     /// `priority` of the policies; 0 for automatic.
@@ -110,6 +127,7 @@ impl ChildConfig {
             start_action: Action::None,
             close_action: Action::None,
             dpd_action: Action::None,
+            failure_shunt: FailureShunt::default(),
             inactivity: Duration::ZERO,
             priority: 0,
             replay_window: 32,

@@ -62,18 +62,26 @@ pub struct EndpointConfig {
     pub ppks: Vec<Arc<PostQuantumKey>>,
     /// Retransmission ladder.
     pub retransmission: Retransmission,
-    /// `cookie_threshold`: half-open SAs from which a COOKIE is demanded; 0 demands one always.
+    /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
+    /// (RFC 7296 §2.6): 1 demands one always, 0 never.
     pub cookie_threshold: u32,
-    /// `init_limit_half_open`: half-open SAs from which new ones are dropped; 0 for no limit.
+    /// `cookie_threshold_ip`: the same for those begun from one address. Below `block_threshold`, so
+    /// that nobody can block an address he does not have.
+    pub cookie_threshold_ip: u32,
+    /// `block_threshold`: half-open SAs begun from one address above which requests from there are
+    /// dropped; 0 for no limit.
+    pub block_threshold: u32,
+    /// `init_limit_half_open`: half-open SAs in all above which requests are dropped; 0 for no limit.
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
     pub half_open_timeout: Duration,
-    /// `fragment_size`: octets of an IP packet carrying a fragment; 0 takes 1280 (IPv6: 1280,
-    /// IPv4: 576 is always safe).
+    /// `fragment_size`: octets of an IP packet carrying a fragment, 160 at least; 0 takes 1280. (Of
+    /// IPv6 1280 is always safe, of IPv4 576.)
     pub fragment_size: u16,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,
-    /// Octets that incomplete fragmented messages of all SAs together may hold.
+    /// Octets that incomplete fragmented messages of all SAs together may hold; half of it those of
+    /// peers not authenticated yet. One message gets a quarter of either at the most.
     pub reassembly_memory: usize,
     /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
     /// schemes than the old methods have.
@@ -97,6 +105,8 @@ impl Default for EndpointConfig {
             ppks: Vec::new(),
             retransmission: Retransmission::default(),
             cookie_threshold: 30,
+            cookie_threshold_ip: 3,
+            block_threshold: 5,
             init_limit_half_open: 0,
             half_open_timeout: Duration::from_secs(30),
             fragment_size: 1280,

@@ -13,7 +13,7 @@ pub use auth::{
     AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
     SchemeConstraints, SendCert,
 };
-pub use child::{Action, ChildConfig, TsSpec};
+pub use child::{Action, ChildConfig, FailureShunt, TsSpec};
 pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     Unique,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{ChildConfig, Childless, ConnectionConfig};
 use crate::crypto::{CipherSuite, Secret};
+use crate::dataplane::Flow;
 use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
@@ -45,6 +46,15 @@ const SECOND_OPINIONS: u8 = 3;
 pub(crate) struct Wanted {
     pub(crate) child: Option<Arc<ChildConfig>>,
     pub(crate) request: Option<RequestId>,
+    /// The packet it is wanted for.
+    pub(crate) packet: Option<Flow>,
+}
+
+impl Wanted {
+    /// A child that nobody waits for.
+    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
+        Self { child: Some(child), request: None, packet: None }
+    }
 }
 
 /// The attempt.
@@ -375,7 +385,7 @@ impl Attempt {
         let mut queue = VecDeque::new();
         let mut waiting = Vec::new();
         let mut child = None;
-        for (index, Wanted { child: config, request }) in self.wanted.iter().enumerate() {
+        for (index, Wanted { child: config, request, packet }) in self.wanted.iter().enumerate() {
             // An SA that has to have a child takes the first there is.
             let must = index == 0 && !childless;
             let config = match (config, must) {
@@ -389,6 +399,7 @@ impl Attempt {
                     let spec = OfferSpec {
                         config,
                         rekeys: None,
+                        packet: *packet,
                         with_ke: false,
                         request: *request,
                         retry: Retry::default(),
@@ -397,6 +408,7 @@ impl Attempt {
                 }
                 Some(config) => queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),
+                    packet: *packet,
                     request: *request,
                     retry: Retry::default(),
                 }),
@@ -540,12 +552,23 @@ impl Attempt {
         }
     }
 
+    /// Another IKE SA with this peer has been established meanwhile: this one will not be the only one.
+    pub(crate) fn is_not_first_contact(&mut self) {
+        self.initial_contact = false;
+        for candidate in &mut self.candidates {
+            if let State::ExpectIntermediateResponse(waiting) = &mut candidate.state {
+                waiting.auth.initial_contact = false;
+            }
+        }
+    }
+
     /// Another child for the same SA.
     pub(crate) fn add(&mut self, wanted: Wanted) {
         for candidate in &mut self.candidates {
             if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
                 waiting.queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),
+                    packet: wanted.packet,
                     request: wanted.request,
                     retry: Retry::default(),
                 });

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::attempt::{Attempt, NewAttempt, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
-use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, IdMatch};
-use crate::dataplane::{Command as Plane, PolicyAction, PolicyId, PolicySpec};
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
+use crate::dataplane::{Command as Plane, Flow, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{
     ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
 };
-use crate::exchange::auth::{local_id_at, matches_id};
 use crate::exchange::child_sa::resolve;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
@@ -24,8 +23,9 @@ impl Endpoint {
             return self.done(request, Err(Failure::Terminated));
         }
         match command {
-            Command::Initiate { connection, child, local, remote } => {
-                self.on_initiate(now, request, &connection, child.as_deref(), local, remote);
+            Command::Initiate { connection, child, local, remote, packet } => {
+                let ends = (local, remote);
+                self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
             }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
             Command::TerminateChild(child) => {
@@ -87,8 +87,8 @@ impl Endpoint {
         request: RequestId,
         connection: &str,
         child: Option<&str>,
-        local: IpAddr,
-        remote: IpAddr,
+        (local, remote): (IpAddr, IpAddr),
+        packet: Option<Flow>,
     ) {
         let found = self.find_connection(connection).and_then(|connection| {
             let child = match child {
@@ -105,7 +105,7 @@ impl Endpoint {
         match found {
             Ok((connection, child)) => {
                 let path = self.path_to(&connection, local, remote);
-                let wanted = Wanted { child, request: Some(request) };
+                let wanted = Wanted { child, request: Some(request), packet };
                 self.initiate(now, connection, path, wanted);
             }
             Err(failure) => self.done(request, Err(failure)),
@@ -147,6 +147,7 @@ impl Endpoint {
                     Some(Entry::Sa(sa)) => match wanted.child {
                         Some(config) => sa.enqueue(Task::CreateChild {
                             config,
+                            packet: wanted.packet,
                             request: wanted.request,
                             retry: Retry::default(),
                         }),
@@ -161,27 +162,15 @@ impl Endpoint {
     }
 
     fn sa_towards(&self, connection: &ConnectionConfig, path: Path) -> Option<IkeSaId> {
-        self.entries
-            .iter()
-            .filter(|(_, slot)| match &slot.entry {
-                Entry::Attempt(attempt) => {
-                    attempt.connection.name == connection.name
-                        && attempt.path.remote.ip() == path.remote.ip()
-                        && attempt.replaces.is_none()
-                }
-                Entry::Sa(sa) => {
-                    let alive = matches!(
-                        &sa.state,
-                        State::Established(established)
-                            if established.phase == IkePhase::Alive
-                    );
-                    alive
-                        && sa.connection.name == connection.name
-                        && sa.path.remote.ip() == path.remote.ip()
-                }
-            })
-            .map(|(id, _)| *id)
-            .min()
+        let usable = |id: &IkeSaId| match self.entries.get(id).map(|slot| &slot.entry) {
+            Some(Entry::Attempt(attempt)) => attempt.replaces.is_none(),
+            Some(Entry::Sa(sa)) => matches!(
+                &sa.state,
+                State::Established(established) if established.phase == IkePhase::Alive
+            ),
+            None => false,
+        };
+        self.index.towards(&connection.name, path.remote.ip()).find(usable)
     }
 
     /// Starts a new IKE SA.
@@ -194,7 +183,8 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
         tries: u32,
     ) {
-        let known = self.knows(&connection, path);
+        // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
+        let known = self.index.knows(&connection, path);
         let new = NewAttempt {
             connection,
             path,
@@ -215,32 +205,6 @@ impl Endpoint {
                 }
             }
         }
-    }
-
-    /// True if there may be another IKE SA between the identities of `connection`, now or soon:
-    /// INITIAL_CONTACT would take it down (RFC 7296 §2.4).
-    fn knows(&self, connection: &ConnectionConfig, path: Path) -> bool {
-        let local = local_id_at(connection, path);
-        self.entries.values().any(|slot| {
-            let (other, at, remote) = match &slot.entry {
-                Entry::Attempt(attempt) => (&attempt.connection, attempt.path, None),
-                Entry::Sa(sa) => match &sa.state {
-                    State::Established(established) => {
-                        (&sa.connection, sa.path, Some(&established.remote_id))
-                    }
-                    // A stranger so far.
-                    _ => return false,
-                },
-            };
-            let same_peer = match (remote, other.remote_id(), connection.remote_id()) {
-                (Some(id), _, wanted) | (None, IdMatch::Exact(id), wanted) => {
-                    matches_id(wanted, id)
-                }
-                (None, wanted, IdMatch::Exact(id)) => matches_id(wanted, id),
-                (None, _, _) => true,
-            };
-            same_peer && local_id_at(other, at).matches(local.as_id())
-        })
     }
 
     /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.
@@ -284,11 +248,11 @@ impl Endpoint {
             .children
             .iter()
             .filter(|child| child.carries())
-            .map(|child| Wanted { child: Some(Arc::clone(&child.config)), request: None })
+            .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
         match wanted.first_mut() {
             Some(first) => first.request = request,
-            None => wanted.push(Wanted { child: None, request }),
+            None => wanted.push(Wanted { child: None, request, packet: None }),
         }
         let connection = Arc::clone(&sa.connection);
         let path = self.path_to(&connection, sa.path.local.ip(), sa.path.remote.ip());
@@ -333,8 +297,7 @@ impl Endpoint {
         child: ChildSaId,
         task: impl FnOnce(ChildSaId) -> Task,
     ) {
-        let owner = self.ids.esp.values().find(|(_, other)| *other == child).map(|(ike, _)| *ike);
-        match owner {
+        match self.ids.esp.ike_of(child) {
             Some(ike) => self.ike_task(now, request, ike, task(child)),
             None => self.done(request, Err(Failure::NotFound)),
         }
@@ -364,6 +327,7 @@ impl Endpoint {
         let spec = PolicySpec {
             id: policy,
             child: config.name.clone(),
+            owner: connection.name.clone(),
             local_ts: resolve(&config, path, true),
             remote_ts: resolve(&config, path, false),
             action: PolicyAction::Trap,
@@ -373,28 +337,30 @@ impl Endpoint {
             let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
             ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
         }
-        if !self.traps.iter().any(|trap| trap.policy == policy) {
-            let connection = connection.name.clone();
-            self.traps.push(Trap { policy, connection, child: config });
+        match self.traps.iter_mut().find(|trap| trap.policy == policy) {
+            Some(trap) => trap.remote = remote,
+            None => {
+                let connection = connection.name.clone();
+                self.traps.push(Trap { policy, connection, child: config, remote });
+            }
         }
         Ok(())
     }
 
     /// A packet met a trap: the driver finds the addresses and initiates.
-    pub(super) fn on_acquire(&mut self, policy: PolicyId) {
+    pub(super) fn on_acquire(&mut self, policy: PolicyId, packet: Flow) {
         let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
-        let under_way = self.entries.values().any(|slot| match &slot.entry {
-            Entry::Attempt(attempt) => {
-                attempt.connection.name == trap.connection
-                    && attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
+        let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Attempt(attempt)) => {
+                attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
             }
-            Entry::Sa(sa) => {
-                sa.connection.name == trap.connection && sa.has_child(&trap.child.name)
-            }
-        });
+            Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet),
+            None => false,
+        };
+        let under_way = self.index.towards(&trap.connection, trap.remote).any(makes);
         if !under_way {
             let (connection, child) = (trap.connection.clone(), trap.child.name.clone());
-            self.out.push_back(Output::Event(Event::Acquire { connection, child }));
+            self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
     }
 
@@ -413,13 +379,13 @@ impl Endpoint {
             }
             kept
         });
-        self.remove_each(gone.into_iter(), 0);
+        self.remove_each(gone.into_iter());
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
         self.shutdown = Some(request);
         let traps: Vec<_> = self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
-        self.remove_each(traps.into_iter(), 0);
+        self.remove_each(traps.into_iter());
         let mut all: Vec<_> = self.entries.keys().copied().collect();
         all.sort();
         for id in all {

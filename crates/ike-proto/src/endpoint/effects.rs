@@ -1,6 +1,7 @@
 //! What an IKE SA does to others of its endpoint.
 
 use super::attempt::Wanted;
+use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Now, Output};
@@ -9,6 +10,9 @@ use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
+
+/// Replaced SAs of one line that may wait for the peer's Delete at a time.
+const MAX_PREDECESSORS: usize = 3;
 
 impl Endpoint {
     /// Runs what the input's SAs asked for, and what that asks for in turn.
@@ -62,6 +66,7 @@ impl Endpoint {
         let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
+        self.deny_first_contact(&identity);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -69,14 +74,6 @@ impl Endpoint {
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
             self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
         }
-        let others: Vec<_> = self
-            .by_identity
-            .get(&identity)
-            .into_iter()
-            .flatten()
-            .copied()
-            .filter(|other| *other != ike && Some(*other) != replaced)
-            .collect();
         //= RFC 7619 §2.3
         //# INITIAL_CONTACT
         //# notifications MUST NOT be used to delete any other IKE SAs based on
@@ -84,6 +81,17 @@ impl Endpoint {
         if initiator || identity.1.kind == IdType::NULL {
             return;
         }
+        let matters = match unique {
+            Unique::Never => false,
+            Unique::No => initial_contact,
+            Unique::Keep | Unique::Replace => true,
+        };
+        let others: Vec<_> = match self.by_identity.get(&identity) {
+            Some(all) if matters => all.iter().copied().collect(),
+            _ => Vec::new(),
+        };
+        let others = others.into_iter().filter(|other| *other != ike && Some(*other) != replaced);
+        let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
             Unique::Keep if !others.is_empty() => {
@@ -114,12 +122,25 @@ impl Endpoint {
         }
     }
 
+    //= RFC 7296 §2.4
+    //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
+    //# IKE SA currently active between the authenticated identities.
+    /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
+    /// drop the one that has come meanwhile.
+    fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
+        for id in self.index.attempts_between(local, remote) {
+            if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
+                attempt.is_not_first_contact();
+            }
+        }
+    }
+
     fn index_identity(&mut self, id: IkeSaId) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let Entry::Sa(sa) = &slot.entry else { return };
         let State::Established(established) = &sa.state else { return };
         let identity = (folded(&established.local_id), folded(&established.remote_id));
-        self.by_identity.entry(identity.clone()).or_default().push(id);
+        self.by_identity.entry(identity.clone()).or_default().insert(id);
         slot.identity = Some(identity);
     }
 
@@ -133,14 +154,31 @@ impl Endpoint {
         }
         self.with_sa(now, to, |sa, ctx| sa.inherit(ctx, estate));
         // A reauthentication under way replaces whatever has come of the SA it began with.
-        for slot in self.entries.values_mut() {
-            let replaces = match &mut slot.entry {
-                Entry::Attempt(attempt) => &mut attempt.replaces,
-                Entry::Sa(sa) => &mut sa.reauthenticates,
-            };
-            if *replaces == Some(from) {
-                *replaces = Some(to);
+        for id in self.index.replacing(from) {
+            let Some(slot) = self.entries.get_mut(&id) else { continue };
+            match &mut slot.entry {
+                Entry::Attempt(attempt) => attempt.replaces = Some(to),
+                Entry::Sa(sa) => sa.reauthenticates = Some(to),
             }
+            self.index.update(id, slot);
+        }
+        self.thin_out_predecessors(now, from, to);
+    }
+
+    /// A replaced SA waits for the peer's Delete. Who rekeys again and again without one has a few of
+    /// them waiting, and no more.
+    fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
+            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.predecessors),
+            _ => Vec::new(),
+        };
+        predecessors.push(from);
+        let surplus = predecessors.len().saturating_sub(MAX_PREDECESSORS);
+        for old in predecessors.drain(..surplus) {
+            self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
+        }
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
+            sa.predecessors = predecessors;
         }
     }
 
@@ -149,15 +187,6 @@ impl Endpoint {
         let Some(connection) = found else { return };
         let Some(config) = connection.child(child).cloned() else { return };
         let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
-        self.initiate(now, connection, path, Wanted { child: Some(config), request: None });
+        self.initiate(now, connection, path, Wanted::of(config));
     }
-}
-
-/// One form of an identity for all that [`IdData::matches`] takes for the same.
-fn folded(id: &IdData) -> IdData {
-    let mut id = id.clone();
-    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
-        id.data.make_ascii_lowercase();
-    }
-    id
 }

@@ -1,15 +1,19 @@
 //! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
 
+mod admission;
 pub(crate) mod attempt;
+mod closed;
 mod commands;
 mod cookie;
 mod effects;
+mod index;
 mod responder;
 pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,18 +21,23 @@ use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfi
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId};
 use crate::event::{
-    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket,
+    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket, Transmit,
+    TransmitKind,
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
+use admission::{Courtesy, HalfOpen, Refused};
 use attempt::Attempt;
+use closed::{Closed, Late};
 use cookie::Cookies;
+use index::Index;
 use unattended::{Chore, NOBODY};
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
@@ -49,16 +58,18 @@ pub struct Endpoint {
     entries: HashMap<IkeSaId, Slot>,
     by_spi: HashMap<u64, IkeSaId>,
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
-    by_identity: HashMap<(IdData, IdData), Vec<IkeSaId>>,
-    /// IKE_SA_INIT requests answered: where from, initiator's SPI, and a hash of the whole.
-    answered: HashMap<(SocketAddr, u64), Vec<(u64, IkeSaId)>>,
+    by_identity: HashMap<(IdData, IdData), BTreeSet<IkeSaId>>,
+    index: Index,
+    /// IKE_SA_INIT requests answered: initiator's SPI, and a hash of the whole.
+    answered: HashMap<u64, Vec<(u64, IkeSaId)>>,
     hasher: RandomState,
     deadlines: BTreeSet<(Instant, IkeSaId)>,
     cookies: Option<Cookies>,
-    half_open: usize,
+    half_open: HalfOpen,
     traps: Vec<Trap>,
     /// Removals that failed.
     chores: Vec<Chore>,
+    closed: Closed,
     /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
     courtesy: Courtesy,
     /// IKE_SA_INIT requests refused lately.
@@ -76,9 +87,12 @@ enum Entry {
 struct Slot {
     entry: Entry,
     deadline: Option<Instant>,
-    half_open: bool,
+    /// Counted as half-open, begun from this address.
+    half_open: Option<IpAddr>,
     identity: Option<(IdData, IdData)>,
-    request: Option<(SocketAddr, u64)>,
+    /// The initiator's SPI of the IKE_SA_INIT request it answered.
+    request: Option<u64>,
+    keys: index::Keys,
 }
 
 impl Slot {
@@ -95,23 +109,9 @@ struct Trap {
     policy: PolicyId,
     connection: String,
     child: Arc<ChildConfig>,
+    /// The peer that the child is made with.
+    remote: IpAddr,
 }
-
-/// A bucket of unprotected answers, refilled every second.
-struct Courtesy {
-    left: u32,
-    since: Option<Instant>,
-}
-
-/// How many were refused in the present second.
-#[derive(Default)]
-struct Refused {
-    count: usize,
-    since: Option<Instant>,
-}
-
-/// Unprotected answers a second.
-const COURTESIES: u32 = 100;
 
 impl Endpoint {
     /// An endpoint without any SA. `plane` is what the data plane behind it can do.
@@ -139,10 +139,12 @@ impl Endpoint {
             hasher: RandomState::new(),
             deadlines: BTreeSet::new(),
             cookies,
-            half_open: 0,
+            half_open: HalfOpen::default(),
+            index: Index::default(),
             traps: Vec::new(),
             chores: Vec::new(),
-            courtesy: Courtesy { left: COURTESIES, since: None },
+            closed: Closed::new(),
+            courtesy: Courtesy::new(),
             refused: Refused::default(),
             shutdown: None,
             now: None,
@@ -193,7 +195,7 @@ impl Endpoint {
 
     /// IKE SAs that this end answered and that are not authenticated yet.
     pub fn half_open(&self) -> usize {
-        self.half_open
+        self.half_open.all()
     }
 
     /// The settings in force.
@@ -218,7 +220,7 @@ impl Endpoint {
         // The receiver's SPI: the sender of the I flag is the initiator.
         let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.by_spi.get(&spi) else {
-            return self.on_unknown_spi(now, path, &header);
+            return self.on_unknown_spi(now, path, &header, octets);
         };
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         match entries.get_mut(&id).map(|slot| &mut slot.entry) {
@@ -269,13 +271,27 @@ impl Endpoint {
         }
     }
 
-    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header) {
-        self.drop_datagram(path, "SPI of no IKE SA");
+    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header, octets: &[u8]) {
         let request = !header.flags.response && header.spi_r != 0;
+        if request {
+            match self.closed.judge(path, header, || self.hasher.hash_one(octets)) {
+                Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
+                Late::Ignore => return self.drop_datagram(path, "IKE SA is closed"),
+                Late::Unknown => {}
+            }
+        }
+        self.drop_datagram(path, "SPI of no IKE SA");
         if request && self.courtesy.take(now.mono) {
             let refusal = NotifyType::INVALID_IKE_SPI.into();
             self.send_unprotected(path, crate::exchange::sa_init::refuse(header, &refusal));
         }
+    }
+
+    fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
+        let kind = TransmitKind::Retransmission;
+        let transmits =
+            datagrams.iter().map(|octets| Transmit { path, kind, octets: octets.clone() });
+        self.out.extend(transmits.map(Output::Transmit));
     }
 
     fn drop_datagram(&mut self, path: Path, why: &'static str) {
@@ -283,8 +299,8 @@ impl Endpoint {
     }
 
     fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
-        let kind = crate::event::TransmitKind::Ike;
-        let transmit = crate::event::Transmit { path, kind, octets: octets.into() };
+        let kind = TransmitKind::Ike;
+        let transmit = Transmit { path, kind, octets: octets.into() };
         self.out.push_back(Output::Transmit(transmit));
     }
 
@@ -296,6 +312,8 @@ impl Endpoint {
             if id == NOBODY {
                 self.deadlines.remove(&(at, id));
                 self.run_chores(now);
+                let next = self.closed.expire(now.mono);
+                self.deadlines.extend(next.map(|at| (at, NOBODY)));
                 continue;
             }
             let Some((entries, mut ctx)) = self.parts(now, id) else { return };
@@ -314,12 +332,14 @@ impl Endpoint {
     fn on_data_plane_event(&mut self, now: Now, event: dataplane::Event) {
         use dataplane::Event as Plane;
         let sa = match event {
-            Plane::Acquire { policy, .. } => return self.on_acquire(policy),
+            Plane::Acquire { policy, local, remote } => {
+                return self.on_acquire(policy, dataplane::Flow { local, remote });
+            }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
             // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.
             Plane::Mapping { .. } => return,
         };
-        let Some((ike, child)) = self.owner_of(sa) else { return };
+        let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
         self.with_sa(now, ike, |sa, ctx| match event {
             Plane::SoftExpire(_) => {
                 sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
@@ -329,17 +349,6 @@ impl Endpoint {
             }
             _ => sa.activate(ctx, child),
         });
-    }
-
-    /// The child an SA of the data plane belongs to; outbound SAs are found by a search, since they
-    /// expire seldom.
-    fn owner_of(&self, sa: dataplane::SaId) -> Option<(IkeSaId, crate::event::ChildSaId)> {
-        self.ids.esp.get(&sa.spi).copied().or_else(|| {
-            self.entries.iter().find_map(|(id, slot)| match &slot.entry {
-                Entry::Sa(ike) => Some((*id, ike.child_with_outbound(sa)?)),
-                Entry::Attempt(_) => None,
-            })
-        })
     }
 
     /// The table of SAs, and everything else an SA may use while it handles an input.
@@ -359,6 +368,7 @@ impl Endpoint {
             effects: &mut self.effects,
             ids: &mut self.ids,
             budget: &mut self.budget,
+            hasher: &self.hasher,
         };
         Some((&mut self.entries, ctx))
     }
@@ -399,14 +409,24 @@ impl Endpoint {
         if let Some(reason) = over {
             return self.remove(now, id, reason);
         }
-        let half_open = matches!(&slot.entry, Entry::Sa(sa) if sa.is_half_open());
-        let was_half_open = std::mem::replace(&mut slot.half_open, half_open);
-        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
-        match (was_half_open, half_open) {
-            (false, true) => self.half_open += 1,
-            (true, false) => self.half_open = self.half_open.saturating_sub(1),
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        self.index.update(id, slot);
+        let half_open = match &slot.entry {
+            Entry::Sa(sa) if sa.is_half_open() => Some(sa.path.remote.ip().to_canonical()),
+            _ => None,
+        };
+        match (slot.half_open, half_open) {
+            (None, Some(address)) => {
+                slot.half_open = half_open;
+                self.half_open.add(address);
+            }
+            (Some(address), None) => {
+                slot.half_open = None;
+                self.half_open.remove(address);
+            }
             _ => {}
         }
+        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
         if let Some(old) = old_deadline.filter(|_| old_deadline != deadline) {
             self.deadlines.remove(&(old, id));
         }
@@ -418,7 +438,14 @@ impl Endpoint {
     /// Adds an entry and indexes it by `spi`.
     fn insert(&mut self, now: Now, id: IkeSaId, spi: u64, entry: Entry) {
         self.by_spi.insert(spi, id);
-        let slot = Slot { entry, deadline: None, half_open: false, identity: None, request: None };
+        let slot = Slot {
+            entry,
+            deadline: None,
+            half_open: None,
+            identity: None,
+            request: None,
+            keys: index::Keys::default(),
+        };
         self.entries.insert(id, slot);
         self.settle(now, id);
     }
@@ -428,13 +455,15 @@ impl Endpoint {
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, id));
         }
-        if slot.half_open {
-            self.half_open = self.half_open.saturating_sub(1);
+        if let Some(address) = slot.half_open {
+            self.half_open.remove(address);
         }
+        self.index.remove(id, slot.keys);
+        let known = slot.identity.is_some();
         if let Some(identity) = slot.identity
             && let Some(peers) = self.by_identity.get_mut(&identity)
         {
-            peers.retain(|other| *other != id);
+            peers.remove(&id);
             if peers.is_empty() {
                 self.by_identity.remove(&identity);
             }
@@ -454,8 +483,12 @@ impl Endpoint {
         if self.by_spi.get(&spi) == Some(&id) {
             self.by_spi.remove(&spi);
         }
-        if let Entry::Attempt(attempt) = slot.entry {
-            self.on_attempt_failed(now, *attempt, reason);
+        match slot.entry {
+            Entry::Attempt(attempt) => self.on_attempt_failed(now, *attempt, reason),
+            Entry::Sa(mut sa) => {
+                let due = self.closed.keep(now.mono, &mut sa, known);
+                self.deadlines.extend(due.map(|at| (at, NOBODY)));
+            }
         }
     }
 
@@ -472,36 +505,6 @@ impl Endpoint {
 
 /// Marks a shutdown that was reported.
 const DONE: RequestId = RequestId(u64::MAX);
-
-/// True if a second has gone by.
-fn is_over(since: Option<Instant>, now: Instant) -> bool {
-    since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
-}
-
-impl Refused {
-    fn in_second(&self, now: Instant) -> usize {
-        if is_over(self.since, now) { 0 } else { self.count }
-    }
-
-    fn count(&mut self, now: Instant) {
-        if is_over(self.since, now) {
-            (self.since, self.count) = (Some(now), 0);
-        }
-        self.count = self.count.saturating_add(1);
-    }
-}
-
-impl Courtesy {
-    fn take(&mut self, now: Instant) -> bool {
-        if is_over(self.since, now) {
-            self.since = Some(now);
-            self.left = COURTESIES;
-        }
-        let any = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        any
-    }
-}
 
 /// Leaves out what no backend can do, so that it is neither offered nor chosen.
 fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {

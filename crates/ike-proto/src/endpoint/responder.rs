@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use super::admission::Admission;
 use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
 use crate::event::{Now, Output, Path, Transmit, TransmitKind};
@@ -20,9 +21,6 @@ use crate::wire::registry::NotifyType;
 /// Octets of the longest IKE_SA_INIT request taken: several times what a long list of proposals and the
 /// largest public value need. It is kept as long as the SA is half-open.
 const LONGEST_REQUEST: usize = 16 << 10;
-
-/// Requests refused in a second that count as one half-open SA.
-const REFUSED: usize = 8;
 
 impl Endpoint {
     pub(super) fn on_init_request(
@@ -48,20 +46,21 @@ impl Endpoint {
         if self.shutdown.is_some() {
             return self.drop_datagram(path, "shutting down");
         }
-        let key = (path.remote, header.spi_i);
         let hash = self.hasher.hash_one(octets);
-        if self.answer_again(path, key, hash) {
+        if self.answer_again(now, path, header.spi_i, hash) {
             return;
         }
-        let limit = self.config.init_limit_half_open;
-        if limit != 0 && self.half_open >= limit as usize {
-            return self.drop_datagram(path, "too many half-open IKE SAs");
+        let refused = self.refused.in_second(now.mono);
+        let address = path.remote.ip().to_canonical();
+        let admission = self.half_open.judge(&self.config, address, refused);
+        if let Admission::Full(why) = admission {
+            return self.drop_datagram(path, why);
         }
         let connections = self.connections_for(path);
         if connections.is_empty() {
             return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
-        if !self.cookie_satisfied(now, path, message) {
+        if admission == Admission::Cookie && !self.cookie_satisfied(now, path, message) {
             return;
         }
         let id = self.ids.ike();
@@ -73,27 +72,34 @@ impl Endpoint {
                 let sa = half_open(&mut ctx, id, path, answer, header.spi_i);
                 self.transmit_init(path, response, TransmitKind::Ike);
                 self.insert(now, id, spi, Entry::Sa(Box::new(sa)));
-                self.answered.entry(key).or_default().push((hash, id));
+                self.answered.entry(header.spi_i).or_default().push((hash, id));
                 if let Some(slot) = self.entries.get_mut(&id) {
-                    slot.request = Some(key);
+                    slot.request = Some(header.spi_i);
                 }
             }
             Err(refusal) => self.refuse_init(now, path, message, refusal),
         }
     }
 
-    /// Answers a retransmitted request from what was kept; true if it was one.
-    fn answer_again(&mut self, path: Path, key: (std::net::SocketAddr, u64), hash: u64) -> bool {
-        let Some(requests) = self.answered.get(&key) else { return false };
+    /// Answers a retransmitted request from what was kept; true if it was one. It may come from another
+    /// address or port: a NAT has changed its mind, or a copy was faster.
+    fn answer_again(&mut self, now: Now, path: Path, spi_i: u64, hash: u64) -> bool {
+        //= RFC 7296 §2.1
+        //# Instead, a
+        //# robust responder will do the IKE SA lookup using the whole packet,
+        //# its hash, or the Ni payload.
+        let Some(requests) = self.answered.get(&spi_i) else { return false };
         let Some((_, id)) = requests.iter().find(|(other, _)| *other == hash) else { return false };
-        let response = match self.entries.get(id).map(|slot| &slot.entry) {
+        let again = match self.entries.get(id).map(|slot| &slot.entry) {
             // Later the request is a duplicate from the depths of the network.
-            Some(Entry::Sa(sa)) => {
-                sa.state.half_open().map(|waiting| Arc::clone(&waiting.transcript.response))
-            }
+            Some(Entry::Sa(sa)) => sa.state.half_open().map(|waiting| {
+                (Arc::clone(&waiting.transcript.response), sa.path.remote == path.remote)
+            }),
             _ => None,
         };
-        if let Some(response) = response {
+        if let Some((response, same_place)) = again
+            && (same_place || self.courtesy.take(now.mono))
+        {
             self.transmit_init(path, response, TransmitKind::Retransmission);
         }
         true
@@ -125,13 +131,8 @@ impl Endpoint {
         found.into_iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// True if the request may go on: no cookie is wanted, or it brought a good one.
+    /// True if the request brought a good cookie; else one is demanded.
     fn cookie_satisfied(&mut self, now: Now, path: Path, message: &Message<'_>) -> bool {
-        // A request that is refused leaves no half-open SA, and may have cost as much.
-        let refused = self.refused.in_second(now.mono) / REFUSED;
-        if self.half_open.saturating_add(refused) < self.config.cookie_threshold as usize {
-            return true;
-        }
         let payloads = Payloads(&message.payloads);
         let Ok(Some(ni)) = payloads.nonce() else {
             self.drop_datagram(path, "no nonce");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Endpoint;
 use crate::dataplane::{Command, DataPlaneError, PolicyId, SaId};
-use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId};
+use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId, Ticket};
 
 /// The wait before a removal that failed is made again, the first time. It doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -21,8 +21,8 @@ pub(super) const NOBODY: IkeSaId = IkeSaId(0);
 /// What a batch is about.
 #[derive(Debug)]
 pub(crate) enum Unattended {
-    /// Removals, and how often the wait for them has doubled.
-    Removals(Vec<Removal>, u32),
+    /// Removals, how often the wait for them has doubled, and when they were first asked for.
+    Removals { removals: Vec<Removal>, failures: u32, issued: Ticket },
     /// A change to these children. If it fails, they are deleted, and so is what `stale` names: SAs
     /// by the names they had before the change.
     Change { children: Vec<ChildSaId>, stale: Vec<SaId> },
@@ -62,6 +62,7 @@ pub(super) struct Chore {
     at: Instant,
     removal: Removal,
     failures: u32,
+    issued: Ticket,
 }
 
 impl Endpoint {
@@ -72,12 +73,12 @@ impl Endpoint {
         result: Result<(), DataPlaneError>,
     ) {
         match (batch, result) {
-            (Unattended::Removals(..) | Unattended::Change { .. }, Ok(())) => {}
-            (Unattended::Removals(removals, failures), Err(_)) => {
-                self.on_removals_failed(now, &removals, failures);
+            (Unattended::Removals { .. } | Unattended::Change { .. }, Ok(())) => {}
+            (Unattended::Removals { removals, failures, issued }, Err(_)) => {
+                self.on_removals_failed(now, &removals, failures, issued);
             }
             (Unattended::Change { children, stale }, Err(error)) => {
-                self.remove_each(stale.into_iter().map(Removal::Sa), 0);
+                self.remove_each(stale.into_iter().map(Removal::Sa));
                 for child in children {
                     self.on_change_failed(now, child, &error);
                 }
@@ -89,7 +90,7 @@ impl Endpoint {
             }
             (Unattended::Trap(policy, request), Err(error)) => {
                 self.traps.retain(|trap| trap.policy != policy);
-                self.remove_each([Removal::Policy(policy)].into_iter(), 0);
+                self.remove_each([Removal::Policy(policy)].into_iter());
                 if let Some(request) = request {
                     self.done(request, Err(Failure::DataPlane(error.0)));
                 }
@@ -98,32 +99,56 @@ impl Endpoint {
     }
 
     /// A batch stops at the first failure: what came after it must not wait with it.
-    fn on_removals_failed(&mut self, now: Now, removals: &[Removal], failures: u32) {
+    fn on_removals_failed(
+        &mut self,
+        now: Now,
+        removals: &[Removal],
+        failures: u32,
+        issued: Ticket,
+    ) {
         match removals {
             [removal] if self.chores.len() < MAX_CHORES => {
                 let at = now.mono + FIRST_WAIT * 2_u32.pow(failures);
                 let failures = (failures + 1).min(MAX_DOUBLINGS);
-                self.chores.push(Chore { at, removal: *removal, failures });
+                self.chores.push(Chore { at, removal: *removal, failures, issued });
                 self.deadlines.insert((at, NOBODY));
             }
             [removal] => tracing::warn!(?removal, "the data plane keeps what was to be removed"),
-            several => self.remove_each(several.iter().copied(), failures),
+            several => {
+                for removal in several {
+                    self.remove_again(*removal, failures, issued);
+                }
+            }
         }
     }
 
     /// Removes each by a batch of its own.
-    pub(super) fn remove_each(&mut self, removals: impl Iterator<Item = Removal>, failures: u32) {
+    pub(super) fn remove_each(&mut self, removals: impl Iterator<Item = Removal>) {
         for removal in removals {
             let ticket = self.ids.ticket();
-            let batch = Unattended::Removals(vec![removal], failures);
-            self.ids.unattended.insert(ticket, batch);
-            self.out.push_back(Output::DataPlane(ticket, vec![removal.into()]));
+            self.remove_one(ticket, removal, 0, ticket);
         }
     }
 
+    /// As [`remove_each`](Self::remove_each), of what was to be removed before: unless somebody else
+    /// has the name by now.
+    fn remove_again(&mut self, removal: Removal, failures: u32, issued: Ticket) {
+        if !self.ids.is_taken_anew(removal, issued) {
+            let ticket = self.ids.ticket();
+            self.remove_one(ticket, removal, failures, issued);
+        }
+    }
+
+    fn remove_one(&mut self, ticket: Ticket, removal: Removal, failures: u32, issued: Ticket) {
+        let batch = vec![removal.into()];
+        self.ids.policies.note(&batch, ticket);
+        let unattended = Unattended::Removals { removals: vec![removal], failures, issued };
+        self.ids.unattended.insert(ticket, unattended);
+        self.out.push_back(Output::DataPlane(ticket, batch));
+    }
+
     fn on_change_failed(&mut self, now: Now, child: ChildSaId, error: &DataPlaneError) {
-        let owner = self.ids.esp.values().find(|(_, other)| *other == child).map(|(ike, _)| *ike);
-        if let Some(owner) = owner {
+        if let Some(owner) = self.ids.esp.ike_of(child) {
             let reason = Failure::DataPlane(error.0.clone());
             self.with_sa(now, owner, |sa, _| sa.give_up_child(child, reason));
         }
@@ -132,8 +157,8 @@ impl Endpoint {
     /// Makes the removals that are due.
     pub(super) fn run_chores(&mut self, now: Now) {
         let due: Vec<_> = self.chores.extract_if(.., |chore| chore.at <= now.mono).collect();
-        for Chore { removal, failures, .. } in due {
-            self.remove_each([removal].into_iter(), failures);
+        for Chore { removal, failures, issued, .. } in due {
+            self.remove_again(removal, failures, issued);
         }
     }
 }

@@ -14,11 +14,11 @@ use crate::child::{ChildSa, Phase};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
-use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Command, Direction, Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Retry};
+use crate::ike_sa::state::{ChildOffer, Retry, State};
 use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -31,6 +31,8 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
     /// The child to rekey.
     pub(crate) rekeys: Option<&'a ChildSa>,
+    /// The packet that asks for it.
+    pub(crate) packet: Option<Flow>,
     /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
     pub(crate) with_ke: bool,
     pub(crate) request: Option<RequestId>,
@@ -49,7 +51,16 @@ pub(crate) fn offer(
         // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
         Some(old) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
         None => {
-            (resolve(spec.config, path, true), resolve(spec.config, path, false), spec.config.mode)
+            let mut local_ts = resolve(spec.config, path, true);
+            let mut remote_ts = resolve(spec.config, path, false);
+            if let Some(packet) = spec.packet {
+                if spec.retry.single_pair {
+                    local_ts = narrow(&local_ts, &[TrafficSelector::host(packet.local.start)]);
+                    remote_ts = narrow(&remote_ts, &[TrafficSelector::host(packet.remote.start)]);
+                }
+                put_first(packet, &mut local_ts, &mut remote_ts);
+            }
+            (local_ts, remote_ts, spec.config.mode)
         }
     };
     let methods = usable_methods(ctx, &spec.config.esp_proposals);
@@ -72,6 +83,7 @@ pub(crate) fn offer(
     Ok(Box::new(ChildOffer {
         id,
         config: Arc::clone(spec.config),
+        packet: spec.packet,
         spi_in,
         policy: spec.rekeys.map_or_else(|| ctx.ids.policy(), |old| old.policy),
         proposals,
@@ -88,6 +100,25 @@ pub(crate) fn offer(
         request: spec.request,
         retry: spec.retry,
     }))
+}
+
+/// Offers the packet before the policy it met.
+fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
+    //= RFC 7296 §2.9
+    //# if the
+    //# initiator has requested the SA due to a data packet, the
+    //# initiator SHOULD include as the first Traffic Selector in each of TSi
+    //# and TSr a very specific Traffic Selector including the addresses in
+    //# the packet triggering the request.
+    let covers = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
+    // The policy may have changed since the packet met it.
+    if covers(local, &packet.local) && covers(remote, &packet.remote) {
+        for (list, ts) in [(local, packet.local), (remote, packet.remote)] {
+            if list.first() != Some(&ts) {
+                list.insert(0, ts);
+            }
+        }
+    }
 }
 
 /// Key exchange methods of `proposals` that the backends have, in order of preference.
@@ -168,6 +199,9 @@ impl IkeSa {
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
+        if !selected.spi.is_usable() {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
         let mut local_ts = required(payloads.ts_i()?)?.clone();
         let mut remote_ts = required(payloads.ts_r()?)?.clone();
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -235,7 +269,7 @@ impl IkeSa {
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Refusal> {
         let started = ctx.now.mono;
-        let sa = required(payloads.sa()?)?;
+        let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
         let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
@@ -375,11 +409,18 @@ impl IkeSa {
         parts: Parts,
     ) -> ChildSa {
         let behind_nat = self.nat.local || self.nat.remote;
+        let owner = match &self.state {
+            State::Established(established) => {
+                format!("{} [{}]", self.connection.name, established.remote_id)
+            }
+            _ => self.connection.name.clone(),
+        };
         ChildSa {
             id: parts.id,
             config: Arc::clone(config),
             phase: Phase::Installing,
             policy: parts.policy,
+            owner,
             selected,
             ppk: None,
             mode: parts.mode,
@@ -391,6 +432,7 @@ impl IkeSa {
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,
+            half_closed: false,
             routed: false,
             replaces: parts.replaces,
             started: parts.started,

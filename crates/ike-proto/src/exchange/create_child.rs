@@ -62,8 +62,15 @@ impl IkeSa {
             .iter()
             .find(|old| old.id == child && old.phase == Phase::Installed);
         let Some(old) = old else { return false };
-        let spec =
-            OfferSpec { config: &old.config, rekeys: Some(old), with_ke: true, request, retry };
+        let spec = OfferSpec {
+            config: &old.config,
+            rekeys: Some(old),
+            // RFC 7296 §2.9.2: no selectors of a packet here.
+            packet: None,
+            with_ke: true,
+            request,
+            retry,
+        };
         let name = old.config.name.clone();
         match offer(ctx, id, path, &spec) {
             Ok(offer) => self.send_offer(ctx, offer),
@@ -159,7 +166,7 @@ impl IkeSa {
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
                 let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-                if !ctx.ids.esp.claim(outbound, spi_in) {
+                if !ctx.ids.claim(outbound, spi_in) {
                     ctx.ids.esp.remove(&spi_in);
                     ctx.done(offer.request, Ok(()));
                     let State::Established(established) = &mut self.state else { return };
@@ -238,7 +245,7 @@ impl IkeSa {
         request: Option<crate::event::RequestId>,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let State::Established(established) = &mut self.state else { return };
             established.queue.push_front(Task::DeleteSpi(spi_in));
@@ -289,6 +296,19 @@ impl IkeSa {
             }
             return;
         }
+        //= RFC 7296 §2.9
+        //# The requestor is expected to respond by requesting an SA for only the
+        //# specific traffic it is trying to forward.
+        if error.kind == NotifyType::SINGLE_PAIR_REQUIRED
+            && offer.packet.is_some()
+            && !offer.retry.single_pair
+        {
+            let retry = Retry { single_pair: true, ..offer.retry };
+            if let State::Established(established) = &mut self.state {
+                established.queue.push_front(task_of(offer, retry));
+            }
+            return;
+        }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be made again.
             NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {
@@ -317,6 +337,7 @@ impl IkeSa {
                 let State::Established(established) = &mut self.state else { return };
                 established.queue.push_back(Task::CreateChild {
                     config: offer.config,
+                    packet: None,
                     request: offer.request,
                     retry: Retry::default(),
                 });
@@ -488,7 +509,7 @@ impl IkeSa {
         reply: Reply,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
-        if !ctx.ids.esp.claim(outbound, spi_in) {
+        if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
         }
@@ -581,7 +602,10 @@ fn taken() -> Failure {
 fn task_of(offer: ChildOffer, retry: Retry) -> Task {
     match offer.rekeys {
         Some(child) => Task::RekeyChild { child, request: offer.request, retry },
-        None => Task::CreateChild { config: offer.config, request: offer.request, retry },
+        None => {
+            let ChildOffer { config, packet, request, .. } = offer;
+            Task::CreateChild { config, packet, request, retry }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Payloads, Refusal, required};
 use crate::child::ChildSa;
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, PendingKe, Secret};
-use crate::event::{ChildSaId, Failure, RequestId};
+use crate::event::{ChildSaId, RequestId};
 use crate::ike_sa::collision::{self, AfterRekey, Nonces, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Initiated, RekeyOffer, Reply, State};
@@ -267,16 +267,14 @@ impl IkeSa {
         }
     }
 
-    /// The answer cannot be used, and the two ends no longer agree.
-    fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
-        ctx.done(what.request(), Err(Failure::Refused(kind)));
-        if let OurOffer::Child(offer) = &what {
-            ctx.ids.esp.remove(&offer.spi_in);
-        }
-        self.enqueue_urgent(crate::ike_sa::state::Task::DeleteIke {
-            reason: Failure::Refused(kind),
-            request: None,
-        });
+    /// The answer cannot be used, and the two ends no longer agree: the peer has an SA that this end
+    /// has no keys for.
+    pub(crate) fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
+        let ours = match what {
+            OurOffer::Child(offer) => Initiated::Child(offer),
+            OurOffer::Ike(offer) => Initiated::RekeyIke(offer),
+        };
+        self.abandon(ctx, ours, kind);
     }
 
     // ---- responder ----

@@ -8,7 +8,7 @@
 use super::Payloads;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::collision::{self, DeleteAnswer, IkeDelete};
+use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
@@ -120,11 +120,13 @@ impl IkeSa {
             }
             return None;
         };
-        let activity = established.activity(child);
+        let activity = established.delete_activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
+        if activity == ChildActivity::Deleting {
+            self.close_outbound(ctx, id);
+            return None;
+        }
         let own_reason = established.reason_to_delete(id).cloned();
-        // The peer has closed it, so that nothing may be sent through it any more. Where the requests
-        // crossed there is nothing left to name (RFC 7296 §1.4.1).
         self.drop_child(ctx, id, &own_reason.unwrap_or(Failure::DeletedByPeer));
         match collision::on_child_delete_request(activity) {
             DeleteAnswer::WithDelete => Some(spi_in),

@@ -119,9 +119,7 @@ impl IkeSa {
         let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional, ppk) {
             Ok(made) => made,
             Err(refusal) => {
-                // The peer has a new SA that this end cannot use: the two no longer agree.
-                ctx.done(offer.request, Err(refusal.clone().into()));
-                return self.close(ctx, refusal.into());
+                return self.fail_offer(ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
             }
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };

@@ -232,7 +232,10 @@ pub(crate) fn respond(
     octets: &[u8],
 ) -> Result<Answer, Refusal> {
     let payloads = Payloads(&message.payloads);
-    let sa = required(payloads.sa()?)?;
+    //= RFC 7296 §3.3.1
+    //# For an initial IKE SA negotiation, this field
+    //# MUST be zero; the SPI is obtained from the outer header.
+    let sa = &required(payloads.sa()?)?.with_spi(Spi::is_empty);
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
     let ppks = Announced::read(&payloads);

@@ -1,6 +1,8 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 
 use super::IkeSa;
 use super::reassembly::MemoryBudget;
@@ -26,9 +28,15 @@ pub(crate) struct Context<'a> {
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) ids: &'a mut Ids,
     pub(crate) budget: &'a mut MemoryBudget,
+    pub(crate) hasher: &'a RandomState,
 }
 
 impl Context<'_> {
+    /// A digest that nobody outside can foresee, to know a datagram again by.
+    pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
+        self.hasher.hash_one(octets)
+    }
+
     /// Queues an event.
     pub(crate) fn event(&mut self, event: Event) {
         self.out.push_back(Output::Event(event));
@@ -46,8 +54,10 @@ impl Context<'_> {
         let ticket = self.ids.ticket();
         let removals: Option<Vec<_>> = batch.iter().map(Removal::of).collect();
         if let Some(removals) = removals.filter(|removals| !removals.is_empty()) {
-            self.ids.unattended.insert(ticket, Unattended::Removals(removals, 0));
+            let batch = Unattended::Removals { removals, failures: 0, issued: ticket };
+            self.ids.unattended.insert(ticket, batch);
         }
+        self.ids.policies.note(&batch, ticket);
         self.out.push_back(Output::DataPlane(ticket, batch));
         ticket
     }
@@ -139,6 +149,41 @@ pub(crate) struct Ids {
     pub(crate) unattended: HashMap<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
     pub(crate) esp: EspIndex,
+    pub(crate) policies: Policies,
+}
+
+/// The policies in the data plane, each with the ticket it was first installed by.
+#[derive(Default)]
+pub(crate) struct Policies {
+    last: u32,
+    installed: HashMap<PolicyId, Ticket>,
+}
+
+impl Policies {
+    /// Keeps up with a batch.
+    pub(crate) fn note(&mut self, batch: &[dataplane::Command], ticket: Ticket) {
+        for command in batch {
+            match command {
+                dataplane::Command::InstallPolicy(spec) => {
+                    self.installed.entry(spec.id).or_insert(ticket);
+                }
+                dataplane::Command::RemovePolicy(id) => _ = self.installed.remove(id),
+                _ => {}
+            }
+        }
+    }
+
+    /// An unused one of the shard `index`. They double as the kernel's 32-bit reqid, and must differ
+    /// between shards.
+    fn unused(&mut self, index: u8) -> PolicyId {
+        loop {
+            self.last = (self.last + 1) & 0x00ff_ffff;
+            let id = PolicyId(u64::from(index) << 24 | u64::from(self.last));
+            if self.last != 0 && !self.installed.contains_key(&id) {
+                return id;
+            }
+        }
+    }
 }
 
 /// The children of an endpoint, by the names of their ESP SAs.
@@ -148,8 +193,13 @@ pub(crate) struct EspIndex {
     inbound: HashMap<u32, (IkeSaId, ChildSaId)>,
     /// By outbound SA, with the inbound SPI that goes with it.
     outbound: HashMap<SaId, u32>,
+    /// Since when an SPI or an SA is in use, counted as tickets are.
+    inbound_since: HashMap<u32, u64>,
+    outbound_since: HashMap<SaId, u64>,
     /// The other way round.
     claims: HashMap<u32, SaId>,
+    /// Inbound SPIs by child.
+    children: HashMap<ChildSaId, u32>,
 }
 
 impl EspIndex {
@@ -157,19 +207,30 @@ impl EspIndex {
         self.inbound.get(spi_in)
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &(IkeSaId, ChildSaId)> {
-        self.inbound.values()
+    /// The IKE SA that has `child`.
+    pub(crate) fn ike_of(&self, child: ChildSaId) -> Option<IkeSaId> {
+        self.get(self.children.get(&child)?).map(|(ike, _)| *ike)
+    }
+
+    /// The child that has `sa`, in either direction.
+    pub(crate) fn owner_of(&self, sa: SaId) -> Option<(IkeSaId, ChildSaId)> {
+        let spi_in = self.outbound.get(&sa).unwrap_or(&sa.spi);
+        self.get(spi_in).copied()
     }
 
     pub(crate) fn insert(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
         self.inbound.insert(spi_in, owner);
+        self.children.insert(owner.1, spi_in);
     }
 
     /// Releases the SPI, and the outbound SA that goes with it.
     pub(crate) fn remove(&mut self, spi_in: &u32) {
-        self.inbound.remove(spi_in);
+        if let Some((_, child)) = self.inbound.remove(spi_in) {
+            self.children.remove(&child);
+        }
+        self.inbound_since.remove(spi_in);
         if let Some(outbound) = self.claims.remove(spi_in) {
-            self.outbound.remove(&outbound);
+            self.release(&outbound);
         }
     }
 
@@ -177,15 +238,21 @@ impl EspIndex {
     /// another child has it: peers choose these SPIs, and two behind one NAT have one address. A peer
     /// that could name the SA of another would replace or remove it.
     #[must_use]
-    pub(crate) fn claim(&mut self, id: SaId, spi_in: u32) -> bool {
-        if self.outbound.get(&id).is_some_and(|owner| *owner != spi_in) {
-            return false;
-        }
+    fn claim(&mut self, id: SaId, spi_in: u32, since: u64) -> bool {
+        match self.outbound.get(&id) {
+            Some(owner) => return *owner == spi_in,
+            None => self.outbound.insert(id, spi_in),
+        };
+        self.outbound_since.insert(id, since);
         if let Some(former) = self.claims.insert(spi_in, id) {
-            self.outbound.remove(&former);
+            self.release(&former);
         }
-        self.outbound.insert(id, spi_in);
         true
+    }
+
+    fn release(&mut self, outbound: &SaId) {
+        self.outbound.remove(outbound);
+        self.outbound_since.remove(outbound);
     }
 }
 
@@ -199,6 +266,29 @@ impl Ids {
             asked: HashMap::new(),
             unattended: HashMap::new(),
             esp: EspIndex::default(),
+            policies: Policies::default(),
+        }
+    }
+
+    /// See [`EspIndex::claim`].
+    #[must_use]
+    pub(crate) fn claim(&mut self, id: SaId, spi_in: u32) -> bool {
+        let since = self.next();
+        self.esp.claim(id, spi_in, since)
+    }
+
+    /// True if what `removal` names has been taken by another since the removal was first asked for:
+    /// what it was for is not there any more.
+    pub(crate) fn is_taken_anew(&self, removal: Removal, issued: Ticket) -> bool {
+        match removal {
+            Removal::Policy(id) => {
+                self.policies.installed.get(&id).is_some_and(|since| *since > issued)
+            }
+            Removal::Sa(id) => {
+                let outbound = self.esp.outbound_since.get(&id);
+                let since = outbound.or_else(|| self.esp.inbound_since.get(&id.spi));
+                since.is_some_and(|since| *since > issued.0)
+            }
         }
     }
 
@@ -221,9 +311,9 @@ impl Ids {
         ticket
     }
 
-    /// Policy ids double as the kernel's 32-bit reqid and must differ between shards.
+    /// An unused policy id.
     pub(crate) fn policy(&mut self) -> PolicyId {
-        PolicyId(u64::from(self.shard.index) << 24 | (self.next() & 0x00ff_ffff))
+        self.policies.unused(self.shard.index)
     }
 
     /// An IKE SPI with the shard in its top octet. Never 0 (RFC 7296 §3.1).
@@ -251,6 +341,8 @@ impl Ids {
             let spi = u32::from_be_bytes(octets);
             if spi >= FIRST_ESP_SPI && self.esp.get(&spi).is_none() {
                 self.esp.insert(spi, owner);
+                let since = self.next();
+                self.esp.inbound_since.insert(spi, since);
                 return spi;
             }
         }

@@ -10,11 +10,11 @@ use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::Action;
-use crate::dataplane::{Command, SaId};
+use crate::dataplane::{Command, Flow, SaId};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::Payloads;
 use crate::exchange::child_sa::OfferSpec;
-use crate::exchange::followup::{Chain, OurOffer, drop_chain};
+use crate::exchange::followup::{Chain, OurOffer};
 use crate::keys::epoch::Opened;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
@@ -22,6 +22,12 @@ use crate::wire::registry::NotifyType;
 /// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
 const RETRY_AFTER: Duration = Duration::from_secs(6);
 const RETRY_SPREAD: Duration = Duration::from_secs(4);
+
+/// How long TEMPORARY_FAILURE is taken for that.
+const PUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
+/// pair of addresses.
+const MAX_PAIRS: usize = 64;
 
 /// An inbound SA that still decrypts after its child was rekeyed.
 pub(crate) struct Lingering {
@@ -39,6 +45,10 @@ impl Established {
             (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
             (Some(Initiated::Followup(followup)), _) if followup.is_ike() => IkeActivity::FollowUp,
             _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
+            // One rekey of the peer crosses ours; another would leave the first one's SA behind.
+            (Some(Initiated::RekeyIke(offer)), _) if offer.crossed.is_some() => {
+                IkeActivity::Rekeyed
+            }
             (Some(Initiated::RekeyIke(_)), _) => IkeActivity::Rekeying,
             _ => IkeActivity::Idle,
         }
@@ -80,6 +90,18 @@ impl Established {
         self.children.iter().find(waits).map(|child| child.id)
     }
 
+    /// As [`activity`](Self::activity) for a Delete of the peer: one of ours crosses it if it was sent,
+    /// and is not to be sent any more if it was not.
+    pub(crate) fn delete_activity(&self, child: &ChildSa) -> ChildActivity {
+        match &self.ours {
+            Some(Initiated::DeleteChild { child: id, .. }) if *id == child.id => {
+                ChildActivity::Deleting
+            }
+            _ if child.phase == Phase::Rekeyed => ChildActivity::Rekeyed,
+            _ => ChildActivity::Idle,
+        }
+    }
+
     /// What this end is doing with `child`.
     pub(crate) fn activity(&self, child: &ChildSa) -> ChildActivity {
         let queued = self
@@ -92,8 +114,12 @@ impl Established {
             }
             (_, Phase::Deleting) => ChildActivity::Deleting,
             _ if queued => ChildActivity::Deleting,
+            // As for the IKE SA: the peer's rekey of it crosses ours once.
             (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
-                ChildActivity::Rekeying
+                match offer.crossed {
+                    Some(_) => ChildActivity::Rekeyed,
+                    None => ChildActivity::Rekeying,
+                }
             }
             (Some(Initiated::Followup(followup)), _) if followup.rekeys() == Some(child.id) => {
                 ChildActivity::FollowUp
@@ -123,8 +149,9 @@ impl IkeSa {
         }
     }
 
-    /// True if a child of this configuration is there or being made.
-    pub(crate) fn has_child(&self, name: &str) -> bool {
+    /// True if `packet` needs no further child of this configuration: one is being made, or there is one
+    /// that takes it or all that the peer wants to take.
+    pub(crate) fn serves(&self, name: &str, packet: Flow) -> bool {
         let State::Established(established) = &self.state else { return false };
         let asked = match &established.ours {
             Some(Initiated::Child(offer)) => offer.config.name == name,
@@ -134,16 +161,12 @@ impl IkeSa {
             .queue
             .iter()
             .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
-        let there = established.children.iter().any(|child| {
+        let there = established.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
         });
-        asked || queued || there
-    }
-
-    /// The child whose outbound SA is `sa`.
-    pub(crate) fn child_with_outbound(&self, sa: SaId) -> Option<ChildSaId> {
-        let State::Established(established) = &self.state else { return None };
-        established.children.iter().find(|child| child.outbound() == sa).map(|child| child.id)
+        // Of a peer that wants an SA for each pair of addresses there is another for this pair.
+        let enough = |child: &ChildSa| child.takes(packet) || !child.is_single_pair();
+        asked || queued || there.clone().any(enough) || there.count() >= MAX_PAIRS
     }
 
     /// Sends the next queued request, if the window is free.
@@ -174,9 +197,15 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return };
         let alive = established.phase == IkePhase::Alive;
         match task {
-            Task::CreateChild { config, request, retry } if alive => {
-                let spec =
-                    OfferSpec { config: &config, rekeys: None, with_ke: true, request, retry };
+            Task::CreateChild { config, packet, request, retry } if alive => {
+                let spec = OfferSpec {
+                    config: &config,
+                    rekeys: None,
+                    packet,
+                    with_ke: true,
+                    request,
+                    retry,
+                };
                 self.send_create_child(ctx, &spec);
             }
             Task::RekeyChild { child, request, retry } if alive => {
@@ -240,6 +269,7 @@ impl IkeSa {
             //# the IKE SA is deleted without needing an explicit Delete payload.
             return self.close(ctx, Failure::Peer(NotifyType::INVALID_SYNTAX));
         }
+        self.note_put_off(ctx, payloads);
         let State::Established(established) = &mut self.state else { return };
         match established.ours.take() {
             Some(Initiated::Child(offer)) => {
@@ -259,6 +289,30 @@ impl IkeSa {
                 self.close(ctx, reason);
             }
             Some(Initiated::DeleteSpi | Initiated::Liveness) | None => {}
+        }
+    }
+
+    /// Counts how long the peer has been putting off what this end asks for.
+    fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
+        let State::Established(established) = &mut self.state else { return };
+        let asked = matches!(
+            established.ours,
+            Some(Initiated::Child(_) | Initiated::RekeyIke(_) | Initiated::Followup(_))
+        );
+        if !asked {
+            return;
+        }
+        let put_off = Payloads(payloads).notify(NotifyType::TEMPORARY_FAILURE).is_some();
+        let now = ctx.now.mono;
+        self.put_off_since = put_off.then(|| self.put_off_since.unwrap_or(now));
+        //= RFC 7296 §2.25
+        //# If a peer continues to
+        //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
+        //# it SHOULD conclude that the state information is out of sync and
+        //# close the IKE SA.
+        if self.put_off_since.is_some_and(|since| now >= since + PUT_OFF) {
+            let reason = Failure::Peer(NotifyType::TEMPORARY_FAILURE);
+            established.queue.push_front(Task::DeleteIke { reason, request: None });
         }
     }
 
@@ -411,7 +465,7 @@ impl IkeSa {
     }
 
     /// Does what `close_action` or `dpd_action` says for the child `name`.
-    fn act(&self, ctx: &mut Context<'_>, action: Action, name: &str) {
+    pub(super) fn act(&self, ctx: &mut Context<'_>, action: Action, name: &str) {
         let (connection, child) = (self.connection.name.clone(), name.to_owned());
         let path = self.path;
         match action {
@@ -510,96 +564,6 @@ impl IkeSa {
                     ctx.ids.esp.remove(&old.sa.spi);
                     ctx.data_plane(vec![Command::RemoveSa(old.sa)]);
                 }
-            }
-        }
-    }
-
-    /// The peer does not answer: the SA is over, and `dpd_action` says what next.
-    pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
-        if let Some(to) = self.crossed_rekey() {
-            // The peer may well be alive on the SA of its own rekey.
-            return self.succeeded_by(ctx, to);
-        }
-        let mut actions = Vec::new();
-        if let State::Established(established) = &self.state
-            && established.phase == IkePhase::Alive
-        {
-            for child in established.children.iter().filter(|child| child.phase != Phase::Rekeyed) {
-                let name = child.config.name.clone();
-                if !actions.iter().any(|(_, other)| *other == name) {
-                    actions.push((child.config.dpd_action, name));
-                }
-            }
-        }
-        self.close(ctx, Failure::Timeout);
-        for (action, name) in actions {
-            self.act(ctx, action, &name);
-        }
-    }
-
-    pub(super) fn on_established_closed(
-        &mut self,
-        ctx: &mut Context<'_>,
-        established: Established,
-        reason: &Failure,
-    ) {
-        let ike = self.id;
-        let Established {
-            children,
-            ours,
-            queue,
-            delayed,
-            lingering,
-            installing,
-            phase,
-            theirs,
-            ..
-        } = established;
-        let mut batch = Vec::new();
-        if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
-            ctx.ids.esp.remove(&spi_in);
-        }
-        for chain in theirs {
-            drop_chain(ctx, chain);
-        }
-        for child in &children {
-            ctx.ids.esp.remove(&child.spi_in);
-            batch.push(Command::RemovePolicy(child.policy));
-            batch.push(Command::RemoveSa(child.outbound()));
-            batch.push(Command::RemoveSa(child.inbound()));
-        }
-        for old in &lingering {
-            ctx.ids.esp.remove(&old.sa.spi);
-            batch.push(Command::RemoveSa(old.sa));
-        }
-        if let Some(Initiated::Child(offer)) = &ours {
-            ctx.ids.esp.remove(&offer.spi_in);
-        }
-        if !batch.is_empty() {
-            ctx.data_plane(batch);
-        }
-        for child in children.iter().filter(|child| child.phase != Phase::Rekeyed) {
-            let name = child.config.name.clone();
-            ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
-        }
-        let closing = ours.into_iter().map(Initiated::request);
-        let queued = queue.into_iter().map(Task::request);
-        let later = delayed.into_iter().map(|(_, task)| task.request());
-        let installing = installing.into_iter().map(|(_, _, request)| (request, false));
-        for (request, wants_end) in closing.chain(queued).chain(later).chain(installing) {
-            let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
-            ctx.done(request, result);
-        }
-        if let IkePhase::Crossed(from) = phase {
-            ctx.effects.push_back(Effect::Uncross { from });
-        } else if !matches!(phase, IkePhase::Replaced(_)) {
-            let connection = self.connection.name.clone();
-            let reason = reason.clone();
-            ctx.event(Event::IkeDown { ike, connection, established: true, reason });
-        }
-        if *reason == Failure::DeletedByPeer {
-            for child in children.iter().filter(|child| child.phase == Phase::Installed) {
-                self.act(ctx, child.config.close_action, &child.config.name);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, `finish` ends each of them. What comes out goes to the
 //! queue of the [`Context`].
 
+mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
@@ -26,7 +27,7 @@ use crate::event::{
 use crate::exchange::Refusal;
 use crate::exchange::ppk::PpkStage;
 use crate::keys::epoch::{Epoch, Opened, Outgoing};
-use crate::wire::payload::{Delete, Notify, Payload};
+use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use context::{Context, Effect};
@@ -37,6 +38,9 @@ use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
+
+/// The least `fragment_size` there is room in for headers, IV, padding and integrity check value.
+const LEAST_FRAGMENT: u16 = 160;
 
 /// One IKE SA.
 pub(crate) struct IkeSa {
@@ -66,6 +70,10 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
+    pub(crate) put_off_since: Option<Instant>,
+    /// SAs that were rekeyed into this one and may still be there, the oldest first.
+    pub(crate) predecessors: Vec<IkeSaId>,
     /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
     /// that the response failed (RFC 7296 §2.21.2).
     pub(crate) follows_auth: Option<u32>,
@@ -73,6 +81,8 @@ pub(crate) struct IkeSa {
     pub(crate) twins: Vec<Twin>,
     requests: Reassembly,
     responses: Reassembly,
+    /// Digest of the request in hand, or of its first fragment.
+    request_digest: u64,
     /// Octets of the stranger's messages kept until there is a verdict, taken from the budget.
     held: usize,
 }
@@ -120,10 +130,13 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            put_off_since: None,
+            predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
+            request_digest: 0,
             held: 0,
         }
     }
@@ -140,6 +153,11 @@ impl IkeSa {
     /// Gives back what was held: the peer is no stranger any more, or gone.
     pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
         ctx.budget.give_back(std::mem::take(&mut self.held));
+    }
+
+    /// Where the peer's latest request came from.
+    pub(crate) fn answer_to(&self) -> Path {
+        self.answer_to
     }
 
     /// The SPI this end chose.
@@ -224,7 +242,11 @@ impl IkeSa {
         let header = &message.header;
         let skf = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
-                return self.session.epoch.open(octets, sk).map(Some).map_err(|_| BAD);
+                let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
+                if !header.flags.response {
+                    self.request_digest = ctx.digest(octets);
+                }
+                return Ok(Some(opened));
             }
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
@@ -244,6 +266,9 @@ impl IkeSa {
             content,
             front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
+        if skf.number == 1 && !header.flags.response {
+            self.request_digest = ctx.digest(octets);
+        }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
         match set.insert(fragment, ctx.budget) {
             Progress::Complete(opened) => Ok(Some(opened)),
@@ -284,7 +309,8 @@ impl IkeSa {
             {
                 return;
             }
-            if !self.window.on_request_authenticated(header.message_id, header.exchange) {
+            let (id, exchange) = (header.message_id, header.exchange);
+            if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
                 return;
             }
             // The peer has our last response: nothing under the old keys is to be sent again.
@@ -396,31 +422,29 @@ impl IkeSa {
     }
 
     /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
-    /// is well. Tells once: nothing is left here to send it again.
+    /// is well. One that is not authenticated is told once: nothing is left here to send it again.
     pub(crate) fn reject_response(
         &mut self,
         ctx: &mut Context<'_>,
         refusal: &Refusal,
         reason: Failure,
     ) {
-        let payload = match self.state {
-            //= RFC 7296 §2.21.3
-            //# If
-            //# errors are seen that indicate that the peers do not have the same
-            //# state, it might be good to delete the IKE SA to clean up state and
-            //# start over.
-            State::Established(_) => Some(Payload::Delete(Delete::ike())),
-            //= RFC 7296 §2.21.2
-            //# If the error occurs on the initiator, the notification MAY be
-            //# returned in a separate INFORMATIONAL exchange, usually with no other
-            //# payloads.
-            State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_) => {
-                Some(refusal.payload())
-            }
-            _ => None,
-        };
-        if let Some(payload) = payload {
-            self.request(ctx, ExchangeType::INFORMATIONAL, &[payload]);
+        //= RFC 7296 §2.21.3
+        //# If
+        //# errors are seen that indicate that the peers do not have the same
+        //# state, it might be good to delete the IKE SA to clean up state and
+        //# start over.
+        if let State::Established(established) = &mut self.state
+            && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
+        {
+            return self.abandon(ctx, ours, refusal.kind);
+        }
+        //= RFC 7296 §2.21.2
+        //# If the error occurs on the initiator, the notification MAY be
+        //# returned in a separate INFORMATIONAL exchange, usually with no other
+        //# payloads.
+        if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         }
         self.close(ctx, reason);
     }
@@ -603,8 +627,10 @@ impl IkeSa {
     }
 }
 
-/// The most octets of IKE message in an IP packet of `fragment_size` octets.
+/// The most octets of IKE message in an IP packet of `fragment_size` octets; 0 takes what every path
+/// of IPv6 carries.
 pub(crate) fn max_message(fragment_size: u16, path: Path) -> usize {
+    let fragment_size = if fragment_size == 0 { 1280 } else { fragment_size.max(LEAST_FRAGMENT) };
     let ip = if path.remote.is_ipv4() { 20 } else { 40 };
     let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };
     usize::from(fragment_size).saturating_sub(ip + 8 + marker)

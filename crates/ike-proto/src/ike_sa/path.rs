@@ -3,9 +3,9 @@
 
 use super::IkeSa;
 use super::context::Context;
-use super::state::State;
+use super::state::{Retry, State, Task};
 use super::timer::{Timer, TimerKey};
-use crate::child::ChildSa;
+use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, SaId, UdpEncap};
 use crate::event::{Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
@@ -61,16 +61,20 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
         let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
+        let mut renamed = Vec::new();
         for child in &mut established.children {
             let (inbound, outbound) = (child.inbound(), child.outbound());
             let there = SaId { dst: path.remote.ip(), ..outbound };
-            if !ctx.ids.esp.claim(there, child.spi_in) {
+            if !ctx.ids.claim(there, child.spi_in) {
                 stuck.push(child.id);
                 continue;
             }
             moved.push(child.id);
             stale.extend([inbound, outbound]);
-            let installed_out = child.pending_out.is_none();
+            let installed_out = child.has_outbound();
+            if child.follow_addresses(path) && child.phase == Phase::Installed {
+                renamed.push(child.id);
+            }
             child.local = path.local.ip();
             child.remote = path.remote.ip();
             child.encap = ChildSa::encap_on(path, child.encap.is_some());
@@ -83,6 +87,8 @@ impl IkeSa {
                 spec.src = path.local.ip();
                 spec.id.dst = path.remote.ip();
                 spec.encap = ports.map(|(src_port, dst_port)| UdpEncap { src_port, dst_port });
+                spec.local_ts.clone_from(&child.local_ts);
+                spec.remote_ts.clone_from(&child.remote_ts);
             }
         }
         let carrying: Vec<_> = established
@@ -94,6 +100,10 @@ impl IkeSa {
         batch.extend(carrying);
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);
+        }
+        // The SAs in the data plane have the selectors they were made with; a rekey makes others.
+        for child in renamed {
+            self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
         }
         for child in stuck {
             let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);

@@ -29,8 +29,17 @@ impl MemoryBudget {
     }
 
     /// Strangers get no more than half of it, so that they cannot keep out who is authenticated.
+    fn pool(&self, stranger: bool) -> usize {
+        if stranger { self.limit / 2 } else { self.limit }
+    }
+
+    /// What one message may hold: no IKE SA takes all there is.
+    fn share(&self, stranger: bool) -> usize {
+        self.pool(stranger) / SHARES
+    }
+
     pub(crate) fn take(&mut self, octets: usize, stranger: bool) -> bool {
-        let limit = if stranger { self.limit / 2 } else { self.limit };
+        let limit = self.pool(stranger);
         match self.used.checked_add(octets) {
             Some(used) if used <= limit => {
                 self.used = used;
@@ -158,7 +167,8 @@ impl Reassembly {
         let charge = content.len() + FRAGMENT_OVERHEAD;
         // Twice the message: room for the overhead of all but absurdly small fragments.
         let fits = content.len() <= self.max_message.saturating_sub(set.octets)
-            && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged);
+            && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged)
+            && charge <= budget.share(self.stranger).saturating_sub(set.charged);
         if set.exchange != exchange || !fits || !budget.take(charge, self.stranger) {
             return self.reject(budget);
         }
@@ -215,6 +225,9 @@ impl Set {
         Opened { first: self.first, octets, front: std::mem::take(&mut self.front) }
     }
 }
+
+/// Messages there is room for at the least.
+const SHARES: usize = 4;
 
 /// Charged for every fragment besides its content: the map entry and the allocation.
 const FRAGMENT_OVERHEAD: usize = 64;

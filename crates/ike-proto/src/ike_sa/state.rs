@@ -10,7 +10,7 @@ use crate::child::ChildSa;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, ConnectionConfig};
 use crate::crypto::{PendingKe, Prf};
-use crate::dataplane::{Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::questions::{Judging, SigningRound};
@@ -259,6 +259,8 @@ pub(crate) enum IkePhase {
 pub(crate) enum Task {
     CreateChild {
         config: Arc<ChildConfig>,
+        /// The packet it is made for.
+        packet: Option<Flow>,
         request: Option<RequestId>,
         retry: Retry,
     },
@@ -290,6 +292,8 @@ pub(crate) enum Task {
 pub(crate) struct Retry {
     pub(crate) temporary_failures: u8,
     pub(crate) method: Option<KeMethodId>,
+    /// The peer wants an SA for each pair of addresses.
+    pub(crate) single_pair: bool,
 }
 
 /// A request in flight, and what its response needs.
@@ -315,6 +319,7 @@ pub(crate) enum Initiated {
 pub(crate) struct ChildOffer {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
+    pub(crate) packet: Option<Flow>,
     pub(crate) spi_in: u32,
     pub(crate) policy: PolicyId,
     pub(crate) proposals: Vec<Proposal>,
@@ -408,6 +413,11 @@ impl Initiated {
             Self::Followup(followup) => followup.spi_in(),
             _ => None,
         }
+    }
+
+    /// True if the SA ends with it.
+    pub(crate) fn ends_sa(&self) -> bool {
+        matches!(self, Self::DeleteIke { .. })
     }
 
     /// As [`Task::request`].

@@ -86,9 +86,22 @@ enum Theirs {
     /// None yet.
     Nothing,
     /// Authenticated, its response not made yet.
-    InProgress { exchange: ExchangeType },
+    InProgress { exchange: ExchangeType, request: u64 },
     /// Answered.
-    Answered { exchange: ExchangeType, message_id: u32, response: Datagrams },
+    Answered(Answered),
+}
+
+/// A request of the peer, and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// Exchange type.
+    pub(crate) exchange: ExchangeType,
+    /// Message ID.
+    pub(crate) message_id: u32,
+    /// A digest of the request's first datagram.
+    pub(crate) request: u64,
+    /// The answer.
+    pub(crate) response: Datagrams,
 }
 
 impl Window {
@@ -122,7 +135,9 @@ impl Window {
         match self.next_expected {
             Some(next) if header.message_id > next => Class::OutOfWindow,
             Some(next) if header.message_id == next => match self.theirs {
-                Theirs::InProgress { exchange } if exchange == header.exchange => Class::InProgress,
+                Theirs::InProgress { exchange, .. } if exchange == header.exchange => {
+                    Class::InProgress
+                }
                 Theirs::InProgress { .. } => Class::Stale,
                 _ => Class::NewRequest,
             },
@@ -148,7 +163,7 @@ impl Window {
 
     fn classify_old_request(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
         match &self.theirs {
-            Theirs::Answered { exchange, message_id, response }
+            Theirs::Answered(Answered { exchange, message_id, response, .. })
                 if *message_id == header.message_id && *exchange == header.exchange =>
             {
                 //= RFC 7383 §2.6.1
@@ -256,18 +271,19 @@ impl Window {
         self.outstanding.as_ref().map_or(0, |ours| ours.tries)
     }
 
-    /// Notes that the request that is due is authenticated and whole, and is being answered. The
-    /// response before it is forgotten, since the peer has it (RFC 7296 §2.1). False, and nothing
-    /// done, if `message_id` is not due.
+    /// Notes that the request that is due is authenticated and whole, and is being answered; `request`
+    /// is a digest of its first datagram. The response before it is forgotten, since the peer has it
+    /// (RFC 7296 §2.1). False, and nothing done, if `message_id` is not due.
     pub(crate) fn on_request_authenticated(
         &mut self,
         message_id: u32,
         exchange: ExchangeType,
+        request: u64,
     ) -> bool {
         let due = self.next_expected == Some(message_id)
             && !matches!(self.theirs, Theirs::InProgress { .. });
         if due {
-            self.theirs = Theirs::InProgress { exchange };
+            self.theirs = Theirs::InProgress { exchange, request };
         }
         due
     }
@@ -275,7 +291,7 @@ impl Window {
     /// Message ID and exchange type of the request being answered.
     pub(crate) fn in_progress(&self) -> Option<(u32, ExchangeType)> {
         match self.theirs {
-            Theirs::InProgress { exchange } => Some((self.next_expected?, exchange)),
+            Theirs::InProgress { exchange, .. } => Some((self.next_expected?, exchange)),
             _ => None,
         }
     }
@@ -283,10 +299,19 @@ impl Window {
     /// Keeps the response to the request in progress, for when the request comes again. False if
     /// none is in progress.
     pub(crate) fn start_response(&mut self, response: Datagrams) -> bool {
-        let Some((message_id, exchange)) = self.in_progress() else { return false };
-        self.theirs = Theirs::Answered { exchange, message_id, response };
+        let Theirs::InProgress { exchange, request } = self.theirs else { return false };
+        let Some(message_id) = self.next_expected else { return false };
+        self.theirs = Theirs::Answered(Answered { exchange, message_id, request, response });
         self.next_expected = message_id.checked_add(1);
         true
+    }
+
+    /// Gives away the answer that is kept, for when the IKE SA is over.
+    pub(crate) fn take_answered(&mut self) -> Option<Answered> {
+        match std::mem::replace(&mut self.theirs, Theirs::Nothing) {
+            Theirs::Answered(answered) => Some(answered),
+            Theirs::Nothing | Theirs::InProgress { .. } => None,
+        }
     }
 }
 

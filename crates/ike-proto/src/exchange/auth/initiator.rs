@@ -120,7 +120,8 @@ impl IkeSa {
         }
         payloads.extend(child.map(OfferParts::payloads).unwrap_or_default());
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        payloads.extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data)));
+        payloads
+            .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 

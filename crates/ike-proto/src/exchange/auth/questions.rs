@@ -76,9 +76,9 @@ impl IkeSa {
     ) -> Result<OwnTurn, Failure> {
         let prf = self.session.prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
-            let data = psk_auth(prf, &key(&covered), &covered.octets).expose().to_vec();
+            let data = psk_auth(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
-            let no_ppk = no_ppk.map(|c| psk_auth(prf, &key(c), &c.octets).expose().to_vec());
+            let no_ppk = no_ppk.map(|c| psk_auth(prf, &key(c), &c.octets));
             let used = used(id.clone(), method);
             OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk })
         };
@@ -195,7 +195,7 @@ impl SigningRound {
             let encoded = signature::encode(announced, scheme, signature);
             let (by, octets) = encoded.ok_or_else(|| wrong("malformed signature"))?;
             method = by;
-            data.push(octets);
+            data.push(Secret::new(octets));
         }
         let asked = !announced.requests.is_empty();
         if send_cert == SendCert::Never || send_cert == SendCert::IfAsked && !asked {

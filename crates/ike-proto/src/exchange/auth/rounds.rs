@@ -9,6 +9,7 @@
 //! ```
 
 use crate::config::ConnectionConfig;
+use crate::crypto::Secret;
 use crate::event::UsedAuth;
 use crate::keys::signed_octets::PeerAuthenticated;
 use crate::question::OwnedCert;
@@ -67,9 +68,9 @@ impl Rounds {
 pub(crate) struct OwnAuth {
     pub(crate) used: UsedAuth,
     pub(crate) certs: Vec<OwnedCert>,
-    pub(crate) data: Vec<u8>,
+    pub(crate) data: Secret,
     /// Notification Data of NO_PPK_AUTH (RFC 8784 §3).
-    pub(crate) no_ppk: Option<Vec<u8>>,
+    pub(crate) no_ppk: Option<Secret>,
 }
 
 impl OwnAuth {
@@ -80,7 +81,7 @@ impl OwnAuth {
 
     /// The AUTH payload.
     pub(crate) fn auth(&self) -> Payload<'_> {
-        Payload::Auth(Auth { method: self.used.method, data: &self.data })
+        Payload::Auth(Auth { method: self.used.method, data: self.data.expose() })
     }
 }
 

@@ -121,6 +121,25 @@ fn bug_class_15_one_sa_holds_no_more_than_twice_the_largest_message() {
     assert_eq!((r.message_id(), budget.used()), (None, 0));
 }
 
+/// Bug class 15: where memory is short, one SA does not get all of it.
+#[test]
+fn bug_class_15_one_sa_holds_no_more_than_its_share() {
+    for (stranger, pool) in [(false, 40_000), (true, 20_000)] {
+        let mut budget = MemoryBudget::new(40_000);
+        let mut greedy = Reassembly::new(1 << 20);
+        greedy.set_stranger(stranger);
+        for number in 1..1000 {
+            greedy.insert(fragment(1, number, 1000, &[0; 1000]), &mut budget);
+        }
+        assert!((pool / 8..=pool / 4).contains(&budget.used()), "{}", budget.used());
+        // There is room for another.
+        let mut modest = Reassembly::new(1 << 20);
+        modest.set_stranger(stranger);
+        assert_eq!(modest.insert(fragment(1, 1, 2, b"a"), &mut budget), Progress::Incomplete);
+        assert_eq!(modest.insert(fragment(1, 2, 2, b"b"), &mut budget), whole(b"ab"));
+    }
+}
+
 /// Bug class 15: many SAs with sets that never complete share one limit, and none is stuck after.
 #[test]
 fn bug_class_15_all_sas_together_stay_within_the_budget() {

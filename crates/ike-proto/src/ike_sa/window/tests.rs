@@ -53,10 +53,10 @@ fn requests_of_the_peer_are_taken_once_and_in_order() {
     let mut w = window();
     assert_eq!(w.classify(&request(0), None), Class::NewRequest);
     assert_eq!(w.classify(&request(1), None), Class::OutOfWindow);
-    assert!(!w.on_request_authenticated(1, INFO), "not due");
+    assert!(!w.on_request_authenticated(1, INFO, 0), "not due");
     assert!(!w.start_response(datagrams(0)), "nothing to answer");
-    assert!(w.on_request_authenticated(0, INFO));
-    assert!(!w.on_request_authenticated(0, INFO), "twice");
+    assert!(w.on_request_authenticated(0, INFO, 0));
+    assert!(!w.on_request_authenticated(0, INFO, 0), "twice");
     assert_eq!(w.in_progress(), Some((0, INFO)));
     assert_eq!(w.classify(&request(0), None), Class::InProgress);
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::Stale);
@@ -75,18 +75,18 @@ fn requests_of_the_peer_are_taken_once_and_in_order() {
 #[test]
 fn a_response_is_kept_until_the_next_request_is_authenticated() {
     let mut w = window();
-    assert!(w.on_request_authenticated(0, INFO));
+    assert!(w.on_request_authenticated(0, INFO, 0));
     assert!(w.start_response(datagrams(7)));
     assert_eq!(w.classify(&request(1), None), Class::NewRequest);
     assert_eq!(w.classify(&request(0), None), Class::RetransmittedRequest(datagrams(7)));
-    assert!(w.on_request_authenticated(1, INFO));
+    assert!(w.on_request_authenticated(1, INFO, 0));
     assert_eq!(w.classify(&request(0), None), Class::Stale);
 }
 
 #[test]
 fn only_the_first_fragment_brings_the_response_again() {
     let mut w = window();
-    assert!(w.on_request_authenticated(0, INFO));
+    assert!(w.on_request_authenticated(0, INFO, 0));
     assert!(w.start_response(datagrams(7)));
     assert_eq!(w.classify(&request(0), Some((1, 3))), Class::RetransmittedRequest(datagrams(7)));
     assert_eq!(w.classify(&request(0), Some((2, 3))), Class::Stale);
@@ -126,7 +126,7 @@ fn the_two_directions_do_not_touch() {
     let (mut w, t, rng) = (window(), now(), &mut Same(0));
     w.start_request(t, CHILD, datagrams(1), rng).unwrap();
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::NewRequest);
-    assert!(w.on_request_authenticated(0, CHILD));
+    assert!(w.on_request_authenticated(0, CHILD, 0));
     assert!(w.start_response(datagrams(2)));
     assert_eq!(w.outstanding(), Some((CHILD, 0)));
     assert!(w.on_response_authenticated(0));
@@ -152,11 +152,11 @@ fn message_ids_end_and_do_not_wrap() {
     assert_eq!(w.classify(&response(u32::MAX), None), Class::Stale);
 
     w.next_expected = Some(u32::MAX);
-    assert!(w.on_request_authenticated(u32::MAX, INFO));
+    assert!(w.on_request_authenticated(u32::MAX, INFO, 0));
     assert!(w.start_response(datagrams(3)));
     assert_eq!(w.classify(&request(u32::MAX), None), Class::RetransmittedRequest(datagrams(3)));
     assert_eq!(w.classify(&request(0), None), Class::Stale);
-    assert!(!w.on_request_authenticated(0, INFO));
+    assert!(!w.on_request_authenticated(0, INFO, 0));
 }
 
 /// The ladder of strongswan.conf(5): 4 s, times 1.8, five tries, 165 s in all.

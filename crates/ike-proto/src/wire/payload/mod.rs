@@ -118,7 +118,7 @@ impl<'a> Payload<'a> {
             PayloadType::NONCE => Self::Nonce(nonce::decode(body)?),
             PayloadType::NOTIFY => Self::Notify(Notify::decode(body)?),
             PayloadType::DELETE => Self::Delete(Delete::decode(body)?),
-            PayloadType::VENDOR => Self::Vendor(vendor::decode(body)?),
+            PayloadType::VENDOR => Self::Vendor(body),
             PayloadType::TS_I => Self::TsI(ts::decode(body)?),
             PayloadType::TS_R => Self::TsR(ts::decode(body)?),
             PayloadType::SK => Self::Sk(Sk::decode(next, body, offset)),

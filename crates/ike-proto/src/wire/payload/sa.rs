@@ -76,6 +76,20 @@ impl Spi {
         }
     }
 
+    /// True for an SPI of 8 octets that a rekeyed IKE SA can have (RFC 7296 §3.1), and one of 4 octets
+    /// that an ESP SA can have.
+    pub fn is_usable(self) -> bool {
+        //= RFC 4303 §2.1
+        //# The set of SPI values in the range 1 through 255 are reserved by the
+        //# Internet Assigned Numbers Authority (IANA) for future use
+        // And zero is never sent.
+        match self {
+            Self::None => false,
+            Self::Esp(spi) => spi > 255,
+            Self::Ike(spi) => spi != 0,
+        }
+    }
+
     /// True without an SPI.
     pub fn is_empty(self) -> bool {
         self == Self::None
@@ -111,6 +125,12 @@ impl Sa {
         }
         r.all("the last proposal")?;
         Ok(Self { proposals })
+    }
+
+    /// The proposals whose SPI is as it must be.
+    pub fn with_spi(&self, must: impl Fn(Spi) -> bool) -> Self {
+        let proposals = self.proposals.iter().filter(|proposal| must(proposal.spi));
+        Self { proposals: proposals.cloned().collect() }
     }
 
     /// Appends the body.

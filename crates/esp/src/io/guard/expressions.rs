@@ -1,0 +1,135 @@
+//! The expressions that rules are made of.
+
+use std::ffi::CStr;
+use std::ops::RangeInclusive;
+
+use netlink_bindings::nftables::{
+    CmpOps, MetaKeys, PayloadBase, PushExprAttrs, PushExprListAttrs, Registers, VerdictCode,
+};
+
+/// What the expressions work in.
+const REGISTER: u32 = Registers::Reg1 as u32;
+
+/// The expressions of one rule: what has to hold, and then the verdict.
+#[derive(Debug, Default)]
+pub(super) struct Expressions(Vec<u8>);
+
+impl Expressions {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// As netlink attributes.
+    pub(super) fn octets(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The packet came in by this interface.
+    pub(super) fn arrived_by(self, index: u32) -> Self {
+        self.meta(MetaKeys::Iif).compare(CmpOps::Eq, &index.to_ne_bytes())
+    }
+
+    /// The packet is of this address family (NFPROTO_*).
+    pub(super) fn family(self, family: u8) -> Self {
+        self.meta(MetaKeys::Nfproto).compare(CmpOps::Eq, &[family])
+    }
+
+    /// The packet is of this protocol.
+    pub(super) fn protocol(self, protocol: u8) -> Self {
+        self.meta(MetaKeys::L4Proto).compare(CmpOps::Eq, &[protocol])
+    }
+
+    /// `octets` of the IP header from `offset` are in a range.
+    pub(super) fn network(self, offset: u32, start: &[u8], end: &[u8]) -> Self {
+        self.load(PayloadBase::NetworkHeader, offset, start.len()).range(start, end)
+    }
+
+    /// The 16 bits at `offset` of the transport header are in a range. Fragments but the first do not
+    /// have them, so that it does not hold.
+    pub(super) fn transport(self, offset: u32, range: RangeInclusive<u16>) -> Self {
+        let (start, end) = (range.start().to_be_bytes(), range.end().to_be_bytes());
+        self.load(PayloadBase::TransportHeader, offset, 2).range(&start, &end)
+    }
+
+    /// Counts the packets that come so far.
+    pub(super) fn counter(mut self) -> Self {
+        self.element()
+            .nested_data_counter()
+            .push_packets(0)
+            .push_bytes(0)
+            .end_nested()
+            .end_nested();
+        self
+    }
+
+    pub(super) fn accept(self) -> Self {
+        self.verdict(VerdictCode::Accept, None)
+    }
+
+    pub(super) fn drop(self) -> Self {
+        self.verdict(VerdictCode::Drop, None)
+    }
+
+    pub(super) fn jump(self, chain: &CStr) -> Self {
+        self.verdict(VerdictCode::Jump, Some(chain))
+    }
+
+    fn element(&mut self) -> PushExprAttrs<PushExprListAttrs<&mut Vec<u8>>> {
+        PushExprListAttrs::new(&mut self.0).nested_elem()
+    }
+
+    fn meta(mut self, key: MetaKeys) -> Self {
+        self.element()
+            .nested_data_meta()
+            .push_dreg(REGISTER)
+            .push_key(key as u32)
+            .end_nested()
+            .end_nested();
+        self
+    }
+
+    fn load(mut self, base: PayloadBase, offset: u32, len: usize) -> Self {
+        self.element()
+            .nested_data_payload()
+            .push_dreg(REGISTER)
+            .push_base(base as u32)
+            .push_offset(offset)
+            .push_len(len as u32)
+            .end_nested()
+            .end_nested();
+        self
+    }
+
+    fn range(self, start: &[u8], end: &[u8]) -> Self {
+        self.compare(CmpOps::Gte, start).compare(CmpOps::Lte, end)
+    }
+
+    fn compare(mut self, operator: CmpOps, value: &[u8]) -> Self {
+        self.element()
+            .nested_data_cmp()
+            .push_sreg(REGISTER)
+            .push_op(operator as u32)
+            .nested_data()
+            .push_value(value)
+            .end_nested()
+            .end_nested()
+            .end_nested();
+        self
+    }
+
+    fn verdict(mut self, code: VerdictCode, chain: Option<&CStr>) -> Self {
+        let verdict = self
+            .element()
+            .nested_data_immediate()
+            .push_dreg(Registers::RegVerdict as u32)
+            .nested_data()
+            .nested_verdict()
+            .push_code(code as u32);
+        let verdict = match chain {
+            Some(chain) => verdict.push_chain(chain),
+            None => verdict,
+        };
+        verdict.end_nested().end_nested().end_nested().end_nested();
+        self
+    }
+}

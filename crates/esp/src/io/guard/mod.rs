@@ -1,0 +1,208 @@
+//! Drops what arrives in clear for addresses that a policy protects (RFC 4301 §5.2).
+//!
+//! Such packets never come to the TUN device, so the kernel has to drop them: by nf_tables, in a table
+//! of the device's own.
+//!
+//! ```text
+//! table inet ike-ike0 {
+//!   chain input   { type filter hook input priority raw;   iif ike0 accept; iif lo accept
+//!                   meta l4proto esp accept; meta l4proto udp jump encap
+//!                   <neighbor discovery> accept; <later IPv6 fragments of ESP and UDP> accept
+//!                   jump clear }
+//!   chain forward { type filter hook forward priority raw; iif ike0 accept; jump clear }
+//!   chain encap   { udp dport 500 accept; udp dport 4500 accept }
+//!   chain clear   { ip saddr <remote> ip daddr <local> … counter drop; … }    # in the SPD's order
+//! }
+//! ```
+//!
+//! ESP and IKE are exempt only where they are for this host: an inner host's port 500 is protected like
+//! its others. The table belongs to the netlink socket, and goes with it if the process dies; kernels
+//! older than 5.12 keep it until the next run.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use netlink_packet_core::{ErrorBuffer, NLMSG_ERROR};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use socket2::SockRef;
+use tracing::debug;
+
+use crate::plane::ClearRule;
+use batch::Batch;
+
+mod batch;
+mod expressions;
+mod rules;
+
+/// Rules of one transaction: their handles come back into a buffer that has an end.
+const CHUNK: usize = 100;
+
+/// The kernel answers at once, or never.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a [`Guard`] leaves alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuardOptions {
+    /// UDP ports of IKE, and of ESP in UDP.
+    pub ports: Vec<u16>,
+}
+
+/// The table of one device.
+pub struct Guard {
+    socket: Socket,
+    sequence: u32,
+    names: Names,
+    /// What is in force, in its order, with the kernel's handles.
+    rules: Vec<(ClearRule, u64)>,
+    /// False if the kernel may have something else than `rules`.
+    in_step: bool,
+}
+
+/// What the table is made from, besides the rules.
+struct Names {
+    table: CString,
+    device: u32,
+    ports: Vec<u16>,
+}
+
+impl Guard {
+    /// Makes the table for the device `name` with this interface index. Needs CAP_NET_ADMIN, and
+    /// nf_tables in the kernel.
+    pub fn start(name: &str, index: u32, options: GuardOptions) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_cap_ack(true)?;
+        SockRef::from(&socket).set_read_timeout(Some(PATIENCE))?;
+        let table = CString::new(format!("ike-{name}"))?;
+        let names = Names { table, device: index, ports: options.ports };
+        let mut guard = Self { socket, sequence: 0, names, rules: Vec::new(), in_step: true };
+        if let Err(error) = guard.make_table(true) {
+            // An old kernel does not know the flag; one without nf_tables refuses this as well.
+            debug!(%error, "nf_tables: no owner");
+            guard.make_table(false)?;
+        }
+        Ok(guard)
+    }
+
+    /// Makes the table anew, with nothing that it protects.
+    fn make_table(&mut self, owned: bool) -> io::Result<()> {
+        let table = &self.names.table;
+        let mut batch = Batch::new(self.sequence);
+        // Removing what is not there is an error, so it is made first.
+        batch.new_table(table, owned);
+        batch.del_table(table);
+        batch.new_table(table, owned);
+        rules::write(&mut batch, &self.names);
+        self.commit(batch).map(drop)
+    }
+
+    /// Puts `rules` in force, in their order: first what is new, then without what is gone. What stays at
+    /// both ends of the list is not touched. After an error all is made anew by the next call.
+    pub(crate) fn set(&mut self, mut rules: Vec<ClearRule>) -> io::Result<()> {
+        rules.retain(rules::applies);
+        rules.dedup();
+        if !self.in_step {
+            self.flush()?;
+        }
+        let same = |(rule, (old, _)): &(&ClearRule, &(ClearRule, u64))| rule == &old;
+        let before = rules.iter().zip(&self.rules).take_while(same).count();
+        let rest = rules.iter().skip(before).rev().zip(self.rules.iter().skip(before).rev());
+        let after = rest.take_while(same).count();
+        let (new_end, old_end) = (rules.len() - after, self.rules.len() - after);
+
+        let next = self.rules.get(old_end).map(|(_, handle)| *handle);
+        let made = self.insert(rules.get(before..new_end).unwrap_or_default(), next);
+        let made = made.inspect_err(|_| self.in_step = false)?;
+        let gone: Vec<_> = self.rules.splice(before..old_end, made).collect();
+        for chunk in gone.chunks(CHUNK) {
+            let mut batch = Batch::new(self.sequence);
+            chunk.iter().for_each(|(_, handle)| rules::remove(&mut batch, &self.names, *handle));
+            self.commit(batch).inspect_err(|_| self.in_step = false)?;
+        }
+        Ok(())
+    }
+
+    /// Adds `rules` before the one of the handle `next`, or at the end.
+    fn insert(
+        &mut self,
+        rules: &[ClearRule],
+        next: Option<u64>,
+    ) -> io::Result<Vec<(ClearRule, u64)>> {
+        let mut made = Vec::with_capacity(rules.len());
+        for chunk in rules.chunks(CHUNK) {
+            let mut batch = Batch::new(self.sequence);
+            for rule in chunk {
+                rules::add(&mut batch, &self.names, rule, next);
+            }
+            // Of several before the same one, the last added comes last.
+            let handles = self.commit(batch)?;
+            if handles.len() != chunk.len() {
+                return Err(io::Error::other("the kernel has not told the handles of the rules"));
+            }
+            made.extend(chunk.iter().copied().zip(handles));
+        }
+        Ok(made)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut batch = Batch::new(self.sequence);
+        rules::flush(&mut batch, &self.names);
+        self.commit(batch)?;
+        self.rules.clear();
+        self.in_step = true;
+        Ok(())
+    }
+
+    /// Sends a transaction and waits for its outcome: the handles of the rules it made, in its order.
+    fn commit(&mut self, batch: Batch) -> io::Result<Vec<u64>> {
+        let first = self.sequence;
+        let (octets, last) = batch.finish();
+        self.sequence = last.wrapping_add(2);
+        // Until the kernel has said what became of it.
+        self.in_step = false;
+        let sent = self.socket.send(&octets, 0)?;
+        if sent != octets.len() {
+            return Err(io::Error::other("netlink took a part of the message"));
+        }
+        let mut outcome = Ok(Vec::new());
+        loop {
+            let (answer, _) = self.socket.recv_from_full()?;
+            for message in batch::messages(&answer) {
+                if let (Some(handle), Ok(handles)) = (batch::rule_handle(&message), &mut outcome) {
+                    handles.push(handle);
+                }
+                if message.message_type() != NLMSG_ERROR {
+                    continue;
+                }
+                let error = ErrorBuffer::new_checked(message.payload()).ok();
+                if let (Some(code), Ok(_)) = (error.and_then(|e| e.code()), &outcome) {
+                    outcome = Err(io::Error::from_raw_os_error(code.get().saturating_neg()));
+                }
+                // The last message asks for an answer; about the whole, the first one gets it.
+                if [first, last].contains(&message.sequence_number()) {
+                    self.in_step = true;
+                    return outcome;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut batch = Batch::new(self.sequence);
+        batch.del_table(&self.names.table);
+        if let Err(error) = self.commit(batch) {
+            debug!(%error, "nf_tables: table not removed");
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({:?})", self.names.table)
+    }
+}

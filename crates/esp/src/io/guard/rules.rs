@@ -1,0 +1,147 @@
+//! What the table says.
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ike_proto::dataplane::TrafficSelector;
+
+use super::Names;
+use super::batch::{Batch, Hook};
+use super::expressions::Expressions;
+use crate::ip::proto;
+use crate::plane::ClearRule;
+
+const INPUT: &CStr = c"input";
+const FORWARD: &CStr = c"forward";
+const ENCAP: &CStr = c"encap";
+const CLEAR: &CStr = c"clear";
+
+/// NFPROTO_IPV4, and where its addresses are.
+const IPV4: (u8, u32, u32) = (2, 12, 16);
+/// NFPROTO_IPV6, and where its addresses are.
+const IPV6: (u8, u32, u32) = (10, 8, 24);
+
+/// The index of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// True if there is something that `rule` could apply to: packets of one family.
+pub(super) fn applies(rule: &ClearRule) -> bool {
+    rule.local.start.is_ipv4() == rule.remote.start.is_ipv4()
+}
+
+/// Adds a rule of the SPD, before the one of this handle or at the end, if it can apply.
+pub(super) fn add(batch: &mut Batch, names: &Names, rule: &ClearRule, before: Option<u64>) {
+    if let Some(expressions) = clear(rule) {
+        batch.rule(&names.table, CLEAR, &expressions, before);
+    }
+}
+
+/// Removes the rule of this handle.
+pub(super) fn remove(batch: &mut Batch, names: &Names, handle: u64) {
+    batch.del_rule(&names.table, CLEAR, Some(handle));
+}
+
+/// Removes all rules of the SPD.
+pub(super) fn flush(batch: &mut Batch, names: &Names) {
+    batch.del_rule(&names.table, CLEAR, None);
+}
+
+/// Writes chains and fixed rules into a table that is empty.
+pub(super) fn write(batch: &mut Batch, names: &Names) {
+    let Names { table, device, ports } = names;
+    batch.new_chain(table, ENCAP, None);
+    batch.new_chain(table, CLEAR, None);
+    let new = Expressions::new;
+    for &port in ports {
+        batch.rule(table, ENCAP, &new().transport(2, port..=port).accept(), None);
+    }
+
+    batch.new_chain(table, FORWARD, Some(Hook::Forward));
+    batch.rule(table, FORWARD, &new().arrived_by(*device).accept(), None);
+    batch.rule(table, FORWARD, &new().jump(CLEAR), None);
+    batch.new_chain(table, INPUT, Some(Hook::Input));
+    batch.rule(table, INPUT, &new().arrived_by(*device).accept(), None);
+    batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept(), None);
+    batch.rule(table, INPUT, &new().protocol(proto::ESP).accept(), None);
+    batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP), None);
+    batch.rule(table, INPUT, &neighbor_discovery().accept(), None);
+    for protocol in [proto::ESP, proto::UDP] {
+        batch.rule(table, INPUT, &later_fragment(protocol).accept(), None);
+    }
+    batch.rule(table, INPUT, &new().jump(CLEAR), None);
+}
+
+/// Router and neighbor discovery, and redirects, from this very link (RFC 4861): a neighbor whose address
+/// a policy covers could not be reached without, not even by ESP.
+fn neighbor_discovery() -> Expressions {
+    const HOP_LIMIT: u32 = 7;
+    const TYPES: RangeInclusive<u16> = 133 << 8..=(137 << 8 | 0xff);
+    Expressions::new()
+        .family(IPV6.0)
+        .protocol(proto::ICMPV6)
+        .network(HOP_LIMIT, &[255], &[255])
+        .transport(0, TYPES)
+}
+
+/// A fragment but the first, of an IPv6 packet of this protocol. Its ports are not there to be seen, and
+/// without its first fragment it is nothing. (IPv4 is put together before the hook.)
+fn later_fragment(protocol: u8) -> Expressions {
+    // In the base header, and in the Fragment header behind it (RFC 8200 §4.5).
+    const NEXT_HEADER: u32 = 6;
+    const NEXT_AFTER: u32 = 40;
+    const OFFSET: u32 = 42;
+    Expressions::new()
+        .family(IPV6.0)
+        .network(NEXT_HEADER, &[proto::FRAGMENT], &[proto::FRAGMENT])
+        .network(NEXT_AFTER, &[protocol], &[protocol])
+        .network(OFFSET, &[0, 8], &[0xff, 0xff])
+}
+
+/// One rule of the SPD for what arrives: from the remote to the local side.
+fn clear(rule: &ClearRule) -> Option<Expressions> {
+    let ClearRule { local, remote, pass } = rule;
+    let expressions = addresses(remote, local)?;
+    let expressions = match [remote.protocol, local.protocol].into_iter().max() {
+        Some(0) | None => expressions,
+        Some(protocol) => expressions.protocol(protocol),
+    };
+    let expressions = ports(expressions, remote, true);
+    let expressions = ports(expressions, local, false);
+    Some(if *pass { expressions.accept() } else { expressions.counter().drop() })
+}
+
+/// Packets from `source` to `destination`; `None` if they are not of one family.
+fn addresses(source: &TrafficSelector, destination: &TrafficSelector) -> Option<Expressions> {
+    let ((family, source_at, destination_at), source, destination) = match (source, destination) {
+        (TrafficSelector { start: IpAddr::V4(s), end: IpAddr::V4(e), .. }, to) => {
+            let (IpAddr::V4(start), IpAddr::V4(end)) = (to.start, to.end) else { return None };
+            let octets = |a: &std::net::Ipv4Addr| a.octets().to_vec();
+            (IPV4, (octets(s), octets(e)), (octets(&start), octets(&end)))
+        }
+        (TrafficSelector { start: IpAddr::V6(s), end: IpAddr::V6(e), .. }, to) => {
+            let (IpAddr::V6(start), IpAddr::V6(end)) = (to.start, to.end) else { return None };
+            let octets = |a: &std::net::Ipv6Addr| a.octets().to_vec();
+            (IPV6, (octets(s), octets(e)), (octets(&start), octets(&end)))
+        }
+        _ => return None,
+    };
+    let expressions = Expressions::new()
+        .family(family)
+        .network(source_at, &source.0, &source.1)
+        .network(destination_at, &destination.0, &destination.1);
+    Some(expressions)
+}
+
+/// The ports of `selector`, or the ICMP type and code. What nf_tables cannot tell apart (OPAQUE, the
+/// type of a mobility header) is taken in, which drops rather too much.
+fn ports(expressions: Expressions, selector: &TrafficSelector, source: bool) -> Expressions {
+    let TrafficSelector { protocol, start_port, end_port, .. } = *selector;
+    let any = (start_port, end_port) == (0, u16::MAX) || start_port > end_port;
+    if any || protocol == proto::MOBILITY {
+        return expressions;
+    }
+    let icmp = matches!(protocol, proto::ICMP | proto::ICMPV6);
+    let offset = if source || icmp { 0 } else { 2 };
+    expressions.transport(offset, start_port..=end_port)
+}

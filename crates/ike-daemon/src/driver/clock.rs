@@ -1,0 +1,68 @@
+//! The time as the engine is told it: it goes on while the machine is suspended.
+//!
+//! An [`Instant`] stands still in a suspended machine, and keys would live longer than they should. What
+//! was slept through is the distance between two clocks of the system, and is added here. Timers of the
+//! runtime do not know of it: nobody sleeps longer than [`LONGEST_SLEEP`] without a look.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use ike_proto::Now;
+use nix::time::{ClockId, clock_gettime};
+
+/// After a resume, deadlines that have passed are noticed within this time.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
+/// Two readings further apart than this were interrupted.
+const STEADY: Duration = Duration::from_millis(1);
+
+/// The only clock of the daemon that the engine sees.
+pub(crate) fn now() -> Now {
+    Now { mono: Instant::now() + suspended(), wall: SystemTime::now() }
+}
+
+/// How long to sleep towards `deadline`.
+pub(super) fn until(now: Instant, deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(now).min(LONGEST_SLEEP)
+}
+
+/// How long the machine has been suspended since it started, in whole seconds: less is no matter, and
+/// would make the time go back by what lies between the readings.
+fn suspended() -> Duration {
+    for _ in 0..10 {
+        let read = |clock| clock_gettime(clock).ok().map(Duration::from);
+        let readings = (
+            read(ClockId::CLOCK_MONOTONIC),
+            read(ClockId::CLOCK_BOOTTIME),
+            read(ClockId::CLOCK_MONOTONIC),
+        );
+        let (Some(before), Some(boot), Some(after)) = readings else { break };
+        if after.saturating_sub(before) < STEADY {
+            return Duration::from_secs(boot.saturating_sub(before).as_secs());
+        }
+    }
+    Duration::ZERO
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_go_back() {
+        let mut last = now().mono;
+        for _ in 0..10_000 {
+            let next = now().mono;
+            assert!(next >= last);
+            last = next;
+        }
+    }
+
+    #[test]
+    fn sleeps_are_short_enough_to_notice_a_resume() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(until(start, at(1500)), Duration::from_millis(1500));
+        assert_eq!(until(at(1500), start), Duration::ZERO);
+        assert_eq!(until(start, at(3_600_000)), LONGEST_SLEEP);
+    }
+}

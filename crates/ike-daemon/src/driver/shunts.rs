@@ -1,0 +1,185 @@
+//! What becomes of the traffic of children that are not up: `failureshunt`.
+//!
+//! A shunt is a policy of the daemon's own that applies where no other does. One that is configured is
+//! there from the start; one that follows from the child's actions once the child was up, for before
+//! that the peer's very name may have to be looked up through it. `down` lifts it until the child is up
+//! again; it goes with its child when a reload does without it, and with the daemon.
+
+use std::collections::BTreeMap;
+
+use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, TsSpec};
+use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
+use ike_proto::{ChildSaId, IkeStatus, Path};
+
+use crate::operator::Target;
+use crate::plane::control::Control;
+
+/// The policies of shunts have numbers that the engine never reaches.
+const FIRST: u64 = 1 << 63;
+
+/// Connection and child.
+type Name = (String, String);
+
+/// The shunts of all children.
+#[derive(Debug, Default)]
+pub(super) struct Shunts {
+    configured: BTreeMap<Name, Shunt>,
+    armed: BTreeMap<Name, PolicySpec>,
+    count: u64,
+}
+
+/// What a child's configuration wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shunt {
+    silent: bool,
+    /// From the start on.
+    at_once: bool,
+    local: Vec<TsSpec>,
+    remote: Vec<TsSpec>,
+}
+
+impl Shunts {
+    /// Those of `config`, none of them in force.
+    pub(super) fn new(config: &EndpointConfig) -> Self {
+        Self { configured: configured(config), ..Self::default() }
+    }
+
+    /// Puts in force what is to be there from the start.
+    pub(super) async fn arm_configured(&mut self, plane: &Control) {
+        for name in self.configured.keys().cloned().collect::<Vec<_>>() {
+            self.arm_at_once(name, plane).await;
+        }
+    }
+
+    /// Takes another configuration. What is in force and has not changed stays; so does what was lifted.
+    pub(super) async fn reload(&mut self, config: &EndpointConfig, plane: &Control) {
+        let old = std::mem::replace(&mut self.configured, configured(config));
+        let now = &self.configured;
+        let changed = |name: &&Name| now.get(*name) != old.get(*name);
+        let gone: Vec<_> = self.armed.keys().filter(changed).cloned().collect();
+        let new: Vec<_> = now.keys().filter(changed).cloned().collect();
+        for name in gone {
+            self.disarm(&name, plane).await;
+        }
+        for name in new {
+            self.arm_at_once(name, plane).await;
+        }
+    }
+
+    /// A child is up: from now on its traffic is protected, or does not leave.
+    pub(super) async fn child_up(&mut self, status: IkeStatus, child: ChildSaId, plane: &Control) {
+        let Some(child) = status.children.iter().find(|other| other.id == child) else { return };
+        let name = (status.connection.clone(), child.name.clone());
+        let Some(shunt) = self.configured.get(&name) else { return };
+        let (local, remote) = shunt.selectors(status.path);
+        self.arm(name, local, remote, plane).await;
+    }
+
+    /// Lifts those that `target` means; the number of them.
+    pub(super) async fn lift(&mut self, target: &Target, plane: &Control) -> usize {
+        let Target { name, ike, child } = target;
+        let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
+        let meant = |(connection, of): &&Name| {
+            let any = name.as_ref().is_none_or(|name| name == connection || name == of);
+            any && is(ike, connection) && is(child, of)
+        };
+        let lifted: Vec<_> = self.armed.keys().filter(meant).cloned().collect();
+        for name in &lifted {
+            self.disarm(name, plane).await;
+        }
+        lifted.len()
+    }
+
+    async fn arm_at_once(&mut self, name: Name, plane: &Control) {
+        let Some(shunt) = self.configured.get(&name).filter(|shunt| shunt.at_once) else { return };
+        if let (Some(local), Some(remote)) = (fixed(&shunt.local), fixed(&shunt.remote)) {
+            self.arm(name, local, remote, plane).await;
+        }
+    }
+
+    async fn arm(
+        &mut self,
+        name: Name,
+        local_ts: Vec<TrafficSelector>,
+        remote_ts: Vec<TrafficSelector>,
+        plane: &Control,
+    ) {
+        let Some(&Shunt { silent, .. }) = self.configured.get(&name) else { return };
+        let known = self.armed.get(&name);
+        if known.is_some_and(|old| old.local_ts == local_ts && old.remote_ts == remote_ts) {
+            return;
+        }
+        let id = known.map_or(PolicyId(FIRST + self.count), |old| old.id);
+        self.count += 1;
+        let spec = PolicySpec {
+            id,
+            child: name.1.clone(),
+            owner: name.0.clone(),
+            local_ts,
+            remote_ts,
+            action: PolicyAction::Shunt { silent },
+            priority: 0,
+        };
+        let command = Command::InstallPolicy(Box::new(spec.clone()));
+        match plane.apply(vec![command]).await {
+            Ok(_) => _ = self.armed.insert(name, spec),
+            Err(error) => {
+                let (connection, child) = name;
+                tracing::warn!(%connection, %child, %error, "failureshunt not in force");
+            }
+        }
+    }
+
+    async fn disarm(&mut self, name: &Name, plane: &Control) {
+        let Some(spec) = self.armed.remove(name) else { return };
+        if let Err(error) = plane.apply(vec![Command::RemovePolicy(spec.id)]).await {
+            let (connection, child) = name;
+            tracing::warn!(%connection, %child, %error, "failureshunt not lifted");
+            self.armed.insert(name.clone(), spec);
+        }
+    }
+}
+
+impl Shunt {
+    fn of(child: &ChildConfig) -> Option<Self> {
+        let returns = [child.start_action, child.close_action, child.dpd_action]
+            .iter()
+            .any(|action| *action != Action::None);
+        let (silent, at_once) = match child.failure_shunt {
+            FailureShunt::Passthrough => return None,
+            FailureShunt::Auto if !returns => return None,
+            FailureShunt::Auto => (false, false),
+            FailureShunt::Reject => (false, true),
+            FailureShunt::Drop => (true, true),
+        };
+        let (local, remote) = (child.local_ts.clone(), child.remote_ts.clone());
+        Some(Self { silent, at_once, local, remote })
+    }
+
+    /// The selectors between the ends of `path`.
+    fn selectors(&self, path: Path) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
+        let (here, there) = (path.local.ip(), path.remote.ip());
+        (
+            self.local.iter().map(|ts| ts.resolve(here)).collect(),
+            self.remote.iter().map(|ts| ts.resolve(there)).collect(),
+        )
+    }
+}
+
+fn configured(config: &EndpointConfig) -> BTreeMap<Name, Shunt> {
+    let children = config.connections.iter().flat_map(|connection| {
+        connection.children.iter().map(|child| (connection.name.clone(), child))
+    });
+    children
+        .filter_map(|(name, child)| Some(((name, child.name.clone()), Shunt::of(child)?)))
+        .collect()
+}
+
+/// Selectors that do not depend on the path.
+fn fixed(specs: &[TsSpec]) -> Option<Vec<TrafficSelector>> {
+    let fixed = |spec: &TsSpec| match spec {
+        TsSpec::Fixed(ts) => Some(*ts),
+        TsSpec::Dynamic { .. } => None,
+    };
+    specs.iter().map(fixed).collect()
+}

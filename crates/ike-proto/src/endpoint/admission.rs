@@ -1,0 +1,125 @@
+//! How many strangers are let in, and how often they are answered (RFC 7296 §2.6, §2.21.4).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use crate::config::EndpointConfig;
+
+/// Unprotected answers a second.
+const COURTESIES: u32 = 100;
+/// Requests refused in a second that count as one half-open SA.
+const REFUSED: usize = 8;
+
+/// SAs that this end answered and that are not authenticated yet.
+#[derive(Default)]
+pub(super) struct HalfOpen {
+    all: usize,
+    from: HashMap<IpAddr, usize>,
+}
+
+/// What is to become of an IKE_SA_INIT request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It may go on.
+    Open,
+    /// It must bring a cookie.
+    Cookie,
+    /// There are too many half-open SAs already; says of what.
+    Full(&'static str),
+}
+
+impl HalfOpen {
+    /// How many there are.
+    pub(super) fn all(&self) -> usize {
+        self.all
+    }
+
+    /// One more, begun from `address`.
+    pub(super) fn add(&mut self, address: IpAddr) {
+        self.all += 1;
+        *self.from.entry(address).or_default() += 1;
+    }
+
+    /// One less.
+    pub(super) fn remove(&mut self, address: IpAddr) {
+        self.all = self.all.saturating_sub(1);
+        if let Some(count) = self.from.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.from.remove(&address);
+            }
+        }
+    }
+
+    /// Judges a new request from `address`. `refused` is how many were refused in the last second: such
+    /// a request leaves no half-open SA, and may have cost as much.
+    pub(super) fn judge(
+        &self,
+        config: &EndpointConfig,
+        address: IpAddr,
+        refused: usize,
+    ) -> Admission {
+        let from = self.from.get(&address).copied().unwrap_or_default();
+        let over = |limit: u32, count: usize| limit != 0 && count >= limit as usize;
+        if over(config.init_limit_half_open, self.all) {
+            return Admission::Full("too many half-open IKE SAs");
+        }
+        if over(config.block_threshold, from) {
+            return Admission::Full("too many half-open IKE SAs with this address");
+        }
+        // The request itself is one of them.
+        let all = self.all.saturating_add(refused / REFUSED).saturating_add(1);
+        if over(config.cookie_threshold, all) || over(config.cookie_threshold_ip, from + 1) {
+            return Admission::Cookie;
+        }
+        Admission::Open
+    }
+}
+
+/// A bucket of unprotected answers, refilled every second.
+pub(super) struct Courtesy {
+    left: u32,
+    since: Option<Instant>,
+}
+
+impl Courtesy {
+    pub(super) fn new() -> Self {
+        Self { left: COURTESIES, since: None }
+    }
+
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        if is_over(self.since, now) {
+            self.since = Some(now);
+            self.left = COURTESIES;
+        }
+        let any = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        any
+    }
+}
+
+/// How many were refused in the present second.
+#[derive(Default)]
+pub(super) struct Refused {
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Refused {
+    pub(super) fn in_second(&self, now: Instant) -> usize {
+        if is_over(self.since, now) { 0 } else { self.count }
+    }
+
+    pub(super) fn count(&mut self, now: Instant) {
+        if is_over(self.since, now) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        self.count = self.count.saturating_add(1);
+    }
+}
+
+/// True if a second has gone by.
+fn is_over(since: Option<Instant>, now: Instant) -> bool {
+    since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
+}

@@ -1,0 +1,160 @@
+//! What is left of IKE SAs that are gone: their last answers, which the peers may have to ask for
+//! again (RFC 7296 §2.1).
+//!
+//! No key is kept. A request made again is bitwise identical, so that it is known by its octets, of a
+//! fragmented one by those of its first fragment.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::event::Path;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::window::{Answered, Datagrams};
+use crate::wire::Header;
+
+/// How long an answer is kept: as long as the first few tries of a usual ladder take.
+const KEPT: Duration = Duration::from_secs(30);
+/// Times one answer is sent again. An old request may be played back.
+const TIMES: u8 = 16;
+/// Octets counted for an answer besides its datagrams.
+const OVERHEAD: usize = 256;
+/// The most octets of answers to peers that were authenticated, and to those that were not: these
+/// must not push out the others.
+const KNOWN: usize = 4 << 20;
+const STRANGERS: usize = 1 << 20;
+
+/// The last answers of IKE SAs that are gone, by the SPI this end chose.
+pub(super) struct Closed {
+    answers: HashMap<u64, Answer>,
+    known: Shelf,
+    strangers: Shelf,
+}
+
+/// Answers in the order in which they were put here.
+struct Shelf {
+    order: VecDeque<(Instant, u64)>,
+    octets: usize,
+    limit: usize,
+}
+
+struct Answer {
+    peer_spi: u64,
+    /// True if the peer sets the I flag.
+    from_initiator: bool,
+    to: Path,
+    /// The peer may be anywhere: it is behind a NAT.
+    roams: bool,
+    last: Answered,
+    until: Instant,
+    known: bool,
+    left: u8,
+}
+
+/// What a request for an SPI that no IKE SA has is.
+pub(super) enum Late {
+    /// Nothing of such an SA is left.
+    Unknown,
+    /// Of an SA that is gone, and over and done with.
+    Ignore,
+    /// Made again: this is the answer.
+    Again(Path, Datagrams),
+}
+
+impl Closed {
+    pub(super) fn new() -> Self {
+        Self {
+            answers: HashMap::new(),
+            known: Shelf { order: VecDeque::new(), octets: 0, limit: KNOWN },
+            strangers: Shelf { order: VecDeque::new(), octets: 0, limit: STRANGERS },
+        }
+    }
+
+    /// Takes the last answer of `sa`, which is gone; `known` if its peer was authenticated. Returns
+    /// when [`expire`](Self::expire) is due, if it was not before.
+    pub(super) fn keep(&mut self, now: Instant, sa: &mut IkeSa, known: bool) -> Option<Instant> {
+        let last = sa.window.take_answered()?;
+        let none = self.answers.is_empty();
+        let until = now + KEPT;
+        let spi = sa.local_spi();
+        let answer = Answer {
+            peer_spi: if sa.initiator { sa.spi_r } else { sa.spi_i },
+            from_initiator: !sa.initiator,
+            to: sa.answer_to(),
+            roams: sa.nat.remote,
+            last,
+            until,
+            known,
+            left: TIMES,
+        };
+        self.shelf(known).octets += answer.octets();
+        self.shelf(known).order.push_back((until, spi));
+        self.answers.insert(spi, answer);
+        while self.shelf(known).octets > self.shelf(known).limit && self.drop_oldest(known) {}
+        none.then_some(until)
+    }
+
+    /// Judges a request with this header. `digest` is that of the datagram.
+    pub(super) fn judge(
+        &mut self,
+        path: Path,
+        header: &Header,
+        digest: impl FnOnce() -> u64,
+    ) -> Late {
+        let (own, peers) = if header.flags.initiator {
+            (header.spi_r, header.spi_i)
+        } else {
+            (header.spi_i, header.spi_r)
+        };
+        let Some(answer) = self.answers.get_mut(&own) else { return Late::Unknown };
+        if answer.peer_spi != peers || answer.from_initiator != header.flags.initiator {
+            return Late::Unknown;
+        }
+        let last = &answer.last;
+        let same = (header.message_id, header.exchange) == (last.message_id, last.exchange)
+            && digest() == last.request;
+        if same && answer.left > 0 {
+            answer.left -= 1;
+            // What was captured could be played back from anywhere.
+            let to = if answer.roams { path } else { answer.to };
+            return Late::Again(to, last.response.clone());
+        }
+        //= RFC 7296 §2.1
+        //# If the responder receives a retransmitted request for which it has
+        //# already forgotten the response, it MUST ignore the request
+        if header.message_id <= last.message_id { Late::Ignore } else { Late::Unknown }
+    }
+
+    /// Forgets what is old. Returns when that is due again.
+    pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
+        for known in [true, false] {
+            while self.shelf(known).order.front().is_some_and(|(until, _)| *until <= now) {
+                self.drop_oldest(known);
+            }
+        }
+        let first = |shelf: &Shelf| shelf.order.front().map(|(until, _)| *until);
+        [first(&self.known), first(&self.strangers)].into_iter().flatten().min()
+    }
+
+    fn shelf(&mut self, known: bool) -> &mut Shelf {
+        if known { &mut self.known } else { &mut self.strangers }
+    }
+
+    /// False if there is none.
+    fn drop_oldest(&mut self, known: bool) -> bool {
+        let Some((until, spi)) = self.shelf(known).order.pop_front() else { return false };
+        let its = |answer: &mut Answer| answer.until == until && answer.known == known;
+        if self.answers.get_mut(&spi).is_some_and(its)
+            && let Some(answer) = self.answers.remove(&spi)
+        {
+            let shelf = self.shelf(known);
+            shelf.octets = shelf.octets.saturating_sub(answer.octets());
+        }
+        true
+    }
+}
+
+impl Answer {
+    fn octets(&self) -> usize {
+        OVERHEAD + self.last.response.iter().map(|datagram| datagram.len()).sum::<usize>()
+    }
+}

@@ -1,0 +1,208 @@
+//! Finds IKE SAs and attempts by what they are about: no input looks at all of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Entry, Slot};
+use crate::config::{ConnectionConfig, IdMatch};
+use crate::event::{IkeSaId, Path};
+use crate::exchange::auth::local_id_at;
+use crate::ike_sa::state::State;
+use crate::wire::payload::IdData;
+use crate::wire::registry::IdType;
+
+/// Entries by connection and peer, by who replaces whom, and the identities that are in use.
+#[derive(Default)]
+pub(super) struct Index {
+    /// Attempts and established SAs.
+    by_peer: HashMap<(String, IpAddr), BTreeSet<IkeSaId>>,
+    /// Reauthentications under way, by what they replace.
+    replacing: HashMap<IkeSaId, BTreeSet<IkeSaId>>,
+    /// How many attempts and established SAs this end's identities have, and with whom; `None` is
+    /// somebody not known yet.
+    contacts: HashMap<IdData, BTreeMap<Option<IdKey>, Contact>>,
+}
+
+/// Attempts and established SAs between two identities.
+#[derive(Default)]
+struct Contact {
+    count: usize,
+    attempts: BTreeSet<IkeSaId>,
+}
+
+/// An identity in the one form of all that are the same, with an order.
+type IdKey = (u8, Vec<u8>);
+
+/// What an entry is found by.
+#[derive(Default)]
+pub(super) struct Keys {
+    peer: Option<Peer>,
+    replaces: Option<IkeSaId>,
+}
+
+struct Peer {
+    connection: Arc<ConnectionConfig>,
+    address: IpAddr,
+    established: bool,
+    contact: (IdData, Option<IdKey>),
+}
+
+impl Index {
+    /// Attempts and established SAs of a connection with the peer at `address`, the oldest first.
+    pub(super) fn towards(
+        &self,
+        connection: &str,
+        address: IpAddr,
+    ) -> impl Iterator<Item = IkeSaId> + use<'_> {
+        let key = (connection.to_owned(), address.to_canonical());
+        self.by_peer.get(&key).into_iter().flatten().copied()
+    }
+
+    /// What is being made to replace `ike`.
+    pub(super) fn replacing(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+        self.replacing.get(&ike).into_iter().flatten().copied().collect()
+    }
+
+    /// True if there may be another IKE SA between the identities of `connection`, now or soon.
+    pub(super) fn knows(&self, connection: &ConnectionConfig, path: Path) -> bool {
+        let local = folded(&local_id_at(connection, path));
+        let Some(peers) = self.contacts.get(&local) else { return false };
+        match connection.remote_id() {
+            IdMatch::Exact(id) => {
+                peers.contains_key(&None) || peers.contains_key(&Some(key_of(id)))
+            }
+            IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => true,
+        }
+    }
+
+    /// Attempts that may come to be between these identities.
+    pub(super) fn attempts_between(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
+        let Some(peers) = self.contacts.get(&folded(local)) else { return Vec::new() };
+        let known = [peers.get(&None), peers.get(&Some(key_of(remote)))];
+        known.into_iter().flatten().flat_map(|contact| &contact.attempts).copied().collect()
+    }
+
+    /// Brings the index up to date with an entry.
+    pub(super) fn update(&mut self, id: IkeSaId, slot: &mut Slot) {
+        let Slot { entry, keys, .. } = slot;
+        let (connection, path, replaces, established) = match entry {
+            Entry::Attempt(attempt) => {
+                (Some(&attempt.connection), attempt.path, attempt.replaces, None)
+            }
+            Entry::Sa(sa) => match &sa.state {
+                State::Established(established) => {
+                    (Some(&sa.connection), sa.path, sa.reauthenticates, Some(established))
+                }
+                // A stranger so far.
+                _ => (None, sa.path, None, None),
+            },
+        };
+        if keys.replaces != replaces {
+            self.set_replaces(id, keys, replaces);
+        }
+        let address = path.remote.ip().to_canonical();
+        let same = |peer: &Peer| {
+            connection.is_some_and(|connection| Arc::ptr_eq(connection, &peer.connection))
+                && (peer.address, peer.established) == (address, established.is_some())
+        };
+        if keys.peer.as_ref().map_or(connection.is_none(), same) {
+            return;
+        }
+        let contact = |connection: &ConnectionConfig| match (established, connection.remote_id()) {
+            (Some(sa), _) => (folded(&sa.local_id), Some(key_of(&sa.remote_id))),
+            (None, IdMatch::Exact(id)) => {
+                (folded(&local_id_at(connection, path)), Some(key_of(id)))
+            }
+            (None, _) => (folded(&local_id_at(connection, path)), None),
+        };
+        let peer = connection.map(|connection| Peer {
+            connection: Arc::clone(connection),
+            address,
+            established: established.is_some(),
+            contact: contact(connection),
+        });
+        self.set_peer(id, keys, peer);
+    }
+
+    /// Forgets an entry.
+    pub(super) fn remove(&mut self, id: IkeSaId, mut keys: Keys) {
+        self.set_replaces(id, &mut keys, None);
+        self.set_peer(id, &mut keys, None);
+    }
+
+    fn set_replaces(&mut self, id: IkeSaId, keys: &mut Keys, replaces: Option<IkeSaId>) {
+        if let Some(old) = std::mem::replace(&mut keys.replaces, replaces)
+            && let Some(those) = self.replacing.get_mut(&old)
+        {
+            those.remove(&id);
+            if those.is_empty() {
+                self.replacing.remove(&old);
+            }
+        }
+        if let Some(new) = replaces {
+            self.replacing.entry(new).or_default().insert(id);
+        }
+    }
+
+    fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, peer: Option<Peer>) {
+        if let Some(peer) = &peer {
+            let key = (peer.connection.name.clone(), peer.address);
+            self.by_peer.entry(key).or_default().insert(id);
+        }
+        // Taken out before it is put in: both may be the same.
+        let new = peer.as_ref().map(|peer| (peer.contact.clone(), peer.established));
+        let old = std::mem::replace(&mut keys.peer, peer);
+        if let Some(old) = &old {
+            self.remove_contact(id, &old.contact);
+        }
+        if let Some(((local, remote), established)) = new {
+            let contact = self.contacts.entry(local).or_default().entry(remote).or_default();
+            contact.count += 1;
+            if !established {
+                contact.attempts.insert(id);
+            }
+        }
+        let Some(old) = old else { return };
+        let kept = keys.peer.as_ref().is_some_and(|new| {
+            (&new.connection.name, new.address) == (&old.connection.name, old.address)
+        });
+        let key = (old.connection.name.clone(), old.address);
+        if !kept && let Some(those) = self.by_peer.get_mut(&key) {
+            those.remove(&id);
+            if those.is_empty() {
+                self.by_peer.remove(&key);
+            }
+        }
+    }
+
+    fn remove_contact(&mut self, id: IkeSaId, (local, remote): &(IdData, Option<IdKey>)) {
+        let Some(peers) = self.contacts.get_mut(local) else { return };
+        if let Some(contact) = peers.get_mut(remote) {
+            contact.attempts.remove(&id);
+            contact.count = contact.count.saturating_sub(1);
+            if contact.count == 0 {
+                peers.remove(remote);
+            }
+        }
+        if peers.is_empty() {
+            self.contacts.remove(local);
+        }
+    }
+}
+
+/// One form of an identity for all that [`IdData::matches`] takes for the same. Distinguished names that
+/// differ in their string types stay different.
+pub(super) fn folded(id: &IdData) -> IdData {
+    let mut id = id.clone();
+    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
+        id.data.make_ascii_lowercase();
+    }
+    id
+}
+
+/// A key that differs only where the identities do: all distinguished names have one.
+fn key_of(id: &IdData) -> IdKey {
+    let id = folded(id);
+    (id.kind.0, if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { id.data })
+}

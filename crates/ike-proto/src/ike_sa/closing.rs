@@ -1,0 +1,171 @@
+//! How an established IKE SA ends, and what of a child ends before the rest of it.
+
+use super::IkeSa;
+use super::context::{Context, Effect};
+use super::state::{Established, IkePhase, Initiated, State, Task};
+use super::succession::Inheritance;
+use crate::child::Phase;
+use crate::dataplane::Command;
+use crate::event::{ChildSaId, Event, Failure};
+use crate::exchange::followup::drop_chain;
+use crate::wire::registry::NotifyType;
+
+impl IkeSa {
+    /// The response to `ours` is of no use, so that the two ends do not have the same state: the IKE
+    /// SA is deleted at both.
+    ///
+    /// By a request that is made again until it is answered: the peer may think that all is well.
+    pub(crate) fn abandon(&mut self, ctx: &mut Context<'_>, ours: Initiated, kind: NotifyType) {
+        let reason = Failure::Refused(kind);
+        if let Some(spi_in) = ours.spi_in() {
+            ctx.ids.esp.remove(&spi_in);
+        }
+        let crossed = match &ours {
+            Initiated::RekeyIke(offer) => offer.crossed.as_ref().and_then(|crossed| crossed.ike),
+            _ => None,
+        };
+        let (request, wants_end) = ours.request();
+        ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
+        match crossed {
+            // The peer's own rekey made an SA that both ends can use.
+            Some(theirs) => self.replaced_by(ctx, theirs),
+            //= RFC 7296 §2.21
+            //# Such errors in parsing or
+            //# processing response packets should still cause the recipient to clean
+            //# up the IKE state (for example, by sending a Delete for a bad SA).
+            None => self.enqueue_urgent(Task::DeleteIke { reason, request: None }),
+        }
+    }
+
+    /// The peer has closed `id` while this end's own Delete for it is under way.
+    pub(crate) fn close_outbound(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        //= RFC 7296 §1.4.1
+        //# If a node receives a
+        //# delete request for SAs for which it has already issued a delete
+        //# request, it MUST delete the outgoing SAs while processing the request
+        //# and the incoming SAs while processing the response.
+        let State::Established(established) = &mut self.state else { return };
+        if let Some(new) = established.replacement_of(id) {
+            self.activate(ctx, new);
+        }
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        child.half_closed = true;
+        child.pending_out = None;
+        let routed = std::mem::take(&mut child.routed);
+        let (phase, policy, outbound) = (child.phase, child.policy, child.outbound());
+        let heir = established.children.iter_mut().find(|other| {
+            other.policy == policy
+                && other.id != id
+                && matches!(other.phase, Phase::Installing | Phase::Installed)
+        });
+        let mut batch = vec![Command::RemoveSa(outbound)];
+        match heir {
+            // The policy names another child already.
+            _ if phase == Phase::Rekeyed => {}
+            None => batch.insert(0, Command::RemovePolicy(policy)),
+            Some(heir) if heir.carries() && routed => {
+                heir.routed = true;
+                ctx.data_plane(vec![heir.install_policy()]);
+            }
+            Some(_) => {}
+        }
+        ctx.data_plane(batch);
+    }
+
+    /// The peer does not answer: the SA is over, and `dpd_action` says what next.
+    pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
+        if let Some(to) = self.crossed_rekey() {
+            // The peer may well be alive on the SA of its own rekey.
+            return self.succeeded_by(ctx, to);
+        }
+        let mut actions = Vec::new();
+        if let State::Established(established) = &self.state
+            && established.phase == IkePhase::Alive
+        {
+            for child in established.children.iter().filter(|child| child.phase != Phase::Rekeyed) {
+                let name = child.config.name.clone();
+                if !actions.iter().any(|(_, other)| *other == name) {
+                    actions.push((child.config.dpd_action, name));
+                }
+            }
+        }
+        self.close(ctx, Failure::Timeout);
+        for (action, name) in actions {
+            self.act(ctx, action, &name);
+        }
+    }
+
+    pub(super) fn on_established_closed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        established: Established,
+        reason: &Failure,
+    ) {
+        let ike = self.id;
+        let Established {
+            children,
+            ours,
+            queue,
+            delayed,
+            lingering,
+            installing,
+            phase,
+            theirs,
+            ..
+        } = established;
+        let mut batch = Vec::new();
+        if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
+            ctx.ids.esp.remove(&spi_in);
+        }
+        for chain in theirs {
+            drop_chain(ctx, chain);
+        }
+        if let Some(Initiated::RekeyIke(offer)) = &ours
+            && let Some(to) = offer.crossed.as_ref().and_then(|crossed| crossed.ike)
+        {
+            // The SA of the peer's own rekey goes on, with no children to wait for.
+            let estate = Inheritance::default();
+            ctx.effects.push_back(Effect::MoveChildren { from: ike, to, estate });
+        }
+        for child in &children {
+            ctx.ids.esp.remove(&child.spi_in);
+            batch.push(Command::RemovePolicy(child.policy));
+            batch.push(Command::RemoveSa(child.outbound()));
+            batch.push(Command::RemoveSa(child.inbound()));
+        }
+        for old in &lingering {
+            ctx.ids.esp.remove(&old.sa.spi);
+            batch.push(Command::RemoveSa(old.sa));
+        }
+        if !batch.is_empty() {
+            ctx.data_plane(batch);
+        }
+        for child in children.iter().filter(|child| child.phase != Phase::Rekeyed) {
+            let name = child.config.name.clone();
+            ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
+        }
+        let closing = ours.into_iter().map(Initiated::request);
+        let queued = queue.into_iter().map(Task::request);
+        let later = delayed.into_iter().map(|(_, task)| task.request());
+        let installing = installing.into_iter().map(|(_, _, request)| (request, false));
+        for (request, wants_end) in closing.chain(queued).chain(later).chain(installing) {
+            let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
+            ctx.done(request, result);
+        }
+        if let IkePhase::Crossed(from) = phase {
+            ctx.effects.push_back(Effect::Uncross { from });
+        } else if !matches!(phase, IkePhase::Replaced(_)) {
+            let connection = self.connection.name.clone();
+            let reason = reason.clone();
+            ctx.event(Event::IkeDown { ike, connection, established: true, reason });
+        }
+        if *reason == Failure::DeletedByPeer {
+            for child in children.iter().filter(|child| child.phase == Phase::Installed) {
+                self.act(ctx, child.config.close_action, &child.config.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+# The peer dies: traffic for it does not leave in clear, though the host has
+# a route for it, until the tunnel is back; nor when our daemon dies as well.
+# CASES: auto reject drop
+net_direct
+site
+ike us dpd_delay 1s
+conf us charon.retransmit_timeout 0.5
+conf us charon.retransmit_base 1.0
+conf us charon.retransmit_tries 3
+case $CASE in
+auto) net us close_action start ;;
+*) net us failureshunt "$CASE" ;;
+esac
+ip -n left route add default via $THEM_OWN
+ip -n right route add default via $US_OWN
+
+# What the kernel says to who sends.
+refused() {
+    local says='No route to host|Unreachable'
+    [ "$CASE" != drop ] || says='Invalid argument'
+    in_ns us ping -n -c 1 -W 1 $RIGHT_IN >"$STATE/refused" 2>&1 || true
+    grep -q -E "$says" "$STATE/refused"
+}
+
+start them us
+# The daemon answers before its data plane is there.
+[ "$CASE" = auto ] || wait_for 5 refused || fail "not refused before the tunnel was up"
+clear=$(wire "net 10.0.0.0/8")
+up us
+installed
+ping_both
+kill_hard them
+gone us
+note "gone: $(ip -n left route show table 220 | tr '\n' ';')"
+refused || fail "not refused when the peer is dead"
+forget them
+start them
+up us
+installed
+ping_both
+kill_hard us
+wait_for 5 dead us || true
+refused || fail "not refused when our daemon is dead"
+forget us
+start us
+up us
+installed
+ping_both
+[ "$(wire "net 10.0.0.0/8")" = "$clear" ] || fail "packets left in clear"
+down us ike
+gone us
+if refused; then fail "refused although it was taken down"; fi
+# That last one went in clear, as it was meant to.
+CLEARTEXT=yes

@@ -1,0 +1,126 @@
+//! §3.3.1, §3.12 and RFC 4303 §2.1: SPIs that proposals may have, and payloads that say nothing.
+
+use ike_proto::Command;
+use ike_proto::wire::payload::{Ke, Payload, Spi};
+use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
+use ike_proto::wire::{Message, decode_payloads};
+use ike_tests::bench::{Bench, PSK, auth_payloads, net};
+use ike_tests::handmade::{ESP, IKE, deleted, notifies, proposal};
+use ike_tests::setup::identity;
+
+const CREATE_CHILD_SA: ExchangeType = ExchangeType::CREATE_CHILD_SA;
+/// RFC 4303 §2.1: never on the wire, or reserved.
+const RESERVED: [u32; 4] = [0, 1, 200, 255];
+
+#[test]
+fn s3_3_1_a_first_proposal_for_ike_has_no_spi() {
+    let mut bench = Bench::new();
+    let started = bench.start();
+    let with_spi = proposal(ProtocolId::IKE, IKE, Spi::Ike(0x1234));
+    let mut payloads = started.payloads();
+    payloads[0] = Payload::Sa(with_spi.clone());
+    let sent = bench.give(&started.encode(&payloads));
+    let [answer] = &sent[..] else { panic!("{} datagrams", sent.len()) };
+    let refused = Message::decode(answer).unwrap().payloads.iter().any(|payload| {
+        matches!(payload, Payload::Notify(notify) if notify.kind == NotifyType::NO_PROPOSAL_CHOSEN)
+    });
+    assert!(refused);
+    assert!(bench.host().ikes().is_empty());
+
+    // Beside a good one it is passed over.
+    let mut both = with_spi;
+    both.proposals.extend(proposal(ProtocolId::IKE, IKE, Spi::None).proposals);
+    both.proposals[1].number = 2;
+    payloads[0] = Payload::Sa(both);
+    let sent = bench.give(&started.encode(&payloads));
+    let answer = Message::decode(&sent[0]).unwrap();
+    let Some(Payload::Sa(sa)) = answer.payloads.first() else { panic!("{answer:?}") };
+    assert_eq!((sa.proposals[0].number, sa.proposals[0].spi), (2, Spi::None));
+}
+
+#[test]
+fn s3_3_1_a_reserved_esp_spi_is_no_proposal() {
+    for spi in RESERVED {
+        // In IKE_AUTH it costs the child, and not the IKE SA.
+        let mut bench = Bench::new();
+        let mut peer = bench.half_open();
+        let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+        let mut payloads = auth_payloads(&id, &auth, spi, true);
+        payloads[2] = Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(spi)));
+        let sent = bench.give(&peer.next_request(ExchangeType::IKE_AUTH, &payloads));
+        assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), [NotifyType::NO_PROPOSAL_CHOSEN]);
+        assert!(bench.host().children().is_empty());
+
+        let mut bench = Bench::new();
+        let mut peer = bench.established(1007);
+        let request = peer.next_request(CREATE_CHILD_SA, &child(spi));
+        let sent = bench.give(&request);
+        assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), [NotifyType::NO_PROPOSAL_CHOSEN]);
+        assert_eq!(bench.host().children().len(), 1);
+        bench.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn s3_3_1_an_answer_with_a_reserved_esp_spi_is_taken_back() {
+    for spi in RESERVED {
+        let mut bench = Bench::new();
+        let mut peer = bench.established(1007);
+        let old = bench.host().child();
+        let request = bench.world.command(0, Command::RekeyChild(old.id));
+        let sent = bench.sent();
+        let opened = peer.open(&sent[0]).unwrap();
+        let inner = decode_payloads(opened.first, &opened.octets, 0).unwrap();
+        let offered = inner.iter().find_map(|payload| match payload {
+            Payload::Sa(sa) => Some(sa.proposals[0].spi),
+            _ => None,
+        });
+        // Selectors of the endpoint as initiator.
+        let mut answer = child(spi);
+        (answer[2], answer[3]) = (Payload::TsI(vec![net(1)]), Payload::TsR(vec![net(2)]));
+        let sent = bench.give(&peer.seal(CREATE_CHILD_SA, 0, true, &answer));
+        let named = deleted(&peer.open(&sent[0]).unwrap());
+        assert_eq!(named.into_iter().map(Spi::Esp).next(), offered, "the peer's half of it");
+        assert!(matches!(bench.host().done(request), Some(Err(_))));
+        assert_eq!(bench.host().child().id, old.id);
+        bench.assert_nothing_leaked();
+    }
+}
+
+fn child(spi: u32) -> Vec<Payload<'static>> {
+    vec![
+        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(spi))),
+        Payload::Nonce(&[7; 32]),
+        Payload::TsI(vec![net(2)]),
+        Payload::TsR(vec![net(1)]),
+    ]
+}
+
+/// §3.1: the initiator's SPI is what the answer is found by.
+#[test]
+fn s3_1_an_ike_sa_init_request_without_an_spi_is_dropped() {
+    let mut bench = Bench::new();
+    let mut started = bench.start();
+    started.spi_i = 0;
+    let request = started.encode(&started.payloads());
+    assert_eq!(bench.give(&request).len(), 0);
+    assert_eq!(bench.host().dropped, ["malformed message"]);
+    assert!(bench.host().ikes().is_empty());
+}
+
+#[test]
+fn s3_12_an_empty_vendor_id_says_nothing() {
+    let mut bench = Bench::new();
+    let started = bench.start();
+    let mut payloads = started.payloads();
+    payloads.push(Payload::Vendor(b""));
+    let sent = bench.give(&started.encode(&payloads));
+    let answer = Message::decode(&sent[0]).unwrap();
+    assert!(answer.payloads.iter().any(|payload| matches!(payload, Payload::Ke(Ke { method, .. })
+        if *method == KeMethodId::CURVE_25519)));
+    let mut peer = bench.established(1007);
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &[Payload::Vendor(b"")]);
+    let sent = bench.give(&request);
+    assert_eq!(peer.open(&sent[0]).unwrap().octets, b"", "an answer as to an empty request");
+    bench.host().ike();
+}
