@@ -14,7 +14,7 @@ OCSP_PORT=8001
 http_url() { echo "http://$THEM_OWN:$HTTP_PORT/$1"; }
 ocsp_url() { echo "http://$THEM_OWN:$OCSP_PORT/"; }
 
-# pki MAKER VERB …: MAKER is ours or openssl.
+# pki_key MAKER NAME KIND: MAKER is ours, openssl or strongswan.
 pki_key() { mkdir -p "$PKI" && "key_$1" "$2" "$3" && chmod 600 "$PKI/$2.key"; }
 
 # key NAME KIND: RSA-2048, ECDSA P-256 and so on, in $PKI/NAME.key.
@@ -38,6 +38,18 @@ key_openssl() {
     esac
     # shellcheck disable=SC2086
     openssl genpkey -quiet $options -out "$PKI/$1.key"
+}
+
+key_strongswan() {
+    local options
+    case $2 in
+    rsa*) options="--type rsa --size 2048" ;;
+    ecdsa*) options="--type ecdsa --size ${2#ecdsa}" ;;
+    ed25519) options="--type ed25519" ;;
+    *) fail "no key of kind $2" ;;
+    esac
+    # shellcheck disable=SC2086
+    pki --gen $options --outform pem >"$PKI/$1.key"
 }
 
 # ca MAKER NAME KIND [ISSUER]: a CA, self-signed or below another.
@@ -64,6 +76,11 @@ crlDistributionPoints=URI:$(http_url "$2.crl")"
     sign_openssl "$1" "$2" "$ext"
 }
 
+ca_strongswan() {
+    [ -z "$2" ] || fail "only roots"
+    pki --self --ca --in "$PKI/$1.key" --dn "O=lab, CN=$1" --outform pem >"$PKI/$1.pem"
+}
+
 # certificate MAKER NAME KIND CA [OPTIONS]: of NAME.example.org. OPTIONS are those
 # of pki --issue for ours, lines of an extension file for openssl.
 certificate() {
@@ -82,6 +99,13 @@ certificate_openssl() {
     sign_openssl "$1" "$2" "subjectAltName=DNS:$1.example.org
 keyUsage=critical,digitalSignature
 ${3:-}"
+}
+
+certificate_strongswan() {
+    local name=$1 ca=$2
+    shift 2
+    pki --issue --in "$PKI/$name.key" --type priv --cacert "$PKI/$ca.pem" --cakey "$PKI/$ca.key" \
+        --dn "O=lab, CN=$name" --san "$name.example.org" "$@" --outform pem >"$PKI/$name.pem"
 }
 
 # sign_openssl NAME ISSUER EXTENSIONS

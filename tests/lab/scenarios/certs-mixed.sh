@@ -1,6 +1,7 @@
 # A pre-shared key one way and a certificate the other; the side named has the
-# certificate. And raw public keys, which both know beforehand.
-# CASES: us them raw
+# certificate. And raw public keys, and certificates, which both know beforehand,
+# so that nothing is sent and no CA is needed.
+# CASES: us them raw pinned
 # TIMEOUT: 120
 net_direct
 site
@@ -21,6 +22,19 @@ raw)
         ike $side remote.auth pubkey
         ike $side local.pubkeys $side.pub
         ike $side remote.pubkeys "$(other $side).pub"
+    done
+    ;;
+pinned)
+    no_secret
+    ike both send_cert never
+    ike both send_certreq no
+    for side in us them; do
+        give $side private $side.key
+        give $side x509 us.pem them.pem
+        ike $side local.auth pubkey
+        ike $side remote.auth pubkey
+        ike $side local.certs $side.pem
+        ike $side remote.certs "$(other $side).pem"
     done
     ;;
 *)

@@ -1,12 +1,17 @@
 # Certificates both ways, of every kind that strongSwan has, by RFC 7427 or,
-# without it, by the older methods; made by this project or by OpenSSL; either
-# side initiates.
-# CASES: rsa-pkcs1 rsa-pss rsa-openssl rsa-legacy ecdsa256 ecdsa384 ecdsa521-openssl ecdsa256-legacy ecdsa384-legacy ed25519 ed25519-openssl
+# without it, by the older methods; made by this project, by OpenSSL or by
+# strongSwan's pki; either side initiates.
+# CASES: rsa-pkcs1 rsa-pss rsa-openssl rsa-strongswan rsa-legacy ecdsa256 ecdsa384 ecdsa521-openssl ecdsa256-legacy ecdsa384-legacy ecdsa256-uslegacy ed25519 ed25519-openssl ed25519-strongswan
 # TIMEOUT: 150
 net_direct
 site
 maker=ours legacy=no
-case $CASE in *-openssl) maker=openssl ;; *-legacy) legacy=yes ;; esac
+case $CASE in
+*-openssl) maker=openssl ;;
+*-strongswan) maker=strongswan ;;
+*-legacy) legacy=them ;;
+*-uslegacy) legacy=us ;;
+esac
 kind=${CASE%%-*}
 ca "$maker" ca ecdsa384
 # With the old method for RSA this end does not sign, because its hash is SHA-1.
@@ -16,9 +21,9 @@ certificate "$maker" them "$kind" ca
 by_certificate
 give us x509ca ca.pem
 give them x509ca ca.pem
-[ $legacy = no ] || conf them charon.signature_authentication no
+[ $legacy = no ] || conf $legacy charon.signature_authentication no
 case $CASE in
-rsa-pkcs1 | rsa-openssl)
+rsa-pkcs1 | rsa-openssl | rsa-strongswan)
     # strongSwan's "rsa" is this padding alone, ours the better one too.
     ike us local.auth rsa/pkcs1-sha256
     ike them local.auth rsa-sha256

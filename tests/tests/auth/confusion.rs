@@ -103,7 +103,6 @@ fn an_anonymous_peer_replaces_nobody() {
     let request = pair.command(
         0,
         ike_proto::Command::Initiate {
-            packet: None,
             connection: "anonymous".to_owned(),
             child: Some("other".to_owned()),
             local,

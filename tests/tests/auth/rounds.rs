@@ -213,3 +213,64 @@ fn each_message_of_the_rounds_may_be_lost() {
         assert_eq!(pair.b().asked, ["judge", "sign"], "{}", pair.story());
     }
 }
+
+/// Rounds of every kind in any order, over bad networks: both ends always agree on who is who.
+#[test]
+fn many_seeded_lives_of_many_rounds() {
+    use ike_proto::crypto::SignatureScheme::{EcdsaP384Sha384, MlDsa44};
+    for seed in 0..150_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let mut setup = Setup::new(seed);
+        let loss = u32::try_from(draw(300)).unwrap();
+        let duplication = u32::try_from(draw(300)).unwrap();
+        setup.conditions = Conditions { loss, duplication, ..Conditions::default() };
+        setup.both(|side| {
+            let ladder = &mut side.settings.retransmission;
+            (ladder.tries, ladder.base) = (40, 1.0);
+            ladder.timeout = std::time::Duration::from_millis(500);
+            side.settings.half_open_timeout = std::time::Duration::from_secs(200);
+        });
+        for host in [1, 2] {
+            let rounds = 1 + draw(3);
+            for n in 0..rounds {
+                let suffix = if n == 0 { String::new() } else { format!("-{n}") };
+                let (local, remote) = (format!("local{suffix}"), format!("remote{suffix}"));
+                let kind = draw(5);
+                let (prover, judge) = match host {
+                    1 => (&mut setup.a, &mut setup.b),
+                    _ => (&mut setup.b, &mut setup.a),
+                };
+                let scheme = [Ed25519, EcdsaP384Sha384, MlDsa44].get(kind as usize);
+                if let Some(scheme) = scheme {
+                    let key = credential_for(&root(), key_type(*scheme), host, &identity(host));
+                    prover.show_in(&local, AuthConfig::pubkey(), key);
+                    let id = IdMatch::Exact(identity(host));
+                    judge.want_in(&remote, "pubkey", id, &root());
+                    continue;
+                }
+                let auth = if kind == 3 || n == 0 { AuthConfig::Psk } else { AuthConfig::Null };
+                let id = Some(identity(host));
+                let own = LocalAuth { id, ..LocalAuth::new(&local, auth.clone()) };
+                let id = IdMatch::Exact(identity(host));
+                let other = RemoteAuth { id, ..RemoteAuth::new(&remote, auth) };
+                if n == 0 {
+                    prover.connection.local = vec![own];
+                    judge.connection.remote = vec![other];
+                } else {
+                    prover.connection.local.push(own);
+                    judge.connection.remote.push(other);
+                }
+            }
+        }
+        let expected = [setup.a.connection.local.len(), setup.b.connection.local.len()];
+        let pair = comes_up(setup);
+        let used = [&pair.hosts[0], &pair.hosts[1]].map(|host| host.ike().local_auth.len());
+        assert_eq!(used, expected, "seed {seed}");
+    }
+}

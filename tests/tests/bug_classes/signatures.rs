@@ -90,7 +90,7 @@ fn class_27_authentication_data_of_method_14_that_lies_about_itself() {
         ("length too great by one", |data| data[0] += 1),
         ("length too small by one", |data| data[0] -= 1),
         ("nothing but an identifier", |data| data.truncate(16)),
-        ("signature cut", |data| _ = data.pop()),
+        ("signature cut", |data| data.truncate(data.len() - 1)),
         ("signature with an octet after it", |data| data.push(0)),
         ("octets between identifier and signature", |data| data.insert(16, 0)),
         ("BER length", |data| {
@@ -169,7 +169,8 @@ fn class_27_ecdsa_of_the_old_methods_has_one_form() {
     let der = signature(&peer, &*own, EcdsaP256Sha256);
     let pair = EcdsaP256Sha256.signature_to_legacy(&der).unwrap();
     assert!(accepted((bench, peer), (AuthMethod::ECDSA_256, &pair), &certs));
-    let forms: [fn(Vec<u8>, Vec<u8>) -> Vec<u8>; 6] = [
+    type Form = fn(Vec<u8>, Vec<u8>) -> Vec<u8>;
+    let forms: [Form; 6] = [
         |der, _| der,
         |_, pair| pair[..63].to_vec(),
         |_, pair| [&pair, &[0][..]].concat(),

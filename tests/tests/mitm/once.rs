@@ -1,9 +1,12 @@
 //! The first copy of a message changed, the genuine ones let through: an attempt that the genuine peer
 //! could still complete is completed.
 
+use std::time::Duration;
+
 use ike_proto::config::DowngradePrevention;
 use ike_proto::wire::registry::ExchangeType;
-use ike_tests::network::Fate;
+use ike_tests::network::{Fate, Packet};
+use ike_tests::{A, B};
 
 use crate::change;
 use crate::stage::{SCENES, Scene, genuine, run, set};
@@ -43,6 +46,31 @@ fn the_genuine_message_still_makes_an_sa() {
                     assert_eq!(chosen.additional().next().is_some(), hybrid, "{what}");
                 }
             }
+        }
+    }
+}
+
+/// A changed copy of the response overtakes the genuine one, which arrives as well.
+#[test]
+fn a_changed_copy_that_arrives_first_only_delays() {
+    for scene in SCENES {
+        let response = &genuine(scene, DowngradePrevention::Yes)[1];
+        for change in change::structural(response) {
+            let mut pair = set(scene, DowngradePrevention::Yes);
+            pair.net.manual = true;
+            let request = pair.initiate(A, Some("net"));
+            pair.deliver_to(B);
+            let original = pair.net.mailbox.first().unwrap().clone();
+            pair.inject(Packet { octets: change.octets.clone().into(), from: None, ..original });
+            pair.deliver_all();
+            pair.net.manual = false;
+            pair.run_for(Duration::from_secs(60));
+            let what = format!("{scene:?}: {}\n{}", change.name, pair.story());
+            assert_eq!(pair.a().done(request), Some(Ok(())), "{what}");
+            // As above: two responses with one SPI.
+            pair.audit.complaints.clear();
+            pair.assert_agreement();
+            assert!(pair.a().ike().full_transcript && pair.b().ike().full_transcript, "{what}");
         }
     }
 }

@@ -56,7 +56,7 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("interfaces_use", None),
     ("keep_alive_dpd_margin", Some("0")),
     ("make_before_break", Some("yes")),
-    ("multiple_authentication", Some("no")),
+    ("multiple_authentication", Some("yes")),
     ("plugins", None),
     ("prefer_configured_proposals", Some("yes")),
     ("replay_window", None),
@@ -95,6 +95,8 @@ pub(crate) fn read(
         &mut endpoint.max_packet,
         s.number("max_packet", 1280, 65_535, report).map(|n: u32| n as usize),
     );
+    let signatures = s.switch("signature_authentication", report);
+    set(&mut endpoint.signature_authentication, signatures);
     set(&mut endpoint.keep_alive, s.duration("keep_alive", report));
     set(&mut endpoint.retry_initiate_interval, s.duration("retry_initiate_interval", report));
     set(&mut endpoint.delete_rekeyed_delay, s.duration("delete_rekeyed_delay", report));

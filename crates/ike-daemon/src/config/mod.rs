@@ -44,6 +44,9 @@ use section::{Section, Unsupported};
 /// Octets a configuration file may have at most.
 const LARGEST: u64 = 16 << 20;
 
+/// Octets that a post-quantum preshared key should have at least (RFC 8784 §6).
+const SHORT_PPK: usize = 32;
+
 /// Sections of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[("include", None), ("pools", None)];
 
@@ -133,6 +136,10 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
     let mut warnings = Vec::new();
+    for key in endpoint.ppks.iter().filter(|key| key.secret.len() < SHORT_PPK) {
+        let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
+        warnings.push(format!("the secret of PPK '{id}' has less than {SHORT_PPK} octets"));
+    }
     if endpoint.connections.is_empty() {
         warnings.push("there is no [connections.<name>]".to_owned());
     }

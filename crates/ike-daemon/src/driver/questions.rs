@@ -48,6 +48,8 @@ impl Peer {
 
 struct Shared {
     answerer: RwLock<Arc<Answerer>>,
+    /// Held by who makes the next answerer from the present one.
+    changing: Mutex<()>,
     fetcher: Fetcher,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Semaphore,
@@ -66,6 +68,7 @@ impl Credentials {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self(Arc::new(Shared {
             answerer: RwLock::new(Arc::new(answerer)),
+            changing: Mutex::new(()),
             fetcher,
             processors: Semaphore::new(processors),
             connections: Semaphore::new(CONNECTIONS),
@@ -75,8 +78,17 @@ impl Credentials {
 
     /// Puts `answerer` in the place of the present one. What was fetched is kept.
     pub fn replace(&self, mut answerer: Answerer) {
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        answerer.trust_mut().revocation.inherit(&self.present().trust().revocation);
+        self.put(answerer);
+    }
+
+    fn present(&self) -> Arc<Answerer> {
+        Arc::clone(&self.0.answerer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, answerer: Answerer) {
         let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
-        answerer.trust_mut().revocation.inherit(&place.trust().revocation);
         *place = Arc::new(answerer);
     }
 
@@ -108,7 +120,7 @@ impl Credentials {
             if let Some(fetch) = last {
                 self.fetch(peer, fetch).await;
             }
-            others.join_all().await;
+            while others.join_next().await.is_some() {}
         }
     }
 
@@ -144,9 +156,12 @@ impl Credentials {
         if let Err(why) = &body {
             tracing::info!(%url, %subject, %why, "revocation information not fetched");
         }
-        let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
-        let taken =
-            Arc::make_mut(&mut place).deliver(fetch, body.as_deref().ok(), SystemTime::now());
+        let now = SystemTime::now();
+        // A long list takes its time to read; answers do not wait for it.
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Answerer::clone(&self.present());
+        let taken = changed.deliver(fetch, body.as_deref().ok(), now);
+        self.put(changed);
         match taken {
             Ok(()) => tracing::info!(%url, %subject, "revocation information fetched"),
             Err(why) if body.is_ok() => {
@@ -162,10 +177,7 @@ impl Credentials {
         what: impl FnOnce(&Answerer) -> T + Send + 'static,
     ) -> Option<T> {
         let _permit = self.0.processors.acquire().await.ok()?;
-        let answerer = {
-            let place = self.0.answerer.read().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&place)
-        };
+        let answerer = self.present();
         spawn_blocking(move || what(&answerer)).await.ok()
     }
 }

@@ -76,6 +76,15 @@ fn options_become_what_they_say() {
 }
 
 #[test]
+fn signatures_by_the_old_methods_alone_can_be_asked_for() {
+    for (word, expected) in [("yes", true), ("no", false)] {
+        let text = format!("[charon]\nsignature_authentication = \"{word}\"\n");
+        assert_eq!(accept(&text).endpoint.signature_authentication, expected);
+    }
+    assert!(accept("[charon]\nmultiple_authentication = true\n").endpoint.signature_authentication);
+}
+
+#[test]
 fn names_are_kept_for_later() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/host-to-host.toml");
     let config = config::load(&path).unwrap();

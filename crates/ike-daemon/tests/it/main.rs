@@ -11,4 +11,5 @@ mod fetch;
 mod pki;
 mod ppk;
 mod program;
+mod readme;
 mod secrets;

@@ -5,7 +5,6 @@ use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Now, Output};
-use crate::exchange::auth::matches_id;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
@@ -126,13 +125,11 @@ impl Endpoint {
     //= RFC 7296 §2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
-    /// Attempts that began when there was no IKE SA between these identities say no such thing any more:
-    /// the peer would drop the one that has come meanwhile.
+    /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
+    /// drop the one that has come meanwhile.
     fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
-        for id in self.index.attempts(local, remote) {
-            let Some(slot) = self.entries.get_mut(&id) else { continue };
-            let Entry::Attempt(attempt) = &mut slot.entry else { continue };
-            if matches_id(attempt.connection.remote_id(), remote) {
+        for id in self.index.attempts_between(local, remote) {
+            if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
                 attempt.is_not_first_contact();
             }
         }

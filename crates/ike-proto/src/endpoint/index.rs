@@ -21,13 +21,15 @@ pub(super) struct Index {
     replacing: HashMap<IkeSaId, BTreeSet<IkeSaId>>,
     /// How many attempts and established SAs this end's identities have, and with whom; `None` is
     /// somebody not known yet.
-    contacts: HashMap<IdData, BTreeMap<Option<IdKey>, usize>>,
-    /// Attempts, by the identities they are between.
-    attempts: HashMap<Contact, BTreeSet<IkeSaId>>,
+    contacts: HashMap<IdData, BTreeMap<Option<IdKey>, Contact>>,
 }
 
-/// This end's identity and the peer's, `None` if it is not known yet.
-type Contact = (IdData, Option<IdKey>);
+/// Attempts and established SAs between two identities.
+#[derive(Default)]
+struct Contact {
+    count: usize,
+    attempts: BTreeSet<IkeSaId>,
+}
 
 /// An identity in the one form of all that are the same, with an order.
 type IdKey = (u8, Vec<u8>);
@@ -43,7 +45,7 @@ struct Peer {
     connection: Arc<ConnectionConfig>,
     address: IpAddr,
     established: bool,
-    contact: Contact,
+    contact: (IdData, Option<IdKey>),
 }
 
 impl Index {
@@ -74,11 +76,11 @@ impl Index {
         }
     }
 
-    /// Attempts between these identities, and those that may turn out to be.
-    pub(super) fn attempts(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
-        let exact = self.attempts.get(&(local.clone(), Some(key_of(remote))));
-        let open = self.attempts.get(&(local.clone(), None));
-        exact.into_iter().chain(open).flatten().copied().collect()
+    /// Attempts that may come to be between these identities.
+    pub(super) fn attempts_between(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
+        let Some(peers) = self.contacts.get(&folded(local)) else { return Vec::new() };
+        let known = [peers.get(&None), peers.get(&Some(key_of(remote)))];
+        known.into_iter().flatten().flat_map(|contact| &contact.attempts).copied().collect()
     }
 
     /// Brings the index up to date with an entry.
@@ -147,27 +149,24 @@ impl Index {
         if let Some(peer) = &peer {
             let key = (peer.connection.name.clone(), peer.address);
             self.by_peer.entry(key).or_default().insert(id);
-            if !peer.established {
-                self.attempts.entry(peer.contact.clone()).or_default().insert(id);
-            }
-            let (local, remote) = peer.contact.clone();
-            *self.contacts.entry(local).or_default().entry(remote).or_default() += 1;
         }
-        let Some(old) = std::mem::replace(&mut keys.peer, peer) else { return };
+        // Taken out before it is put in: both may be the same.
+        let new = peer.as_ref().map(|peer| (peer.contact.clone(), peer.established));
+        let old = std::mem::replace(&mut keys.peer, peer);
+        if let Some(old) = &old {
+            self.remove_contact(id, &old.contact);
+        }
+        if let Some(((local, remote), established)) = new {
+            let contact = self.contacts.entry(local).or_default().entry(remote).or_default();
+            contact.count += 1;
+            if !established {
+                contact.attempts.insert(id);
+            }
+        }
+        let Some(old) = old else { return };
         let kept = keys.peer.as_ref().is_some_and(|new| {
             (&new.connection.name, new.address) == (&old.connection.name, old.address)
         });
-        let moved =
-            keys.peer.as_ref().is_none_or(|new| new.established || new.contact != old.contact);
-        if !old.established
-            && moved
-            && let Some(those) = self.attempts.get_mut(&old.contact)
-        {
-            those.remove(&id);
-            if those.is_empty() {
-                self.attempts.remove(&old.contact);
-            }
-        }
         let key = (old.connection.name.clone(), old.address);
         if !kept && let Some(those) = self.by_peer.get_mut(&key) {
             those.remove(&id);
@@ -175,16 +174,19 @@ impl Index {
                 self.by_peer.remove(&key);
             }
         }
-        let (local, remote) = old.contact;
-        let Some(peers) = self.contacts.get_mut(&local) else { return };
-        if let Some(count) = peers.get_mut(&remote) {
-            *count -= 1;
-            if *count == 0 {
-                peers.remove(&remote);
+    }
+
+    fn remove_contact(&mut self, id: IkeSaId, (local, remote): &(IdData, Option<IdKey>)) {
+        let Some(peers) = self.contacts.get_mut(local) else { return };
+        if let Some(contact) = peers.get_mut(remote) {
+            contact.attempts.remove(&id);
+            contact.count = contact.count.saturating_sub(1);
+            if contact.count == 0 {
+                peers.remove(remote);
             }
         }
         if peers.is_empty() {
-            self.contacts.remove(&local);
+            self.contacts.remove(local);
         }
     }
 }

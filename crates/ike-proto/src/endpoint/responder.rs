@@ -31,10 +31,7 @@ impl Endpoint {
         message: &Message<'_>,
     ) {
         let header = &message.header;
-        let plausible = header.flags.initiator
-            && header.spi_i != 0
-            && header.spi_r == 0
-            && header.message_id == 0;
+        let plausible = header.flags.initiator && header.spi_r == 0 && header.message_id == 0;
         if !plausible {
             return self.drop_datagram(path, "not an IKE_SA_INIT request");
         }

@@ -423,16 +423,7 @@ impl IkeSa {
             Answer::Accept => {}
             Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
             Answer::ChildSaNotFound => {
-                //= RFC 7296 §2.25
-                //# The SA that the
-                //# initiator attempted to rekey is indicated by the SPI field in the
-                //# Notify payload, which is copied from the SPI field in the REKEY_SA
-                //# notification.
-                if let Some(notify) = rekeys {
-                    let reply =
-                        Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
-                    self.respond(ctx, &[Payload::Notify(reply)]);
-                }
+                self.respond_child_sa_not_found(ctx, rekeys);
                 return Ok(());
             }
         }
@@ -479,6 +470,19 @@ impl IkeSa {
         self.note_crossed(old, Some(new), ni, &nr);
         self.install_then_respond(ctx, ready, reply);
         Ok(())
+    }
+
+    /// Answers that the child of REKEY_SA is not there.
+    fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
+        //= RFC 7296 §2.25
+        //# The SA that the
+        //# initiator attempted to rekey is indicated by the SPI field in the
+        //# Notify payload, which is copied from the SPI field in the REKEY_SA
+        //# notification.
+        if let Some(notify) = rekeys {
+            let reply = Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
+            self.respond(ctx, &[Payload::Notify(reply)]);
+        }
     }
 
     /// If this end is rekeying the same child, its response will have to choose.

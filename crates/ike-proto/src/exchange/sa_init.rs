@@ -191,7 +191,8 @@ pub(crate) fn accept_response(
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
-    announced.read(ctx.config, &payloads);
+    announced.read_hashes(ctx.config, &payloads);
+    announced.read(&payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {
@@ -277,7 +278,7 @@ pub(crate) fn respond(
     nat.local |= force_nat && nat.supported;
     let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
-    announced.read(ctx.config, &payloads);
+    announced.read_hashes(ctx.config, &payloads);
     let mut response = Response {
         spis: (spi_i, spi_r),
         selected: &selected,

@@ -141,11 +141,6 @@ impl IkeSa {
         }
     }
 
-    /// Where the peer's latest request came from.
-    pub(crate) fn answer_to(&self) -> Path {
-        self.answer_to
-    }
-
     /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
     pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
         let room = ctx.budget.take(octets, true);
@@ -158,6 +153,11 @@ impl IkeSa {
     /// Gives back what was held: the peer is no stranger any more, or gone.
     pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
         ctx.budget.give_back(std::mem::take(&mut self.held));
+    }
+
+    /// Where the peer's latest request came from.
+    pub(crate) fn answer_to(&self) -> Path {
+        self.answer_to
     }
 
     /// The SPI this end chose.

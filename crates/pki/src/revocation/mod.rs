@@ -100,11 +100,11 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Takes over what `other` has fetched, so that a new configuration need not ask again.
+    /// Takes over what `other` has fetched, so that a new configuration need not ask again. Where
+    /// nothing of use was found may be asked anew.
     pub fn inherit(&mut self, other: &Self) {
         self.crls.clone_from(&other.crls);
         self.answers.clone_from(&other.answers);
-        self.failed.clone_from(&other.failed);
     }
 
     /// Forgets everything that was fetched.

@@ -340,6 +340,11 @@ fn an_authority_adds_addresses_for_what_its_ca_issues() {
     assert!(failing.revocation.deliver(&second, Some(b"no list"), now()).is_err());
     assert!(matches!(outcome("moon", IfUri, &failing), Err(PkiError::RevocationUnknown { .. })));
     assert_eq!(outcome("moon", Relaxed, &failing), Ok(true));
+    // A new configuration asks again.
+    let mut again = trusting(&["root"]);
+    again.revocation.add_authority(authority("root", &[list], &[])).unwrap();
+    again.revocation.inherit(&failing.revocation);
+    assert_eq!(outcome("moon", IfUri, &again), Ok(false));
 
     trust.revocation.deliver(&second, Some(&fixture("root.crl")), now()).unwrap();
     assert_eq!(outcome("moon", Strict, &trust), Ok(true));

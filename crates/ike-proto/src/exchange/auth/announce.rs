@@ -35,8 +35,9 @@ pub(crate) struct AuthMethodAnnouncement {
 }
 
 impl Announcements {
-    /// Takes up what an IKE_SA_INIT message or the first IKE_AUTH request says.
-    pub(crate) fn read(&mut self, config: &EndpointConfig, payloads: &Payloads<'_, '_>) {
+    /// Takes up the hashes of an IKE_SA_INIT request, which says nothing else: its sender is unknown,
+    /// and little is kept of it.
+    pub(crate) fn read_hashes(&mut self, config: &EndpointConfig, payloads: &Payloads<'_, '_>) {
         if config.signature_authentication
             && let Some(hashes) = payloads.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS)
         {
@@ -44,6 +45,10 @@ impl Announcements {
             let ids = ids.iter().take(MAX_HASHES).map(|id| HashId(u16::from_be_bytes(*id)));
             self.hashes = Some(ids.collect());
         }
+    }
+
+    /// Takes up what goes with an IKE_SA_INIT response or the first IKE_AUTH request.
+    pub(crate) fn read(&mut self, payloads: &Payloads<'_, '_>) {
         self.multiple_auth |= payloads.notify(NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
         let requests = payloads.0.iter().filter_map(|payload| match payload {
             Payload::CertReq(request) => Some(CertRequest::from(*request)),

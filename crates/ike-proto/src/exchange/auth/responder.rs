@@ -298,7 +298,7 @@ impl IkeSa {
         waiting.connections = vec![Arc::clone(connection)];
         waiting.rounds.prove(used, evidence);
         if waiting.first.is_none() {
-            waiting.announced.read(ctx.config, &Payloads(payloads));
+            waiting.announced.read(&Payloads(payloads));
             waiting.first = Some(opened.clone());
         }
         let silent = !waiting.announced.multiple_auth;

@@ -1,0 +1,96 @@
+//! The README's example of two hosts with certificates, done as it says.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Pair, list, tempdir};
+use crate::pki::done;
+use ike_daemon::config::{self, Config};
+use ike_daemon::control::render;
+use ike_daemon::control::sas::IkeSa;
+use ike_daemon::operator::Target;
+
+/// The indented blocks below a heading of the README.
+fn blocks(heading: &str) -> Vec<String> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).expect("the README");
+    let (_, below) = readme.split_once(&format!("\n## {heading}\n")).expect("the heading");
+    let section = below.split("\n## ").next().unwrap_or_default();
+    let mut blocks = vec![String::new()];
+    for line in section.lines() {
+        match (line.strip_prefix("    "), blocks.last_mut()) {
+            (Some(code), Some(block)) => *block += &format!("{code}\n"),
+            (None, Some(block)) if line.is_empty() && !block.is_empty() => block.push('\n'),
+            (None, Some(block)) if !block.is_empty() => blocks.push(String::new()),
+            _ => {}
+        }
+    }
+    blocks.retain(|block| !block.trim().is_empty());
+    blocks
+}
+
+/// The same for the other host.
+fn exchanged(text: &str) -> String {
+    [("left", "right"), ("10.1.", "10.2.")].iter().fold(text.to_owned(), |text, (a, b)| {
+        text.replace(a, "\u{0}").replace(b, a).replace('\u{0}', b)
+    })
+}
+
+#[tokio::test]
+async fn the_readmes_certificates_work_as_it_says() {
+    let folder = tempdir("readme");
+    let [commands, rounds] = &blocks("Two hosts and certificates")[..] else {
+        panic!("two blocks")
+    };
+    let commands = commands.replace("\\\n", " ");
+    let commands: Vec<&str> = commands.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(commands.len(), 4);
+    let own: Vec<String> = commands[2..].iter().map(|line| exchanged(line)).collect();
+    for line in commands.iter().map(|line| (*line).to_owned()).chain(own) {
+        done(&folder, line.strip_prefix("ike-daemon pki ").expect("a command of pki"));
+    }
+    for side in ["left", "right"] {
+        for (to, name) in [
+            ("x509ca", "ca.pem".to_owned()),
+            ("x509", format!("{side}.pem")),
+            ("private", format!("{side}.key")),
+        ] {
+            let to = folder.join(side).join(to);
+            fs::create_dir_all(&to).unwrap();
+            fs::copy(folder.join(&name), to.join(&name)).unwrap();
+        }
+    }
+
+    let secret = &blocks("Two hosts and a secret")[0];
+    let replaced = ["[connections.site.local]", "[connections.site.remote]", "[secrets."];
+    let kept =
+        secret.split("\n\n").filter(|part| !replaced.iter().any(|old| part.starts_with(old)));
+    let left = [kept.collect::<Vec<_>>().join("\n\n"), rounds.clone()].join("\n\n");
+    let configure = |side: &str, port: u16| -> Config {
+        let text = if side == "left" { left.clone() } else { exchanged(&left) };
+        let text = text
+            .replace("192.0.2.1", "127.0.0.1")
+            .replace("192.0.2.2", "127.0.0.1")
+            .replace("start_action = \"start\"\n", "")
+            .replace(
+                "[connections.site]\n",
+                &format!("[connections.site]\nremote_port = {port}\n"),
+            );
+        let text = format!("[charon]\nport = 0\nport_nat_t = 0\n\n{text}");
+        let config = config::parse(&text, &folder.join(side));
+        let config = config.unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:#?}"));
+        assert_eq!(config.warnings, Vec::<String>::new());
+        config
+    };
+    let pair = Pair::configured(configure).await;
+    pair.left.operator().up(&Target::named("net")).await.unwrap();
+    let shown = render(&list(&pair.left).await);
+    assert!(shown.contains("  local authenticated by ML-DSA-65\n"), "{shown}");
+    let remote = "  remote authenticated by ML-DSA-65, certificate 'O=example, CN=right'\n";
+    assert!(shown.contains(remote), "{shown}");
+    let json = serde_json::to_value(list(&pair.left).await).unwrap();
+    assert_eq!(json[0]["remote-auth"][0]["by"], "ML-DSA-65");
+    assert_eq!(json[0]["remote-auth"][0]["certificate"], "O=example, CN=right");
+    let back: Vec<IkeSa> = serde_json::from_value(json).unwrap();
+    assert_eq!(back[0].remote_auth[0].id, "right.example.org");
+}
