@@ -107,6 +107,7 @@ fn an_anonymous_peer_replaces_nobody() {
             child: Some("other".to_owned()),
             local,
             remote,
+            packet: None,
         },
     );
     pair.run_for(std::time::Duration::from_secs(5));
