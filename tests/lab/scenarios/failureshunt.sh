@@ -25,10 +25,12 @@ refused() {
 start them us
 # The daemon answers before its data plane is there.
 [ "$CASE" = auto ] || wait_for 5 refused || fail "not refused before the tunnel was up"
-clear=$(wire "net 10.0.0.0/8")
 up us
 installed
 ping_both
+# What went before the data plane was there, when the capture has it.
+sleep 2
+clear=$(wire "net 10.0.0.0/8")
 kill_hard them
 gone us
 note "gone: $(ip -n left route show table 220 | tr '\n' ';')"
