@@ -41,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names = ["left.example.org", "right.example.org"];
     let mut hosts = [host(&ca, names[0], names[1])?, host(&ca, names[1], names[0])?];
     let (local, remote) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-    let initiate = Command::Initiate { connection: "site".to_owned(), child: None, local, remote };
+    let connection = "site".to_owned();
+    let initiate = Command::Initiate { connection, child: None, local, remote, packet: None };
     hosts[0].endpoint.handle(now, Input::Command(RequestId(1), initiate));
     run(&mut hosts, now);
     for host in &hosts {
