@@ -68,11 +68,10 @@ async fn the_readmes_certificates_work_as_it_says() {
     let left = [kept.collect::<Vec<_>>().join("\n\n"), rounds.clone()].join("\n\n");
     let configure = |side: &str, port: u16| -> Config {
         let text = if side == "left" { left.clone() } else { exchanged(&left) };
-        let text = text
-            .replace("192.0.2.1", "127.0.0.1")
-            .replace("192.0.2.2", "127.0.0.1")
-            .replace("start_action = \"start\"\n", "")
-            .replace(
+        let lines = text.lines().filter(|line| !line.starts_with("start_action"));
+        let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+        let text =
+            text.replace("192.0.2.1", "127.0.0.1").replace("192.0.2.2", "127.0.0.1").replace(
                 "[connections.site]\n",
                 &format!("[connections.site]\nremote_port = {port}\n"),
             );
