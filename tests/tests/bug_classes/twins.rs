@@ -61,6 +61,40 @@ fn class_37_an_altered_response_makes_no_second_message_under_the_same_iv() {
     }
 }
 
+/// `response` without its notifies of `kind`.
+fn stripped(response: &[u8], kind: NotifyType) -> Vec<u8> {
+    let message = Message::decode(response).unwrap();
+    let mut payloads = message.payloads.clone();
+    payloads.retain(|payload| !matches!(payload, Payload::Notify(notify) if notify.kind == kind));
+    assert_ne!(payloads.len(), message.payloads.len());
+    encode_message(&message.header, &payloads)
+}
+
+#[test]
+fn class_37_a_response_that_hides_fragmentation_hides_no_fragments() {
+    for forged_first in [true, false] {
+        let mut bench = Bench::new();
+        let (request, init) = bench.initiate();
+        let seed = bench.seed();
+        let mut peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+        let genuine = peer.response.clone();
+        let forged = stripped(&genuine, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
+        let (first, second) = if forged_first { (forged, genuine) } else { (genuine, forged) };
+        assert_eq!(bench.give(&first).len(), 1, "IKE_AUTH");
+        assert_eq!(bench.give(&second).len(), 0);
+
+        let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+        let payloads = auth_payloads(&id, &auth, 1007, false);
+        let fragments = peer.seal_in(ExchangeType::IKE_AUTH, 1, true, &payloads, Some(120));
+        assert!(fragments.len() > 1);
+        for fragment in &fragments {
+            assert_eq!(bench.give(fragment).len(), 0);
+        }
+        assert_eq!(bench.host().done(request), Some(Ok(())), "{:?}", bench.host().dropped);
+        bench.assert_nothing_leaked();
+    }
+}
+
 #[test]
 fn class_37_a_response_that_forbids_what_must_be_ends_no_attempt() {
     let mut side = side(1, 2);
