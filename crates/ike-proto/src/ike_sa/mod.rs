@@ -142,7 +142,8 @@ impl IkeSa {
     }
 
     /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
-    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
+        let octets = message.octets.len() + message.front.len();
         let room = ctx.budget.take(octets, true);
         if room {
             self.held += octets;

@@ -64,7 +64,7 @@ impl IkeSa {
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
-            Ok(Plan::Judge(_)) if !self.hold(ctx, opened.octets.len()) => {
+            Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
                 let failed = NotifyType::AUTHENTICATION_FAILED.into();
                 self.refuse_because(ctx, &failed, too_much());
             }
