@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use ike_proto::Failure;
 use ike_proto::config::Childless;
+use ike_proto::crypto::SignatureScheme;
 use ike_proto::wire::payload::{Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::wire::{Message, decode_payloads, encode_message};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::cheap;
+use ike_tests::credentials::{Authority, credential, key_type};
 use ike_tests::handmade::Handmade;
 use ike_tests::setup::{identity, side};
 
@@ -58,6 +60,42 @@ fn class_37_an_altered_response_makes_no_second_message_under_the_same_iv() {
         assert_eq!(bench.host().done(request), Some(Ok(())), "{:?}", bench.host().dropped);
         assert_eq!(Spi::Esp(bench.host().child().inbound.spi), spi);
         bench.assert_nothing_leaked();
+    }
+}
+
+/// What the altered response asks for, this end's key cannot do: the genuine one, which came while the
+/// signature was made, is looked at when it comes again.
+#[test]
+fn class_37_a_response_that_asks_for_another_signature_ends_no_attempt() {
+    for signs_at_all in [false, true] {
+        let mut side = side(1, 2);
+        let root = Authority::root("root", key_type(SignatureScheme::EcdsaP256Sha256), 0);
+        side.show(credential(&root, key_type(SignatureScheme::EcdsaP256Sha256), 1));
+        let mut bench = Bench::with(side);
+        bench.world.hosts[0].answer_delay = Some(Duration::from_millis(50));
+        let (request, init) = bench.initiate();
+        let seed = bench.seed();
+        let peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+        let genuine = peer.response.clone();
+        // SHA2-512 and no other, or with the one that fits.
+        let hashes: &[u8] = if signs_at_all { &[0, 4, 0, 2] } else { &[0, 4] };
+        let message = Message::decode(&genuine).unwrap();
+        let mut payloads = message.payloads.clone();
+        let hashes = Notify::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes);
+        payloads.push(Payload::Notify(hashes));
+        assert_eq!(bench.give(&encode_message(&message.header, &payloads)).len(), 0);
+        assert_eq!(bench.give(&genuine).len(), 0, "the signature is being made");
+        bench.world.run_for(Duration::from_millis(500));
+        assert_eq!(bench.host().done(request), None);
+        let mut sent = bench.sent();
+        if !signs_at_all {
+            assert_eq!(sent, [init], "asked again");
+            assert_eq!(bench.give(&genuine).len(), 0);
+            bench.world.run_for(Duration::from_millis(100));
+            sent = bench.sent();
+        }
+        assert_eq!(sent.len(), 1, "{:?}", bench.host().dropped);
+        assert!(peer.open(&sent[0]).is_some(), "IKE_AUTH");
     }
 }
 
