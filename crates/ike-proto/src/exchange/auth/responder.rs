@@ -112,8 +112,10 @@ impl IkeSa {
             _ => Ok(AuthData::Payload),
         };
         if let Some(first) = &first {
-            // The keys hold the PPK of the first.
-            candidates.retain(|other| other.ppk == first.ppk);
+            // The keys hold the PPK of the first, or none because that can do without.
+            candidates.retain(|other| {
+                other.ppk == first.ppk && other.requires_ppk() == first.requires_ppk()
+            });
         }
         // Where nobody takes signatures, one is wrong as a secret is.
         if signature::is_signature(method) && takes_keys(&self.state, index) {
