@@ -14,7 +14,7 @@ use ike_proto::dataplane::{Capabilities, Reply};
 use ike_proto::wire::payload::IdData;
 use ike_proto::{Command, Endpoint, Input, Now, Output, Path, Question, RequestId};
 use pki::issue::{self, Issuer, Template};
-use pki::{Answerer, Certificate, Credential, TrustStore};
+use pki::{Answerer, Certificate, Credential, PeerPolicy, TrustStore};
 use pq_kem::sign::{KeyType, generate, load_private_key};
 
 /// One end: the engine, and what it may ask about keys and certificates.
@@ -83,6 +83,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
     let mut trust = TrustStore::new();
     trust.add_ca(ca.issue(None, &*ca.key)?)?;
     let mut answerer = Answerer::new(trust);
+    answerer.set_policy("site", "remote", PeerPolicy::default());
     answerer.add_credential("site", "local", Credential::new(key, certificate, &[])?);
 
     let mut connection = ConnectionConfig::new("site");

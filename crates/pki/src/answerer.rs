@@ -41,7 +41,7 @@ impl Answerer {
         self.local.entry(round).or_default().push(credential);
     }
 
-    /// Sets what a round of the peer is judged by.
+    /// Sets what a round of the peer is judged by. Without it nobody is trusted in that round.
     pub fn set_policy(&mut self, connection: &str, round: &str, policy: PeerPolicy) {
         self.remote.insert((connection.to_owned(), round.to_owned()), policy);
     }
@@ -194,8 +194,9 @@ impl Answerer {
         trust: &TrustStore,
         now: SystemTime,
     ) -> Result<TrustedPeer, PkiError> {
-        let none = PeerPolicy::default();
-        let policy = self.policy(&peer.connection, &peer.round).unwrap_or(&none);
+        // The configuration may have changed since the engine asked: what is not there any more must not
+        // be judged by less than it was.
+        let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
         let policy = PeerPolicy { chain: peer.chain.clone(), ..policy.clone() };
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
         verify_peer(&peer.id, &certs, &policy, trust, now)

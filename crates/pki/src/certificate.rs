@@ -146,7 +146,8 @@ impl Certificate {
         if self.has_subject() {
             return text::name(&self.subject);
         }
-        let serial: String = self.serial.iter().map(|octet| format!("{octet:02x}")).collect();
+        let serial = self.serial.iter().take(MAX_SERIAL);
+        let serial: String = serial.map(|octet| format!("{octet:02x}")).collect();
         format!("certificate {serial} of {}", text::name(&self.issuer))
     }
 
@@ -274,6 +275,10 @@ impl fmt::Debug for Certificate {
 
 impl Extensions {
     fn parse(list: &[Extension]) -> Result<Self, &'static str> {
+        // Each is compared with all before it.
+        if list.len() > MAX_EXTENSIONS {
+            return Err("too many extensions");
+        }
         let mut parsed = Self::default();
         for (index, extension) in list.iter().enumerate() {
             if list.iter().take(index).any(|earlier| earlier.extn_id == extension.extn_id) {
@@ -351,6 +356,10 @@ pub(crate) fn is_http_url(url: &str) -> bool {
 
 /// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.
 pub const MAX_CERTIFICATE: usize = 65_535;
+/// Most extensions of a certificate; usual ones have about ten.
+const MAX_EXTENSIONS: usize = 64;
+/// Octets of a serial number that are shown: RFC 5280 §4.1.2.2 allows no more.
+const MAX_SERIAL: usize = 20;
 /// Most URLs of one kind taken from a certificate.
 const MAX_URLS: usize = 4;
 /// Longest URL taken.

@@ -15,6 +15,8 @@ use crate::text::Date;
 /// local administrator only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PkiError {
+    /// Nobody has said what to judge the peer by in this round of its connection.
+    NoPolicy,
     /// The peer sent no certificate, and none that is configured has its identity.
     NoCertificate,
     /// A CERT payload with an encoding that cannot be used; see [`EncodingProblem`].
@@ -117,6 +119,7 @@ pub enum EncodingProblem {
 impl fmt::Display for PkiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoPolicy => f.write_str("nothing is configured to judge the peer by any more"),
             Self::NoCertificate => f.write_str("the peer sent no certificate"),
             Self::Encoding(encoding, problem) => write!(f, "{encoding}: {problem}"),
             Self::TooMuch(what) => write!(f, "too many {what}"),

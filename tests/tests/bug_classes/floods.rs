@@ -51,6 +51,23 @@ fn cookie_in(answer: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
+/// Whoever has one address of an IPv6 link has all of them.
+#[test]
+fn class_05_block_threshold_limits_the_half_open_sas_of_one_ipv6_link() {
+    let mut bench = guarded(0, 0, 5);
+    let mut knock_from = |prefix: u16, host: u16| {
+        let from = IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, 0, host]);
+        let started = bench.start();
+        bench.give_from(SocketAddr::new(from, 500), &started.request).len()
+    };
+    let answers: Vec<_> = (1..8).map(|host| knock_from(1, host)).collect();
+    assert_eq!(answers, [1, 1, 1, 1, 1, 0, 0]);
+    assert_eq!(knock_from(2, 1), 1, "another link");
+    assert_eq!(bench.host().endpoint.half_open(), 6);
+    bench.world.run_for(Duration::from_secs(31));
+    assert_eq!(bench.host().endpoint.half_open(), 0);
+}
+
 #[test]
 fn class_05_block_threshold_limits_the_half_open_sas_of_one_address() {
     let mut bench = guarded(0, 0, 5);

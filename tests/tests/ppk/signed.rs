@@ -1,9 +1,12 @@
 //! PPKs beside signatures: NO_PPK_AUTH is a second signature (RFC 8784 §3).
 
-use ike_proto::config::PpkExchange;
+use std::sync::Arc;
+
+use ike_proto::config::{AuthConfig, LocalAuth, PpkExchange, RemoteAuth};
 use ike_proto::crypto::SignatureScheme;
 use ike_tests::credentials::{Authority, credential};
 use ike_tests::{A, B, Setup};
+use pki::PeerPolicy;
 use pq_kem::sign::KeyType;
 
 use super::{assert_nothing, attempt, give, id};
@@ -50,11 +53,36 @@ fn taken_declined_and_refused() {
     }
 }
 
+/// What one connection may do without, another must have: the peer's certificate belongs to that other.
+#[test]
+fn what_one_connection_does_without_another_may_need() {
+    let (first, second) = (Authority::root("root", KEY, 0), Authority::root("second", KEY, 8));
+    let mut setup = Setup::new(3);
+    setup.a.show(credential(&second, KEY, 1));
+    setup.a.want("pubkey", &first);
+    setup.b.show(credential(&first, KEY, 2));
+    setup.b.want("pubkey", &first);
+    give(&mut setup.a, "y", "unknown there", false, PpkExchange::Auth);
+    give(&mut setup.b, "x", "one", false, PpkExchange::Auth);
+    let mut more = setup.b.connection.clone();
+    more.name = "second".to_owned();
+    more.children = vec![Arc::new(setup.b.children[0].clone())];
+    // RFC 8784 §5.2.3: with this the PPK is mandatory.
+    for round in &mut more.local {
+        *round = LocalAuth { auth: AuthConfig::Null, ..round.clone() };
+    }
+    let cacerts = vec![second.certificate.clone()];
+    let policy = PeerPolicy { cacerts, ..PeerPolicy::default() };
+    setup.b.answerer.set_policy("second", "remote", policy);
+    setup.b.more.push(more);
+    let mut pair = setup.build();
+    assert!(attempt(&mut pair, A).is_err());
+    assert_nothing(&pair);
+}
+
 /// RFC 8784 §5.2.3: with NULL authentication a PPK is all there is, so it must be used.
 #[test]
 fn null_authentication_makes_a_ppk_mandatory() {
-    use ike_proto::config::{AuthConfig, LocalAuth, RemoteAuth};
-
     for known in [true, false] {
         for exchange in [PpkExchange::Auth, PpkExchange::Intermediate] {
             let mut setup = Setup::new(2);

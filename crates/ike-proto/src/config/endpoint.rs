@@ -65,8 +65,8 @@ pub struct EndpointConfig {
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
     /// (RFC 7296 §2.6): 1 demands one always, 0 never.
     pub cookie_threshold: u32,
-    /// `cookie_threshold_ip`: the same for those begun from one address. Below `block_threshold`, so
-    /// that nobody can block an address he does not have.
+    /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
+    /// `block_threshold`, so that nobody can block an address he does not have.
     pub cookie_threshold_ip: u32,
     /// `block_threshold`: half-open SAs begun from one address above which requests from there are
     /// dropped; 0 for no limit.

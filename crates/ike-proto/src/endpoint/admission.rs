@@ -18,6 +18,18 @@ pub(super) struct HalfOpen {
     from: HashMap<IpAddr, usize>,
 }
 
+/// What half-open SAs are counted by: an IPv4 address, or the /64 that any host on an IPv6 link may take
+/// its addresses from. A cookie shows that somebody is there, not that he is one of many.
+pub(super) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let prefix = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(prefix.into())
+        }
+        v4 => v4,
+    }
+}
+
 /// What is to become of an IKE_SA_INIT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -35,7 +47,7 @@ impl HalfOpen {
         self.all
     }
 
-    /// One more, begun from `address`.
+    /// One more, begun from `address`, an [`origin`] as everywhere here.
     pub(super) fn add(&mut self, address: IpAddr) {
         self.all += 1;
         *self.from.entry(address).or_default() += 1;

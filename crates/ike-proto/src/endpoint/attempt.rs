@@ -455,15 +455,25 @@ impl Attempt {
     /// Drops candidates that failed. After the last one a contradicting response still has a moment.
     fn reap(&mut self, ctx: &mut Context<'_>) {
         let mut failed = None;
-        let used = &mut self.used;
+        let (used, seen) = (&mut self.used, &mut self.seen);
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
                 if candidate.window.next_request_id() == Ok(1) {
                     // It sent nothing, so that another may yet use its keys.
                     let Session { selected, keys, .. } = &candidate.session;
-                    used.retain(|(suite, key, _)| {
-                        *suite != selected.suite || !key.ct_eq(keys.ei.expose())
+                    let mut made_of = None;
+                    used.retain(|(suite, key, response)| {
+                        let its = *suite == selected.suite && key.ct_eq(keys.ei.expose());
+                        if its {
+                            made_of = Some(Arc::clone(response));
+                        }
+                        !its
+                    });
+                    // Responses with the same keys were left to it: they may come again, and this one not.
+                    seen.retain(|seen| {
+                        let mut kept = made_of.iter().chain(used.iter().map(|used| &used.2));
+                        kept.any(|response| response == seen)
                     });
                 }
                 false

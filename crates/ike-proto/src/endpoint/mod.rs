@@ -33,7 +33,7 @@ use crate::question::Answer;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
-use admission::{Courtesy, HalfOpen, Refused};
+use admission::{Courtesy, HalfOpen, Refused, origin};
 use attempt::Attempt;
 use closed::{Closed, Late};
 use cookie::Cookies;
@@ -87,7 +87,7 @@ enum Entry {
 struct Slot {
     entry: Entry,
     deadline: Option<Instant>,
-    /// Counted as half-open, begun from this address.
+    /// Counted as half-open, begun from this address or IPv6 prefix.
     half_open: Option<IpAddr>,
     identity: Option<(IdData, IdData)>,
     /// The initiator's SPI of the IKE_SA_INIT request it answered.
@@ -412,7 +412,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         self.index.update(id, slot);
         let half_open = match &slot.entry {
-            Entry::Sa(sa) if sa.is_half_open() => Some(sa.path.remote.ip().to_canonical()),
+            Entry::Sa(sa) if sa.is_half_open() => Some(origin(sa.path.remote.ip())),
             _ => None,
         };
         match (slot.half_open, half_open) {

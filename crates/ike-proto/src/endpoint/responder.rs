@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::admission::Admission;
+use super::admission::{Admission, origin};
 use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
 use crate::event::{Now, Output, Path, Transmit, TransmitKind};
@@ -51,7 +51,7 @@ impl Endpoint {
             return;
         }
         let refused = self.refused.in_second(now.mono);
-        let address = path.remote.ip().to_canonical();
+        let address = origin(path.remote.ip());
         let admission = self.half_open.judge(&self.config, address, refused);
         if let Admission::Full(why) = admission {
             return self.drop_datagram(path, why);

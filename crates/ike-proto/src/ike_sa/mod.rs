@@ -142,7 +142,8 @@ impl IkeSa {
     }
 
     /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
-    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
+        let octets = message.octets.len() + message.front.len();
         let room = ctx.budget.take(octets, true);
         if room {
             self.held += octets;
@@ -190,9 +191,7 @@ impl IkeSa {
         }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
-            Some(Payload::Skf(skf)) if self.extensions.fragmentation => {
-                Some((skf.number, skf.total))
-            }
+            Some(Payload::Skf(skf)) if self.takes_fragments() => Some((skf.number, skf.total)),
             _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
         };
         match self.window.classify(header, fragment) {
@@ -217,6 +216,12 @@ impl IkeSa {
             Class::Stale => ctx.dropped(path, "message ID already used"),
             Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
         }
+    }
+
+    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in
+    /// one with the same keys, of which nobody knows yet which is genuine.
+    fn takes_fragments(&self) -> bool {
+        self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
     }
 
     /// True if the peer sealed this, with the keys in force or with those before.

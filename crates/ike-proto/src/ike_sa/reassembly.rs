@@ -164,7 +164,8 @@ impl Reassembly {
             self.release(budget);
         }
         let set = self.set.get_or_insert_with(|| Set::new(message_id, exchange, total));
-        let charge = content.len() + FRAGMENT_OVERHEAD;
+        // What stands in front of the Encrypted Fragment payload may be as long as a datagram.
+        let charge = content.len() + front.len() + FRAGMENT_OVERHEAD;
         // Twice the message: room for the overhead of all but absurdly small fragments.
         let fits = content.len() <= self.max_message.saturating_sub(set.octets)
             && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged)

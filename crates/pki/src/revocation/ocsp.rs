@@ -13,7 +13,7 @@ use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use rustls_pki_types::{CertificateDer, TrustAnchor};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::{SKEW, Status};
+use super::{Crl, SKEW, Status};
 use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::path::unix;
@@ -47,6 +47,10 @@ impl OcspAnswer {
     /// the bad news. Whoever sits on the way to the responder may replay its older answers.
     pub fn outranks(&self, other: &Self) -> bool {
         (self.this_update, self.revoked) > (other.this_update, other.revoked)
+    }
+
+    pub fn is_older_than(&self, list: &Crl) -> bool {
+        self.this_update < list.this_update()
     }
 
     pub fn status(&self, now: SystemTime) -> Status {
@@ -304,3 +308,57 @@ const ID_SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 const ID_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
 const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
 const ID_KP_OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::crypto::SignatureScheme;
+    use pq_kem::sign::{KeyType, generate, load_private_key};
+
+    use super::super::RevocationStore;
+    use super::*;
+    use crate::issue::{self, Issuer, RevokedEntry, Template};
+
+    /// An answer from before the revocation is good until its nextUpdate, and whoever is on the way may
+    /// play it back; the CA's younger list tells.
+    #[test]
+    fn a_younger_list_revokes_what_an_older_answer_called_good() {
+        let pkcs8 = generate(KeyType::Scheme(SignatureScheme::Ed25519)).unwrap();
+        let key = load_private_key(&pkcs8).unwrap();
+        let name = issue::distinguished_name("CN=CA").unwrap();
+        let issuer = Issuer { key: &*key, scheme: SignatureScheme::Ed25519, name: &name };
+        let hour = Duration::from_secs(3600);
+        let now = SystemTime::UNIX_EPOCH + 500_000 * hour;
+        let issued = |subject: &[u8], serial, ca| {
+            let template = Template {
+                subject: subject.to_vec(),
+                serial: vec![serial],
+                not_after: now + hour,
+                ca,
+                ..Template::default()
+            };
+            let der = issue::certificate(&template, key.public_key(), &issuer).unwrap();
+            Certificate::from_der(&der).unwrap()
+        };
+        let ca = issued(&name, 1, true);
+        let peer = issued(&issue::distinguished_name("CN=Peer").unwrap(), 2, false);
+        let status = |answered: SystemTime, listed: SystemTime, revoked: &[RevokedEntry]| {
+            let mut store = RevocationStore::default();
+            let list = issue::revocation_list(&issuer, listed, now + hour, 1, revoked).unwrap();
+            store.add_crl(&list).unwrap();
+            store.answers.push_back(OcspAnswer {
+                issuer: ca.subject().to_vec(),
+                issuer_spki: ca.spki().to_vec(),
+                serial: peer.serial().to_vec(),
+                revoked: false,
+                this_update: answered,
+                valid_until: now + hour,
+            });
+            store.status(&peer, &ca, now)
+        };
+        let entry = [RevokedEntry { serial: vec![2], at: now - 3 * hour, reason: None }];
+        assert_eq!(status(now - 2 * hour, now - hour, &entry), Status::Revoked);
+        assert_eq!(status(now - 2 * hour, now - hour, &[]), Status::Good);
+        // Off hold again since.
+        assert_eq!(status(now - hour, now - 2 * hour, &entry), Status::Good);
+    }
+}

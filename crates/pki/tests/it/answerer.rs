@@ -40,6 +40,8 @@ fn a_policy_belongs_to_its_connection_and_round() {
     let judged = |peer: &PeerCredentials| answerer.answer(&Question::Judge(peer.clone()), now());
     assert!(refusal(judged(&moon)).contains("not known whether"));
     let elsewhere = PeerCredentials { round: "remote-2".to_owned(), ..moon.clone() };
+    answerer.set_policy("site", "remote-2", PeerPolicy::default());
+    let judged = |peer: &PeerCredentials| answerer.answer(&Question::Judge(peer.clone()), now());
     match judged(&elsewhere) {
         Answer::Key(key) => assert_eq!(key.spki, certificate("moon").spki()),
         other => panic!("{other:?}"),
@@ -48,10 +50,27 @@ fn a_policy_belongs_to_its_connection_and_round() {
     assert!(refusal(judged(&stranger)).contains("does not have the identity"));
 }
 
+/// Class 31: a peer that began before the configuration changed, in a round that is not in it any more.
+#[test]
+fn class_31_nobody_is_trusted_without_a_policy() {
+    let mut answerer = Answerer::new(trusting(&["root"]));
+    let moon = peer("moon.example.org", &["moon"], "pubkey");
+    for question in [Question::Judge(moon.clone()), Question::Revocation(moon.clone())] {
+        assert!(refusal(answerer.answer(&question, now())).contains("nothing is configured"));
+    }
+    assert!(answerer.fetches(&moon, now()).is_empty());
+    for (connection, round) in [("site", "remote-2"), ("other", "remote")] {
+        answerer.set_policy(connection, round, PeerPolicy::default());
+        refusal(answerer.answer(&Question::Judge(moon.clone()), now()));
+    }
+}
+
 /// `auth` may ask for more than that the path is valid.
 #[test]
 fn keys_and_signatures_of_the_path_are_as_strong_as_auth_asks() {
-    let answerer = Answerer::new(trusting(&["root", "rsa-root", "mldsa65-root", "ed25519-root"]));
+    let trust = trusting(&["root", "rsa-root", "mldsa65-root", "ed25519-root"]);
+    let mut answerer = Answerer::new(trust);
+    answerer.set_policy("site", "remote", PeerPolicy::default());
     let own = |name: &str| SignatureScheme::of_public_key(certificate(name).spki())[0];
     assert_eq!((own("moon"), own("rsa")), (EcdsaP256Sha256, RsaPssSha256), "the fixtures");
     let verdict = |name: &str, auth: &str| {

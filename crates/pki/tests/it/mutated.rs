@@ -2,6 +2,9 @@
 //! bounded (bug class 35).
 
 use ike_proto::crypto::SignatureScheme;
+use ike_proto::crypto::der::{
+    self, Der, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
+};
 use ike_proto::wire::payload::Cert;
 use pki::issue::{self, Issuer, Template};
 use pki::{
@@ -206,4 +209,65 @@ fn class_35_a_maze_of_certificates_is_not_walked() {
     let id = id("maze.example.org");
     let verdict = verify_peer(&id, &shown, &PeerPolicy::default(), &trust, now());
     assert!(matches!(verdict, Err(PkiError::UnknownCa { .. } | PkiError::BadSignature { .. })));
+}
+
+/// The certificate of moon under another name and with `extensions` that nobody knows. Anybody can make
+/// it: the signature is as wrong as can be.
+fn remade(name: &[u8], extensions: u16) -> Vec<u8> {
+    let moon = certificate("moon");
+    let mut signed = Der::new(moon.der()).nested(SEQUENCE).unwrap();
+    let mut tbs = signed.nested(SEQUENCE).unwrap();
+    let mut content = Vec::new();
+    for tag in [context(0), INTEGER, SEQUENCE, SEQUENCE, SEQUENCE] {
+        content.extend_from_slice(tbs.element(tag).unwrap());
+    }
+    tbs.element(SEQUENCE).unwrap();
+    content.extend_from_slice(name);
+    content.extend_from_slice(tbs.element(SEQUENCE).unwrap());
+    let mut list = Vec::new();
+    for number in 0..extensions {
+        let mut extension = Vec::new();
+        let oid = [0x55, 0x81 + (number >> 7) as u8, (number & 0x7f) as u8];
+        der::push(&mut extension, OBJECT_IDENTIFIER, &[&oid]);
+        der::push(&mut extension, OCTET_STRING, &[]);
+        der::push(&mut list, SEQUENCE, &[&extension]);
+    }
+    let mut sequence = Vec::new();
+    der::push(&mut sequence, SEQUENCE, &[&list]);
+    der::push(&mut content, context(3), &[&sequence]);
+    let (mut body, mut made) = (Vec::new(), Vec::new());
+    der::push(&mut body, SEQUENCE, &[&content]);
+    body.extend_from_slice(signed.element(SEQUENCE).unwrap());
+    der::push(&mut body, 0x03, &[&[0], signed.bits().unwrap()]);
+    der::push(&mut made, SEQUENCE, &[&body]);
+    made
+}
+
+/// Extensions are told apart each from each: their number is limited.
+#[test]
+fn class_35_a_certificate_full_of_extensions_is_not_read() {
+    let name = issue::distinguished_name("CN=Full").unwrap();
+    assert!(Certificate::from_der(&remade(&name, 60)).is_ok());
+    let full = remade(&name, 6000);
+    assert!(full.len() < 65_536);
+    assert_eq!(Certificate::from_der(&full), Err("too many extensions"));
+}
+
+/// What is said about a stranger's certificate is a line, not a page.
+#[test]
+fn class_35_a_long_name_is_not_printed_whole() {
+    let mut attribute = Vec::new();
+    der::push(&mut attribute, OBJECT_IDENTIFIER, &[&[0x55, 4, 3]]);
+    der::push(&mut attribute, 0x0c, &[&[b'x'; 50_000]]);
+    let (mut inner, mut set, mut name) = (Vec::new(), Vec::new(), Vec::new());
+    der::push(&mut inner, SEQUENCE, &[&attribute]);
+    der::push(&mut set, 0x31, &[&inner]);
+    der::push(&mut name, SEQUENCE, &[&set]);
+    let made = remade(&name, 1);
+    let trust = trusting(&["root"]);
+    let id = id("moon.example.org");
+    let refusal = verify_peer(&id, &[x509(&made)], &PeerPolicy::default(), &trust, now());
+    let said = refusal.unwrap_err().to_string();
+    assert!(said.len() < 2000, "{} octets", said.len());
+    assert!(Certificate::from_der(&made).unwrap().subject_text().len() < 2000);
 }

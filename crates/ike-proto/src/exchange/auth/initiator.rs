@@ -163,7 +163,7 @@ impl IkeSa {
         match self.judge_responder(ctx, round, id, auth) {
             Some(Ok((used, evidence))) => self.responder_proven(ctx, used, evidence, payloads),
             Some(Err(failure)) => self.reject_responder(ctx, failure),
-            None if !self.hold(ctx, opened.octets.len()) => {
+            None if !self.hold(ctx, opened) => {
                 self.reject_responder(ctx, too_much());
             }
             None => {

@@ -64,7 +64,7 @@ impl IkeSa {
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
-            Ok(Plan::Judge(_)) if !self.hold(ctx, opened.octets.len()) => {
+            Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
                 let failed = NotifyType::AUTHENTICATION_FAILED.into();
                 self.refuse_because(ctx, &failed, too_much());
             }
@@ -112,8 +112,10 @@ impl IkeSa {
             _ => Ok(AuthData::Payload),
         };
         if let Some(first) = &first {
-            // The keys hold the PPK of the first.
-            candidates.retain(|other| other.ppk == first.ppk);
+            // The keys hold the PPK of the first, or none because that can do without.
+            candidates.retain(|other| {
+                other.ppk == first.ppk && other.requires_ppk() == first.requires_ppk()
+            });
         }
         // Where nobody takes signatures, one is wrong as a secret is.
         if signature::is_signature(method) && takes_keys(&self.state, index) {

@@ -49,6 +49,20 @@ fn one_fragment_may_be_the_whole_message_even_an_empty_one() {
     assert_eq!(budget.used(), 0);
 }
 
+/// Bug class 15: payloads may stand in front of the Encrypted Fragment payload, and are kept as well.
+#[test]
+fn bug_class_15_what_stands_in_front_is_counted() {
+    let (mut r, mut budget) = setup();
+    let long = Fragment { front: vec![0; 60_000], ..fragment(1, 1, 2, b"a") };
+    assert_eq!(r.insert(long.clone(), &mut budget), Progress::Incomplete);
+    assert_eq!(budget.used(), 60_001 + FRAGMENT_OVERHEAD);
+    r.release(&mut budget);
+    assert_eq!(budget.used(), 0);
+    let mut small = MemoryBudget::new(100_000);
+    assert_eq!(r.insert(long, &mut small), Progress::Rejected);
+    assert_eq!(small.used(), 0);
+}
+
 /// Bug class 13: fragment numbers and totals that lie.
 #[test]
 fn bug_class_13_impossible_fragment_fields_are_refused() {
