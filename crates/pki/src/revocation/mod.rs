@@ -209,16 +209,24 @@ impl RevocationStore {
         }
     }
 
-    /// OCSP first: it is the younger information. A list that says revoked counts however old it is,
-    /// because nobody comes back from revocation but through a newer list.
+    /// What is known from all sources: revoked by one of them is revoked. A list that says so counts
+    /// however old it is, because nobody comes back from revocation but through a newer list.
+    //= RFC 4945 §5.2.1
+    //# when a
+    //# certificate is reported as revoked by one trusted source, the
+    //# certificate MUST be considered revoked.
     fn status(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
         let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
-        for answer in answers {
-            match answer.status(now) {
-                Status::Unknown => {}
-                known => return known,
-            }
+        let mut known = vec![self.listed(certificate, issuer, now)];
+        known.extend(answers.map(|answer| answer.status(now)));
+        if known.contains(&Status::Revoked) {
+            return Status::Revoked;
         }
+        if known.contains(&Status::Good) { Status::Good } else { Status::Unknown }
+    }
+
+    /// What the newest list says.
+    fn listed(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
         let mut lists: Vec<&Arc<Crl>> = self.loaded.iter().chain(&self.crls).collect();
         lists.retain(|crl| !crl.is_from_future(now) && crl.is_about(certificate));
         lists.sort_by_key(|crl| std::cmp::Reverse(crl.this_update()));

@@ -304,3 +304,34 @@ const ID_SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 const ID_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
 const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
 const ID_KP_OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
+
+#[cfg(test)]
+mod tests {
+    use super::super::RevocationStore;
+    use super::*;
+    use crate::files;
+
+    /// A good answer, whoever gave it, does not outweigh a list that has the certificate.
+    #[test]
+    fn revoked_by_one_source_is_revoked() {
+        let fixture = |name: &str| {
+            std::fs::read(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+        };
+        let certificate = |name| files::load_certificates(&fixture(name)).unwrap().remove(0);
+        let (certificate, issuer) = (certificate("revoked.pem"), certificate("root.pem"));
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_906_502_400);
+        let good = OcspAnswer {
+            issuer: issuer.subject().to_vec(),
+            issuer_spki: issuer.spki().to_vec(),
+            serial: certificate.serial().to_vec(),
+            revoked: false,
+            this_update: now,
+            valid_until: now + DEFAULT_LIFETIME,
+        };
+        let mut store = RevocationStore::default();
+        store.answers.push_back(good);
+        assert_eq!(store.status(&certificate, &issuer, now), Status::Good);
+        store.add_crl(&fixture("root.crl")).unwrap();
+        assert_eq!(store.status(&certificate, &issuer, now), Status::Revoked);
+    }
+}
