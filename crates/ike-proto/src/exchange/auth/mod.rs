@@ -156,6 +156,17 @@ pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
     }
 }
 
+/// How exactly `round` says who the peer is: of several rounds that admit an identity, the one with the
+/// largest number says it best. A pattern is the more exact the more of it is literal.
+fn exactness(round: &RemoteAuth) -> usize {
+    match (&round.auth, &round.id) {
+        // Whatever it calls itself does not matter.
+        (AuthConfig::Null, _) | (_, IdMatch::Any) => 0,
+        (_, IdMatch::Suffix(pattern) | IdMatch::DnPattern(pattern)) => pattern.data.len(),
+        (_, IdMatch::Exact(_)) => usize::MAX,
+    }
+}
+
 /// True if this end makes signatures in a round of `connection`.
 pub(crate) fn signs(connection: &ConnectionConfig) -> bool {
     connection.local.iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
