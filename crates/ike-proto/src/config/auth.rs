@@ -158,6 +158,14 @@ impl SchemeConstraints {
         self.schemes.contains(&scheme)
     }
 
+    /// True if the hash of `scheme` is one that is allowed with schemes of its kind.
+    pub(crate) fn allows_hash_of(&self, scheme: SignatureScheme) -> bool {
+        let alike = |other: &SignatureScheme| {
+            other.is_ecdsa() == scheme.is_ecdsa() && other.hash() == scheme.hash()
+        };
+        self.allows(scheme) || self.schemes.iter().any(alike)
+    }
+
     /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make a signature that is good enough
     /// and is long enough itself.
     pub fn allows_key(&self, spki: &[u8]) -> bool {
