@@ -2,7 +2,9 @@
 
 use ike_proto::config::PpkExchange;
 use ike_proto::crypto::SignatureScheme;
+use ike_proto::wire::payload::IdData;
 use ike_tests::credentials::{Authority, credential};
+use ike_tests::setup::address;
 use ike_tests::{A, B, Setup};
 use pq_kem::sign::KeyType;
 
@@ -70,11 +72,14 @@ fn null_authentication_makes_a_ppk_mandatory() {
             if !known {
                 give(&mut setup.b, "x", "two", false, exchange);
             }
+            setup.a.connection.set_local_id(None);
             let mut pair = setup.build();
             let result = attempt(&mut pair, A);
             if known {
                 assert_eq!(result, Ok(()), "{exchange:?}\n{}", pair.story());
                 assert_eq!(pair.b().ike().ppk, Some(id("x")));
+                // Who has the PPK is somebody.
+                assert_eq!(pair.b().ike().remote_auth[0].id, IdData::ip(address(1)));
             } else {
                 assert!(result.is_err(), "{exchange:?}");
                 assert_nothing(&pair);

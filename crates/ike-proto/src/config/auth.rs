@@ -60,8 +60,8 @@ pub struct LocalAuth {
     pub name: String,
     /// `auth`.
     pub auth: AuthConfig,
-    /// `id`; `None` uses the local address, or ID_NULL with `auth = null`. Whoever loads certificates
-    /// puts the certificate's identity here.
+    /// `id`; `None` uses the local address, or ID_NULL with `auth = null` and no PPK. Whoever loads
+    /// certificates puts the certificate's identity here.
     pub id: Option<IdData>,
 }
 

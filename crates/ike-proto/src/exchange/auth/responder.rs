@@ -337,7 +337,11 @@ impl IkeSa {
         let connection = Arc::clone(&self.connection);
         let index = waiting.rounds.local.len();
         let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
-        let id = if index == 0 { local_id(&connection, self) } else { round_id(round, self.path) };
+        let id = if index == 0 {
+            local_id(&connection, self)
+        } else {
+            round_id(&connection, round, self.path)
+        };
         let remote = waiting.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.config, &id, remote));
         let covered = (self.own_covered(&waiting.transcript, &id), None);
