@@ -129,3 +129,33 @@ fn a_certificate_is_good_for_its_own_names() {
     assert_eq!(setup.a.connection.local_id(), Some(&identity(5)));
     assert_eq!(refused(&mut setup.build()).0, told());
 }
+
+/// Of connections that overlap, the one that says most exactly who the peer is, in whatever order they
+/// stand (RFC 4945 §3.1.10).
+#[test]
+fn the_most_exact_connection_is_taken() {
+    let suffix = |text: &str| IdMatch::Suffix(IdData::fqdn(text));
+    let from_loose_to_strict =
+        [IdMatch::Any, suffix("*example"), suffix("*.example"), IdMatch::Exact(identity(1))];
+    for strict in 1..from_loose_to_strict.len() {
+        for loose_first in [true, false] {
+            let mut setup = Setup::new(5);
+            setup.b.settings.secrets = setup.a.settings.secrets.clone();
+            let mut wanted = vec![("loose", &from_loose_to_strict[strict - 1])];
+            wanted.insert(usize::from(loose_first), ("strict", &from_loose_to_strict[strict]));
+            for (name, id) in wanted {
+                let mut connection = setup.b.connection.clone();
+                let children = setup.b.children.iter().cloned().map(Arc::new);
+                connection.children = children.collect();
+                connection.name = name.to_owned();
+                connection.set_remote_id(id.clone());
+                setup.b.more.push(connection);
+            }
+            // The one that is always there is for somebody else.
+            setup.b.connection.set_remote_id(IdMatch::Exact(identity(9)));
+            let mut pair = setup.build();
+            pair.establish();
+            assert_eq!(pair.b().ike().connection, "strict", "{strict} {loose_first}");
+        }
+    }
+}

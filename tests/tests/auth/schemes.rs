@@ -1,17 +1,22 @@
 //! Every scheme in both roles.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair};
 use ike_proto::config::{AuthConfig, SendCert};
 use ike_proto::crypto::SignatureScheme::{self, *};
+use ike_proto::crypto::{CryptoError, SigningKey};
 use ike_proto::wire::registry::{AuthMethod, NotifyType};
 use ike_tests::credentials::{Authority, credential, key, key_type};
 use ike_tests::network::Conditions;
+use ike_tests::setup::identity;
 use ike_tests::{Pair, Setup, Side};
-use pki::{Credential, PeerPolicy, RawKey};
-use pq_kem::sign::KeyType;
+use pki::{Answerer, Credential, PeerPolicy, RawKey};
+use pq_kem::sign::{KeyType, generate, load_private_key};
 
-use super::{comes_up, ec, root, signing};
+use super::{comes_up, ec, refused, root, signing};
 
 #[track_caller]
 fn by(pair: &Pair, method: AuthMethod, scheme: Option<SignatureScheme>) {
@@ -42,6 +47,59 @@ fn rsa_takes_pss() {
 fn ecdsa() {
     for scheme in [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512] {
         both_by(scheme);
+    }
+}
+
+/// A P-521 key that signs with SHA-256, as RFC 7427 §6 lets it.
+#[derive(Debug)]
+struct OtherHash {
+    pair: EcdsaKeyPair,
+    spki: Vec<u8>,
+}
+
+impl OtherHash {
+    fn new() -> Self {
+        let pkcs8 = generate(KeyType::Scheme(EcdsaP521Sha512)).unwrap();
+        let spki = load_private_key(&pkcs8).unwrap().public_key().to_vec();
+        let algorithm = &signature::ECDSA_P521_SHA256_ASN1_SIGNING;
+        Self { pair: EcdsaKeyPair::from_pkcs8(algorithm, &pkcs8).unwrap(), spki }
+    }
+}
+
+impl SigningKey for OtherHash {
+    fn schemes(&self) -> &[SignatureScheme] {
+        // What its AlgorithmIdentifier says: ecdsa-with-SHA256.
+        &[EcdsaP256Sha256]
+    }
+
+    fn public_key(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign(&self, _: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        let signature = self.pair.sign(&SystemRandom::new(), message);
+        Ok(signature.map_err(|_| CryptoError::Backend)?.as_ref().to_vec())
+    }
+}
+
+/// libreswan, for one, signs with SHA-512 whatever the curve.
+#[test]
+fn ecdsa_with_another_hash() {
+    for (auth, taken) in [("pubkey", true), ("ecdsa", true), ("ecdsa-384", false)] {
+        let mut setup = signing(3, ec(), ec());
+        let key = Arc::new(OtherHash::new());
+        let certificate = root().issue(&*key, &identity(1), 1, |_| {});
+        setup.a.answerer = Answerer::default();
+        setup.a.show(Credential::new(key, certificate, &[]).unwrap());
+        setup.a.want("pubkey", &root());
+        setup.b.want(auth, &root());
+        if taken {
+            let mut pair = setup.build();
+            pair.establish();
+            assert_eq!(pair.b().ike().remote_auth[0].scheme, Some(EcdsaP521Sha512), "{auth}");
+        } else {
+            refused(&mut setup.build());
+        }
     }
 }
 
@@ -145,7 +203,7 @@ fn raw_public_keys() {
     for (n, side) in [&mut setup.a, &mut setup.b].into_iter().enumerate() {
         side.connection.send_cert = SendCert::IfAsked;
         side.show_in("local", AuthConfig::pubkey(), Credential::raw(keys[n].clone()));
-        let id = ike_tests::setup::identity(2 - n as u8);
+        let id = identity(2 - n as u8);
         let spki = keys[1 - n].public_key().to_vec();
         let pubkeys = vec![RawKey { id: id.clone(), spki }];
         let policy = PeerPolicy { pubkeys, ..PeerPolicy::default() };
@@ -198,7 +256,7 @@ fn intermediate_certificates_are_sent_and_used() {
     let mut setup = Setup::new(8);
     for (n, side) in [(1, &mut setup.a), (2, &mut setup.b)] {
         let key = key(ec(), n);
-        let certificate = low.issue(&*key, &ike_tests::setup::identity(n), n, |_| {});
+        let certificate = low.issue(&*key, &identity(n), n, |_| {});
         let chain = [middle.certificate.clone(), low.certificate.clone()];
         side.show(Credential::new(key, certificate, &chain).unwrap());
         side.want("pubkey", &ca);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ike_proto::config::{AuthConfig, LocalAuth, PpkExchange, RemoteAuth};
 use ike_proto::crypto::SignatureScheme;
+use ike_proto::wire::payload::IdData;
 use ike_tests::credentials::{Authority, credential};
+use ike_tests::setup::address;
 use ike_tests::{A, B, Setup};
 use pki::PeerPolicy;
 use pq_kem::sign::KeyType;
@@ -98,11 +100,14 @@ fn null_authentication_makes_a_ppk_mandatory() {
             if !known {
                 give(&mut setup.b, "x", "two", false, exchange);
             }
+            setup.a.connection.set_local_id(None);
             let mut pair = setup.build();
             let result = attempt(&mut pair, A);
             if known {
                 assert_eq!(result, Ok(()), "{exchange:?}\n{}", pair.story());
                 assert_eq!(pair.b().ike().ppk, Some(id("x")));
+                // Who has the PPK is somebody.
+                assert_eq!(pair.b().ike().remote_auth[0].id, IdData::ip(address(1)));
             } else {
                 assert!(result.is_err(), "{exchange:?}");
                 assert_nothing(&pair);

@@ -60,8 +60,8 @@ pub struct LocalAuth {
     pub name: String,
     /// `auth`.
     pub auth: AuthConfig,
-    /// `id`; `None` uses the local address, or ID_NULL with `auth = null`. Whoever loads certificates
-    /// puts the certificate's identity here.
+    /// `id`; `None` uses the local address, or ID_NULL with `auth = null` and no PPK. Whoever loads
+    /// certificates puts the certificate's identity here.
     pub id: Option<IdData>,
 }
 
@@ -156,6 +156,14 @@ impl SchemeConstraints {
             return !matches!(scheme, SignatureScheme::RsaPkcs1Sha1 | SignatureScheme::Falcon512);
         }
         self.schemes.contains(&scheme)
+    }
+
+    /// True if the hash of `scheme` is one that is allowed with schemes of its kind.
+    pub(crate) fn allows_hash_of(&self, scheme: SignatureScheme) -> bool {
+        let alike = |other: &SignatureScheme| {
+            other.is_ecdsa() == scheme.is_ecdsa() && other.hash() == scheme.hash()
+        };
+        self.allows(scheme) || self.schemes.iter().any(alike)
     }
 
     /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make a signature that is good enough

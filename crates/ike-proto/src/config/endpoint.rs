@@ -54,7 +54,8 @@ impl Default for Retransmission {
 pub struct EndpointConfig {
     /// Shard of this endpoint.
     pub shard: Shard,
-    /// Connections in order; the first that fits is taken.
+    /// Connections in order; the first that fits is taken. A responder takes, of those that fit, the
+    /// first of those whose `id` says most exactly who the peer is.
     pub connections: Vec<Arc<ConnectionConfig>>,
     /// Pre-shared keys.
     pub secrets: Vec<Arc<PreSharedKey>>,

@@ -95,7 +95,9 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
 pub trait SignatureVerifier: Send + Sync + fmt::Debug {
     /// Schemes the backend has.
     fn schemes(&self) -> &[SignatureScheme];
-    /// Verifies `signature` over `message` with the key in `spki`, a DER `SubjectPublicKeyInfo`.
+    /// Verifies `signature` over `message` with the key in `spki`, a DER `SubjectPublicKeyInfo`. With a
+    /// scheme of ECDSA the key may be on another curve than the scheme's: then its hash alone counts,
+    /// as in its `AlgorithmIdentifier`. A backend may refuse such a key.
     ///
     /// # Errors
     /// [`CryptoError::Integrity`] if the signature is not valid, whatever is wrong with it;
@@ -202,6 +204,11 @@ impl SignatureScheme {
     /// True for RSA with either padding.
     pub fn is_rsa(self) -> bool {
         self <= Self::RsaPssSha512
+    }
+
+    /// True for ECDSA on any curve.
+    pub fn is_ecdsa(self) -> bool {
+        self.ecdsa_integer_len().is_some()
     }
 
     /// The authentication method older than RFC 7427 that the scheme can be used with: 1 for RSA with

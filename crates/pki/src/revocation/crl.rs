@@ -37,8 +37,16 @@ impl Crl {
     ///
     /// # Errors
     /// If it is none, or none that can be understood: delta and indirect lists, version 1.
+    //= RFC 4945 §6.2
+    //# CRLs and ARLs MUST be Base64 encoded and appear between the following
+    //# delimiters:
+    //#
+    //# -----BEGIN CRL-----
+    //# -----END CRL-----
+    // Everybody else, RFC 7468 §6 among them, writes `X509 CRL`.
     pub fn load(octets: &[u8]) -> Result<Self, LoadError> {
-        Self::from_der(files::one(octets, "X509 CRL")?)
+        let found = files::one(octets, "X509 CRL");
+        Self::from_der(found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?)
     }
 
     fn from_der(der: Vec<u8>) -> Result<Self, LoadError> {

@@ -209,24 +209,31 @@ impl RevocationStore {
         }
     }
 
-    /// OCSP first, unless a list is younger: who sits on the way to the responder may have played back
-    /// an answer from before the revocation. A list that says revoked counts however old it is, because
-    /// nobody comes back from revocation but through newer information.
+    /// What is known from all sources: revoked by one of them is revoked. A list that says so counts
+    /// however old it is, because nobody comes back from revocation but through a newer list.
+    //= RFC 4945 §5.2.1
+    //# when a
+    //# certificate is reported as revoked by one trusted source, the
+    //# certificate MUST be considered revoked.
     fn status(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
-        let mut answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
-        let answer = answers.find(|answer| answer.status(now) != Status::Unknown);
-        if answer.is_some_and(|answer| answer.status(now) == Status::Revoked) {
+        let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
+        let mut known = vec![self.listed(certificate, issuer, now)];
+        known.extend(answers.map(|answer| answer.status(now)));
+        if known.contains(&Status::Revoked) {
             return Status::Revoked;
         }
+        if known.contains(&Status::Good) { Status::Good } else { Status::Unknown }
+    }
+
+    /// What the newest list says.
+    fn listed(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
         let mut lists: Vec<&Arc<Crl>> = self.loaded.iter().chain(&self.crls).collect();
         lists.retain(|crl| !crl.is_from_future(now) && crl.is_about(certificate));
-        lists.retain(|crl| answer.is_none_or(|answer| answer.is_older_than(crl)));
         lists.sort_by_key(|crl| std::cmp::Reverse(crl.this_update()));
         let newest = lists.into_iter().find(|crl| crl.is_signed_by(issuer));
         match newest {
             Some(crl) if crl.revokes(certificate) => Status::Revoked,
             Some(crl) if crl.is_current(now) => Status::Good,
-            _ if answer.is_some() => Status::Good,
             _ => Status::Unknown,
         }
     }

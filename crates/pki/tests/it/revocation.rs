@@ -146,6 +146,22 @@ fn lists_that_say_only_a_part_are_not_taken() {
     }
 }
 
+/// The forms of RFC 4945 §6: its own delimiters, every end of line, blanks around lines.
+#[test]
+fn lists_come_in_every_form_of_pem() {
+    let openssls = String::from_utf8(fixture("root.crl")).unwrap();
+    let rfc4945 = openssls.replace("X509 CRL", "CRL");
+    for pem in [
+        rfc4945.replace('\n', "\r\n"),
+        rfc4945.replace('\n', "\r"),
+        rfc4945.replace('\n', " \n\t "),
+        rfc4945,
+    ] {
+        let crl = pki::Crl::load(pem.as_bytes());
+        assert_eq!(crl.expect(&pem).der(), pem_content("root.crl"));
+    }
+}
+
 #[test]
 fn a_list_may_be_signed_with_ml_dsa() {
     let trust = with_crls(&["mldsa65-root"], &["mldsa65"]);

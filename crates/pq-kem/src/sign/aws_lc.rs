@@ -2,6 +2,7 @@
 
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
+use ike_proto::wire::registry::HashId;
 
 use super::public_key::key_for;
 
@@ -21,8 +22,9 @@ impl SignatureVerifier for AwsLc {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        let algorithm = algorithm(scheme).ok_or(CryptoError::Unsupported)?;
-        verify(algorithm, key_for(scheme, spki)?, message, signature)
+        let of_key = if scheme.is_ecdsa() { curve_of(spki).unwrap_or(scheme) } else { scheme };
+        let algorithm = algorithm(of_key, scheme.hash()).ok_or(CryptoError::Unsupported)?;
+        verify(algorithm, key_for(of_key, spki)?, message, signature)
     }
 }
 
@@ -63,7 +65,13 @@ fn verify(
         .map_err(|_| CryptoError::Integrity)
 }
 
-fn algorithm(scheme: SignatureScheme) -> Option<&'static dyn VerificationAlgorithm> {
+/// The scheme that names the curve of an ECDSA key.
+fn curve_of(spki: &[u8]) -> Option<SignatureScheme> {
+    SignatureScheme::of_public_key(spki).iter().copied().find(|scheme| scheme.is_ecdsa())
+}
+
+/// The algorithm of a key that is for `scheme`, with another hash if it is one for ECDSA.
+fn algorithm(scheme: SignatureScheme, hash: HashId) -> Option<&'static dyn VerificationAlgorithm> {
     use SignatureScheme::*;
     Some(match scheme {
         RsaPkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -72,9 +80,18 @@ fn algorithm(scheme: SignatureScheme) -> Option<&'static dyn VerificationAlgorit
         RsaPssSha256 => &signature::RSA_PSS_2048_8192_SHA256,
         RsaPssSha384 => &signature::RSA_PSS_2048_8192_SHA384,
         RsaPssSha512 => &signature::RSA_PSS_2048_8192_SHA512,
-        EcdsaP256Sha256 => &signature::ECDSA_P256_SHA256_ASN1,
-        EcdsaP384Sha384 => &signature::ECDSA_P384_SHA384_ASN1,
-        EcdsaP521Sha512 => &signature::ECDSA_P521_SHA512_ASN1,
+        EcdsaP256Sha256 | EcdsaP384Sha384 | EcdsaP521Sha512 => match (scheme, hash) {
+            (EcdsaP256Sha256, HashId::SHA2_256) => &signature::ECDSA_P256_SHA256_ASN1,
+            (EcdsaP256Sha256, HashId::SHA2_384) => &signature::ECDSA_P256_SHA384_ASN1,
+            (EcdsaP256Sha256, HashId::SHA2_512) => &signature::ECDSA_P256_SHA512_ASN1,
+            (EcdsaP384Sha384, HashId::SHA2_256) => &signature::ECDSA_P384_SHA256_ASN1,
+            (EcdsaP384Sha384, HashId::SHA2_384) => &signature::ECDSA_P384_SHA384_ASN1,
+            (EcdsaP384Sha384, HashId::SHA2_512) => &signature::ECDSA_P384_SHA512_ASN1,
+            (EcdsaP521Sha512, HashId::SHA2_256) => &signature::ECDSA_P521_SHA256_ASN1,
+            (EcdsaP521Sha512, HashId::SHA2_384) => &signature::ECDSA_P521_SHA384_ASN1,
+            (EcdsaP521Sha512, HashId::SHA2_512) => &signature::ECDSA_P521_SHA512_ASN1,
+            _ => return None,
+        },
         Ed25519 => &signature::ED25519,
         MlDsa44 => &signature::ML_DSA_44,
         MlDsa65 => &signature::ML_DSA_65,

@@ -100,7 +100,8 @@ fn every_change_is_noticed() {
     }
 }
 
-/// A signature is bound to its scheme, and a public key to the schemes of its type.
+/// A signature is bound to its scheme, and a public key to the schemes of its type; of those of ECDSA
+/// to the hash.
 #[test]
 fn schemes_do_not_mix() {
     for backend in signatures() {
@@ -112,7 +113,7 @@ fn schemes_do_not_mix() {
                     backend.verifier.verify(other, key.public_key(), MESSAGE, &signature);
                 let expected = if !backend.verifier.schemes().contains(&other) {
                     CryptoError::Unsupported
-                } else if key.schemes().contains(&other) {
+                } else if key.schemes().contains(&other) || scheme.is_ecdsa() && other.is_ecdsa() {
                     CryptoError::Integrity
                 } else {
                     CryptoError::InvalidPublic

@@ -32,6 +32,24 @@ fn rfc4754() {
     }
 }
 
+/// RFC 7427 §6: a curve goes with any hash; the scheme asked for says which.
+#[test]
+fn ecdsa_with_another_hash() {
+    let cases = data::sections(include_str!("../data/openssl/ecdsa_hashes.txt"));
+    assert_eq!(cases.len(), 6);
+    for case in cases {
+        for scheme in [
+            SignatureScheme::EcdsaP256Sha256,
+            SignatureScheme::EcdsaP384Sha384,
+            SignatureScheme::EcdsaP521Sha512,
+        ] {
+            let verified = AwsLc.verify(scheme, &case.octets("spki"), b"abc", &case.octets("sig"));
+            let right = case.name == scheme.to_string();
+            assert_eq!(verified.is_ok(), right, "{} as {scheme}", case.name);
+        }
+    }
+}
+
 #[test]
 fn wycheproof_ed25519() {
     let (mut valid, mut invalid) = (0, 0);

@@ -75,9 +75,23 @@ impl Announcements {
     }
 
     /// The hash of the CA that a Cert Link names; `None` if it names none.
+    //= RFC 9593 §3.2.2
+    //# If multiple CERTREQ payloads were
+    //# sent, the CAs from all of them are treated as a single list for the
+    //# purpose of the linking.
     pub(crate) fn authority(&self, cert_link: u8) -> Option<[u8; 20]> {
         let index = usize::from(cert_link).checked_sub(1)?;
-        let x509 = |request: &&CertRequest| request.encoding == CertEncoding::X509_SIGNATURE;
+        //= RFC 7296 §3.7
+        //# The contents of the Certification Authority field are defined only
+        //# for X.509 certificates, which are types 4, 12, and 13.
+        let x509 = |request: &&CertRequest| {
+            matches!(
+                request.encoding,
+                CertEncoding::X509_SIGNATURE
+                    | CertEncoding::HASH_AND_URL_X509
+                    | CertEncoding::HASH_AND_URL_BUNDLE
+            )
+        };
         let hashes = self.requests.iter().filter(x509).flat_map(|r| r.authorities.as_chunks().0);
         hashes.copied().nth(index)
     }
@@ -335,7 +349,8 @@ mod tests {
             authorities: [[n; 20], [n + 1; 20]].concat(),
         };
         let raw = CertRequest { encoding: CertEncoding::RAW_PUBLIC_KEY, authorities: Vec::new() };
-        let requests = vec![request(1), raw, request(3)];
+        let hash_and_url = CertRequest { encoding: CertEncoding::HASH_AND_URL_X509, ..request(3) };
+        let requests = vec![request(1), raw, hash_and_url];
         let all = Announcements { requests, ..Announcements::default() };
         assert_eq!(all.authority(0), None);
         assert_eq!(all.authority(3), Some([3; 20]));

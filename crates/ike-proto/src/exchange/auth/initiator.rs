@@ -51,7 +51,8 @@ impl IkeSa {
             return self.send_auth_request(ctx, None);
         };
         let first = index == 0;
-        let id = if first { waiting.local_id.clone() } else { round_id(round, self.path) };
+        let id =
+            if first { waiting.local_id.clone() } else { round_id(&connection, round, self.path) };
         let unmixed = first && self.may_go_without_ppk();
         let unmixed = unmixed.then(|| self.own_covered(&waiting.transcript, &id));
         if first && let Err(failure) = self.mix_ppk_in_auth(ctx.config) {

@@ -107,10 +107,15 @@ fn null_id() -> IdData {
 }
 
 /// This end's identity in one round: the configured one, else its address.
-fn round_id(round: &LocalAuth, path: Path) -> IdData {
+fn round_id(connection: &ConnectionConfig, round: &LocalAuth, path: Path) -> IdData {
+    //= RFC 8784 §5.2.3
+    //# Additionally, since the
+    //# peers are authenticated via PPKs, the ID Type in the IDi/IDr payloads
+    //# SHOULD NOT be ID_NULL, despite using the NULL Authentication method.
+    let nobody = round.auth == AuthConfig::Null && connection.ppk.ids.is_empty();
     match &round.id {
         Some(id) => id.clone(),
-        None if round.auth == AuthConfig::Null => null_id(),
+        None if nobody => null_id(),
         None => IdData::ip(path.local.ip().to_canonical()),
     }
 }
@@ -118,7 +123,7 @@ fn round_id(round: &LocalAuth, path: Path) -> IdData {
 /// This end's identity: that of its first round.
 pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
     match connection.local.first() {
-        Some(round) => round_id(round, path),
+        Some(round) => round_id(connection, round, path),
         None => null_id(),
     }
 }
@@ -153,6 +158,17 @@ pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
                 && id.data.len() > suffix.len()
                 && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
         }
+    }
+}
+
+/// How exactly `round` says who the peer is: of several rounds that admit an identity, the one with the
+/// largest number says it best. A pattern is the more exact the more of it is literal.
+fn exactness(round: &RemoteAuth) -> usize {
+    match (&round.auth, &round.id) {
+        // Whatever it calls itself does not matter.
+        (AuthConfig::Null, _) | (_, IdMatch::Any) => 0,
+        (_, IdMatch::Suffix(pattern) | IdMatch::DnPattern(pattern)) => pattern.data.len(),
+        (_, IdMatch::Exact(_)) => usize::MAX,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
-use super::{answers_to, local_id, round_id, signature, takes, too_much};
+use super::{answers_to, exactness, local_id, round_id, signature, takes, too_much};
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::crypto::Secret;
@@ -90,7 +90,7 @@ impl IkeSa {
         let remote_id = id_i.to_owned();
         let another = payloads.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
         let method = auth.map_or(AuthMethod(0), |auth| auth.method);
-        let mut candidates: VecDeque<_> = waiting
+        let mut candidates: Vec<_> = waiting
             .connections
             .iter()
             .filter(|connection| {
@@ -103,9 +103,16 @@ impl IkeSa {
                     || id_r.is_none_or(|wanted| answers_to(connection, self, wanted))
                         && self.still_fits(connection)
             })
-            .take(MAX_CANDIDATES)
-            .cloned()
             .collect();
+        //= RFC 4945 §3.1.10
+        //# The
+        //# recipient MUST also use the most specific policy from that database
+        //# if there are overlapping policies caused by wildcards
+        candidates.sort_by_key(|connection| {
+            std::cmp::Reverse(connection.remote.get(index).map_or(0, exactness))
+        });
+        let mut candidates: VecDeque<_> =
+            candidates.into_iter().take(MAX_CANDIDATES).cloned().collect();
         let first = candidates.front().cloned();
         let taken = match &first {
             Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
@@ -332,7 +339,11 @@ impl IkeSa {
         let connection = Arc::clone(&self.connection);
         let index = waiting.rounds.local.len();
         let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
-        let id = if index == 0 { local_id(&connection, self) } else { round_id(round, self.path) };
+        let id = if index == 0 {
+            local_id(&connection, self)
+        } else {
+            round_id(&connection, round, self.path)
+        };
         let remote = waiting.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.config, &id, remote));
         let covered = (self.own_covered(&waiting.transcript, &id), None);

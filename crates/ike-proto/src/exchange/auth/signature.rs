@@ -113,7 +113,7 @@ pub(super) fn encode(
 }
 
 /// Verifies the peer's Authentication Data with the key in `spki`, by a scheme that `asked` allows and
-/// the key is for.
+/// the key is for. The scheme returned is that of the key: ECDSA may come with another hash.
 pub(super) fn verify(
     (config, crypto): (&EndpointConfig, &CryptoProvider),
     asked: &SchemeConstraints,
@@ -124,16 +124,21 @@ pub(super) fn verify(
     if !asked.allows_key(spki) {
         return Err(AuthFailure);
     }
-    let good = |scheme: SignatureScheme| {
-        asked.allows(scheme) && SignatureScheme::of_public_key(spki).contains(&scheme)
-    };
+    let of_key = SignatureScheme::of_public_key(spki);
+    let good = |scheme: SignatureScheme| asked.allows(scheme) && of_key.contains(&scheme);
     if method == AuthMethod::DIGITAL_SIGNATURE {
         let (scheme, signature) = decode(data).ok_or(AuthFailure)?;
-        if !config.signature_authentication || !good(scheme) {
+        //= RFC 7427 §6
+        //# This new digital signature method does not tie the Elliptic Curve to
+        //# a specific hash function, which was done in the old IKEv2 ECDSA
+        //# methods.
+        let curve = of_key.iter().copied().find(|own| own.is_ecdsa() && scheme.is_ecdsa());
+        let own = curve.unwrap_or(scheme);
+        if !config.signature_authentication || !good(own) || !asked.allows_hash_of(scheme) {
             return Err(AuthFailure);
         }
         let evidence = verify_signature(crypto, scheme, spki, octets, signature)?;
-        return Ok((evidence, scheme));
+        return Ok((evidence, own));
     }
     // Method 1 does not tell the hash.
     SignatureScheme::of_legacy_auth_method(method)
