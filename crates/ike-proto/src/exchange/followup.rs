@@ -141,7 +141,7 @@ impl IkeSa {
             return self.refuse_ppk(ctx, what, payloads, reason, true);
         }
         if self.loses(&what, &parsed) {
-            //= RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
+            // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
             return self.withdraw(ctx, what);
         }
         let response =
@@ -323,7 +323,7 @@ impl IkeSa {
         let Notify { data: link, .. } =
             required(parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE))?;
         let State::Established(established) = &mut self.state else { return Ok(()) };
-        //= RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
+        // RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
         let index = established
             .theirs
             .iter()

@@ -153,9 +153,9 @@ impl IkeSa {
         let parsed = Payloads(payloads);
         let brings_ppk = self.extensions.ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
-        //= RFC 9370 §2.2.2: the methods run in the order of their transform types
+        // RFC 9370 §2.2.2: the methods run in the order of their transform types
         let in_order = parsed.ke()?.map(|ke| ke.method) == method;
-        //= RFC 9867 §3.1: PPKs are offered in the last exchange
+        // RFC 9867 §3.1: PPKs are offered in the last exchange
         let pointless = method.is_none() && !brings_ppk && !announce;
         if !in_order || brings_ppk && !ppk_due || pointless {
             return Err(NotifyType::INVALID_SYNTAX.into());

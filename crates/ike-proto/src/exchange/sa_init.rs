@@ -244,7 +244,7 @@ pub(crate) fn respond(
     connections.retain(|connection| {
         full || connection.downgrade_prevention != DowngradePrevention::Require
     });
-    //= RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
+    // RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
     let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
         .iter()
