@@ -216,6 +216,23 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What a peer claimed that was not believed, and why not. The cause never leaves this host.
+#[derive(Debug, Clone)]
+pub struct PeerRefused {
+    /// The IKE SA that does not come about.
+    pub ike: IkeSaId,
+    /// Where the peer is.
+    pub path: Path,
+    /// The connection tried; empty if there is none.
+    pub connection: String,
+    /// The identity the peer wants this end to have, if it said so.
+    pub local_id: Option<IdData>,
+    /// The identity the peer claims.
+    pub remote_id: Option<IdData>,
+    /// Why.
+    pub why: String,
+}
+
 /// Something worth telling: to a log, a control client, or another shard.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -236,6 +253,9 @@ pub enum Event {
         /// Why.
         reason: Failure,
     },
+    /// A peer was not believed. It is told AUTHENTICATION_FAILED, whatever the cause; the end of the
+    /// IKE SA, or of the attempt, is told by an event of its own.
+    PeerRefused(Box<PeerRefused>),
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {
         /// Replaced.

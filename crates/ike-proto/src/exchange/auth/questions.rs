@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::blame::Blame;
 use super::rounds::{OwnAuth, used};
 use super::signature;
 use crate::config::{AuthConfig, ConnectionConfig, LocalAuth, PreSharedKey, SendCert};
@@ -34,9 +35,9 @@ pub(crate) struct SigningRound {
 pub(crate) struct Judging {
     /// What the peer may turn out to be; the first is being tried.
     pub(crate) candidates: VecDeque<Arc<ConnectionConfig>>,
-    /// Nothing fits, and the answer does not matter: an unknown identity takes the way of a known one
-    /// (bug class 43).
-    pub(crate) decoy: bool,
+    /// If nothing fits, why: the answer does not matter then, for an unknown identity takes the way of
+    /// a known one (bug class 43).
+    pub(crate) decoy: Option<Blame>,
     /// The Authentication Data is that of NO_PPK_AUTH.
     pub(crate) without_ppk: bool,
     /// The signature is right; what is open is revocation.
