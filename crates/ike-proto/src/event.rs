@@ -256,6 +256,23 @@ pub enum Event {
     /// A peer was not believed. It is told AUTHENTICATION_FAILED, whatever the cause; the end of the
     /// IKE SA, or of the attempt, is told by an event of its own.
     PeerRefused(Box<PeerRefused>),
+    /// A request for an IKE SA was refused before there was one. So many a second at most: what a
+    /// flood brings beyond that is [`Dropped`](Self::Dropped) alone.
+    InitRefused {
+        /// Where it came from.
+        path: Path,
+        /// Why: what was received, and what is configured.
+        why: String,
+    },
+    /// The peer asked for a Child SA that no configuration of its connection fits.
+    ChildRefused {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// The peer.
+        remote_id: Option<IdData>,
+        /// Why: what was received, and what is configured.
+        why: String,
+    },
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {
         /// Replaced.

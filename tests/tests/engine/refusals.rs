@@ -8,7 +8,7 @@ use ike_proto::crypto::Secret;
 use ike_proto::wire::registry::NotifyType;
 use ike_proto::{Event, Failure, PeerRefused};
 use ike_tests::setup::{address, identity};
-use ike_tests::{A, Host, Setup};
+use ike_tests::{A, B, Host, Setup};
 
 /// What is changed, and what B says of A.
 type Case = (fn(&mut Setup), &'static str, &'static str);
@@ -85,4 +85,59 @@ fn the_initiator_says_why() {
     let expected = "the peer shows a pre-shared key, wanted is null authentication";
     assert_eq!((&*refused.connection, &*refused.why), ("ab", expected));
     assert_eq!(refused.remote_id, Some(identity(2)));
+}
+
+/// The words of one kind of event at B.
+fn words(setup: Setup, of: fn(&Event) -> Option<String>) -> Vec<String> {
+    let mut pair = setup.build();
+    pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(100));
+    pair.hosts[B].events(of)
+}
+
+fn init(event: &Event) -> Option<String> {
+    match event {
+        Event::InitRefused { why, .. } => Some(why.clone()),
+        _ => None,
+    }
+}
+
+fn child(event: &Event) -> Option<String> {
+    match event {
+        Event::ChildRefused { why, .. } => Some(why.clone()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_refused_ike_sa_init_tells_both_proposals() {
+    let mut setup = Setup::new(3);
+    setup.a.ike_proposals(&["aes128-sha256-x25519"]);
+    setup.b.ike_proposals(&["aes256gcm16-prfsha384-x25519"]);
+    let said = words(setup, init);
+    let expected = "no proposal fits: received aes128-sha256-x25519; \
+                    configured aes256gcm16-prfsha384-x25519";
+    assert_eq!(said.first().map(String::as_str), Some(expected));
+}
+
+#[test]
+fn no_connection_for_the_addresses_is_told() {
+    let mut setup = Setup::new(4);
+    setup.b.connection.remote_addrs = vec![ike_proto::config::AddressSpec::single(address(9))];
+    let said = words(setup, init);
+    assert_eq!(said.first().map(String::as_str), Some("no connection for these addresses"));
+}
+
+#[test]
+fn a_refused_child_tells_what_was_asked_for() {
+    let mut setup = Setup::new(5);
+    setup.b.children = vec![ike_tests::setup::child("net", 8, 9)];
+    let expected = "no traffic selectors fit: received 10.2.0.0/16 === 10.1.0.0/16; \
+                    configured net: 10.8.0.0/16 === 10.9.0.0/16";
+    assert_eq!(words(setup, child), [expected]);
+    let mut setup = Setup::new(6);
+    setup.a.esp_proposals(&["aes128gcm16"]);
+    setup.b.esp_proposals(&["aes256gcm16"]);
+    let said = words(setup, child);
+    assert_eq!(said, ["no proposal fits: received aes128gcm16; configured aes256gcm16"]);
 }

@@ -40,6 +40,16 @@ impl Log {
                 info!(ike = ike.0, %connection, %reason, "IKE SA down");
             }
             Event::PeerRefused(refused) => self.peer_refused(now, refused),
+            Event::InitRefused { path, why } => {
+                if self.allowed(now) {
+                    warn!(remote = %path.remote, local = %path.local, why, "IKE_SA_INIT refused");
+                }
+            }
+            Event::ChildRefused { ike, remote_id, why } => {
+                if self.allowed(now) {
+                    warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
+                }
+            }
             Event::IkeDown { ike, connection, established: false, reason } => {
                 if !self.was_refused(*ike) && self.allowed(now) {
                     info!(ike = ike.0, %connection, %reason, "IKE SA not established");
