@@ -141,3 +141,14 @@ fn a_refused_child_tells_what_was_asked_for() {
     let said = words(setup, child);
     assert_eq!(said, ["no proposal fits: received aes128gcm16; configured aes256gcm16"]);
 }
+
+#[test]
+fn a_missing_key_names_both_identities() {
+    let mut setup = Setup::new(7);
+    setup.a.settings.secrets = Vec::new();
+    let mut pair = setup.build();
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(100));
+    let why = pair.a().done(request).unwrap().unwrap_err().to_string();
+    assert!(why.ends_with("no pre-shared key for a.example and b.example"), "{why}");
+}
