@@ -132,6 +132,20 @@ impl Spd {
         same.map(|entry| entry.rank.claim).min()
     }
 
+    /// Who gets the traffic of `there` that `new`, not installed yet, claims too; the winner first.
+    fn decide<'a>(
+        &self,
+        new: &'a PolicySpec,
+        there: &'a Entry,
+    ) -> (&'a PolicySpec, &'a PolicySpec) {
+        let Entry { local, remote, policy, rank } = there;
+        let since = self.count + 1;
+        let claim = self.claim(&new.owner, local, remote).unwrap_or(since);
+        let order = order(new, local, remote);
+        let wins = Rank { order, claim, since: Reverse(since) } < *rank;
+        if wins { (new, policy) } else { (policy, new) }
+    }
+
     /// Names the policies of others that protect what `spec` is to protect.
     fn judge_overlaps(&self, spec: &PolicySpec) -> Result<(), DataPlaneError> {
         if !protects(spec) {
@@ -139,7 +153,8 @@ impl Spd {
         }
         let any = |a: &[TrafficSelector], b: &TrafficSelector| a.iter().any(|a| overlap(a, b));
         let mut told = Vec::new();
-        for Entry { local, remote, policy, .. } in &self.entries {
+        for entry in &self.entries {
+            let Entry { local, remote, policy, .. } = entry;
             let theirs = protects(policy)
                 && policy.owner != spec.owner
                 && any(&spec.local_ts, local)
@@ -156,16 +171,29 @@ impl Spd {
                 )));
             }
             let alike = spec.local_ts.contains(local) && spec.remote_ts.contains(remote);
-            let (child, others) = (&spec.child, &policy.child);
             if alike {
-                warn!(%owner, %child, %other, %others, %local, %remote,
-                    "two peers claim the same traffic: it goes to the one who was first");
+                let (winner, loser) = self.decide(spec, entry);
+                let (owner, child) = (&winner.owner, &winner.child);
+                let (not_to, not_child) = (&loser.owner, &loser.child);
+                warn!(%owner, %child, %not_to, %not_child, %local, %remote, "{}: it goes to {owner}",
+                    claimants(owner, not_to));
             } else {
+                let (child, others) = (&spec.child, &policy.child);
                 info!(%owner, %child, %other, %others, %local, %remote,
-                    "traffic selectors overlap: the narrower ones win");
+                    "traffic selectors overlap: a priority wins, else the narrower ones");
             }
         }
         Ok(())
+    }
+}
+
+/// Who claims the same traffic. An owner is a connection and, in brackets, the peer's identity.
+fn claimants(a: &str, b: &str) -> &'static str {
+    let peer = |owner: &str| owner.split_once(" [").map(|(_, peer)| peer.to_owned());
+    match (peer(a), peer(b)) {
+        (Some(a), Some(b)) if a == b => "two connections with one peer claim the same traffic",
+        (Some(_), Some(_)) => "two peers claim the same traffic",
+        _ => "two connections claim the same traffic",
     }
 }
 
@@ -187,5 +215,51 @@ fn order(policy: &PolicySpec, local: &TrafficSelector, remote: &TrafficSelector)
         priority: policy.priority,
         breadth: breadth(local) + breadth(remote),
         class,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::dataplane::Mode;
+
+    use super::*;
+
+    fn spec(id: u64, owner: &str, priority: u32) -> PolicySpec {
+        let (local, remote) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());
+        PolicySpec {
+            id: PolicyId(id),
+            child: format!("child{id}"),
+            owner: owner.to_owned(),
+            local_ts: vec!["10.1.0.0/16".parse().unwrap()],
+            remote_ts: vec!["10.2.0.0/16".parse().unwrap()],
+            action: PolicyAction::Protect { mode: Mode::Tunnel, local, remote, outbound: None },
+            priority,
+        }
+    }
+
+    /// Who gets the traffic by what is logged when `new` comes, and by what is done then.
+    fn winner(spd: &mut Spd, new: PolicySpec) -> (String, String) {
+        let said = spd.decide(&new, &spd.entries[0]).0.owner.clone();
+        spd.install(new).unwrap();
+        (said, spd.entries[0].policy.owner.clone())
+    }
+
+    #[test]
+    fn what_is_logged_is_what_happens() {
+        let owner = |name: &str| (name.to_owned(), name.to_owned());
+        let mut spd = Spd::default();
+        spd.install(spec(1, "a [x]", 0)).unwrap();
+        assert_eq!(winner(&mut spd, spec(2, "b [y]", 0)), owner("a [x]"), "who was first");
+        assert_eq!(winner(&mut spd, spec(3, "c [z]", 7)), owner("c [z]"), "a priority");
+        spd.remove(PolicyId(3));
+        spd.remove(PolicyId(1));
+        assert_eq!(winner(&mut spd, spec(4, "a [x]", 0)), owner("b [y]"), "the first is gone");
+    }
+
+    #[test]
+    fn one_peer_is_not_called_two() {
+        assert!(claimants("a [x]", "b [x]").starts_with("two connections with one peer"));
+        assert!(claimants("a [x]", "b [y]").starts_with("two peers"));
+        assert!(claimants("a", "b [y]").starts_with("two connections claim"));
     }
 }

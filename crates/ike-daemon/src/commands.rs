@@ -116,8 +116,12 @@ fn exchange(control: &Path, request: &Request) -> Result<Response, Status> {
     match client::ask(control, request) {
         Ok(response) if response.ok => Ok(response),
         Ok(response) => {
-            eprintln!("{}", response.error.unwrap_or_else(|| "it failed".to_owned()));
-            Err(if response.timed_out { Status::TimedOut } else { Status::Failed })
+            eprintln!("{}", response.error.as_deref().unwrap_or("it failed"));
+            Err(match response {
+                Response { timed_out: true, .. } => Status::TimedOut,
+                Response { config: true, .. } => Status::Config,
+                _ => Status::Failed,
+            })
         }
         Err(error) => {
             eprintln!("{error}");

@@ -216,6 +216,23 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What a peer claimed that was not believed, and why not. The cause never leaves this host.
+#[derive(Debug, Clone)]
+pub struct PeerRefused {
+    /// The IKE SA that does not come about.
+    pub ike: IkeSaId,
+    /// Where the peer is.
+    pub path: Path,
+    /// The connection tried; empty if there is none.
+    pub connection: String,
+    /// The identity the peer wants this end to have, if it said so.
+    pub local_id: Option<IdData>,
+    /// The identity the peer claims.
+    pub remote_id: Option<IdData>,
+    /// Why.
+    pub why: String,
+}
+
 /// Something worth telling: to a log, a control client, or another shard.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -235,6 +252,26 @@ pub enum Event {
         established: bool,
         /// Why.
         reason: Failure,
+    },
+    /// A peer was not believed. It is told AUTHENTICATION_FAILED, whatever the cause; the end of the
+    /// IKE SA, or of the attempt, is told by an event of its own.
+    PeerRefused(Box<PeerRefused>),
+    /// A request for an IKE SA was refused before there was one. So many a second at most: what a
+    /// flood brings beyond that is [`Dropped`](Self::Dropped) alone.
+    InitRefused {
+        /// Where it came from.
+        path: Path,
+        /// Why: what was received, and what is configured.
+        why: String,
+    },
+    /// The peer asked for a Child SA that no configuration of its connection fits.
+    ChildRefused {
+        /// The IKE SA.
+        ike: IkeSaId,
+        /// The peer.
+        remote_id: Option<IdData>,
+        /// Why: what was received, and what is configured.
+        why: String,
     },
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {

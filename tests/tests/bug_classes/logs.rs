@@ -9,7 +9,7 @@ use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::{IdData, Notify, Payload};
 use ike_proto::wire::registry::{ExchangeType, IdType, NotifyType, PayloadType, ProtocolId};
 use ike_proto::wire::{Flags, Header, encode_message};
-use ike_proto::{Event, Failure};
+use ike_proto::{Event, Failure, PeerRefused};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::setup::{identity, side};
 
@@ -56,6 +56,12 @@ impl Log {
                 | Event::ChildFailed { reason, .. } => tracing::info!(%reason, "down"),
                 Event::Done(_, Err(why)) => tracing::info!(%why, "failed"),
                 Event::Unique { local, remote, .. } => tracing::info!(%local, %remote, "unique"),
+                Event::PeerRefused(refused) => {
+                    let PeerRefused { connection, local_id, remote_id, why, .. } = &**refused;
+                    for id in [local_id, remote_id].into_iter().flatten() {
+                        tracing::info!(%id, %connection, why, "refused");
+                    }
+                }
                 _ => {}
             }
         }

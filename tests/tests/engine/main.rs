@@ -5,6 +5,7 @@
 
 mod collisions;
 mod handshake;
+mod refusals;
 mod rekey_child;
 mod rekey_ike;
 mod sa_init;

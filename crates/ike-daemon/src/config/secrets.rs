@@ -19,6 +19,10 @@ const UNSUPPORTED: [&str; 3] = ["eap", "ntlm", "token"];
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
 
+/// The sections there are, for messages.
+const KINDS: &str = "[secrets.ike-<suffix>] for pre-shared keys, [secrets.ppk-<suffix>] for \
+                     post-quantum ones, [secrets.private-<suffix>] for private keys";
+
 /// Octets a pre-shared key may have at most.
 const LONGEST: usize = 4096;
 
@@ -55,6 +59,11 @@ pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -
         }
     }
     let key_files = read_key_files(&mut s, folder, report);
+    // What everybody calls them, and no section is called.
+    for (name, _) in s.with_prefix("psk") {
+        let message = format!("unknown section `{}`", join(&s.path, name.get_ref()));
+        report.expected(name.span().start, message, KINDS);
+    }
     for kind in UNSUPPORTED {
         for (name, _) in s.with_prefix(kind) {
             let message = format!("`{}` is not supported yet", join(&s.path, name.get_ref()));

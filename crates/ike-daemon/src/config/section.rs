@@ -255,8 +255,10 @@ impl<'t> Section<'t> {
                 }
                 continue;
             }
+            // A section of that name may be known where an option is not.
             let known =
                 self.asked.iter().copied().chain(unsupported.iter().map(|(known, _)| *known));
+            let known = known.filter(|known| *known != name_text);
             let kind =
                 if matches!(value.get_ref(), DeValue::Table(_)) { "section" } else { "option" };
             report.add(name.span().start, format!("unknown {kind} `{path}`")).suggestion =

@@ -74,6 +74,9 @@ pub struct Response {
     /// True if there was no outcome in time; the command goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// True if the configuration file has mistakes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub config: bool,
     /// SAs the command was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,

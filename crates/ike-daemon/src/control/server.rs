@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_proto::config::EndpointConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::unix::WriteHalf;
 use tokio::net::{UnixListener, UnixStream};
@@ -169,7 +170,7 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
         },
         Request::Reload => match reload(&operator, file.as_deref()).await {
             Ok(()) => Response { ok: true, ..Response::default() },
-            Err(error) => Response::error(error),
+            Err(NotReloaded { config, why }) => Response { config, ..Response::error(why) },
         },
         Request::Up(named) => {
             let target = named.target();
@@ -181,11 +182,54 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
     }
 }
 
-/// Reads the configuration file and puts it in force; a file with a mistake changes nothing.
-pub(crate) async fn reload(operator: &Operator, file: Option<&Path>) -> Result<(), String> {
-    let file = file.ok_or("this daemon was started without a configuration file")?;
-    let config = config::load(file).map_err(|error| error.to_string())?;
-    operator.reload(config).await
+/// Why a reload changed nothing.
+pub(crate) struct NotReloaded {
+    /// The file has mistakes.
+    config: bool,
+    why: String,
+}
+
+/// Reads the configuration file and puts it in force; a file with a mistake changes nothing. Either
+/// way the log says so, whoever asked.
+pub(crate) async fn reload(operator: &Operator, file: Option<&Path>) -> Result<(), NotReloaded> {
+    let outcome = take_anew(operator, file).await;
+    if let Err(refused) = &outcome {
+        for line in refused.why.lines() {
+            tracing::error!("{line}");
+        }
+        tracing::error!("the configuration stays as it was");
+    }
+    outcome
+}
+
+async fn take_anew(operator: &Operator, file: Option<&Path>) -> Result<(), NotReloaded> {
+    let failed = |why: String| NotReloaded { config: false, why };
+    let none = || failed("this daemon was started without a configuration file".to_owned());
+    let file = file.ok_or_else(none)?;
+    let config =
+        config::load(file).map_err(|error| NotReloaded { config: true, why: error.to_string() })?;
+    let (before, after) = (operator.config().endpoint.clone(), config.endpoint.clone());
+    operator.reload(config).await.map_err(failed)?;
+    tell_difference(file, &before, &after);
+    Ok(())
+}
+
+fn tell_difference(file: &Path, before: &EndpointConfig, after: &EndpointConfig) {
+    let named = |config: &EndpointConfig, name: &str| {
+        config.connections.iter().any(|connection| connection.name == name)
+    };
+    let missing = |from: &EndpointConfig, of: &EndpointConfig| {
+        of.connections.iter().filter(|connection| !named(from, &connection.name)).count()
+    };
+    tracing::info!(
+        file = %file.display(),
+        connections = after.connections.len(),
+        added = missing(before, after),
+        removed = missing(after, before),
+        children = after.connections.iter().map(|c| c.children.len()).sum::<usize>(),
+        secrets = after.secrets.len(),
+        "configuration reloaded"
+    );
 }
 
 /// Waits for `work` as long as the client wants to.

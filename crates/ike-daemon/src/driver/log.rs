@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, UsedAuth};
+use ike_proto::wire::payload::IdData;
+use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, PeerRefused, UsedAuth};
 use tracing::{debug, info, warn};
 
 use super::questions::Peer;
@@ -12,11 +13,17 @@ use super::questions::Peer;
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
 
+/// The same refusal is no news for so long.
+const SAME_AGAIN: Duration = Duration::from_secs(10);
+
 /// Writes the log of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     second: Option<Instant>,
     lines: u32,
+    /// The peer refused last, and when. The end of its IKE SA needs no line of its own, nor does the
+    /// same refusal again: initiators ask twice.
+    refused: Option<(Instant, PeerRefused)>,
 }
 
 impl Log {
@@ -32,8 +39,19 @@ impl Log {
             Event::IkeDown { ike, connection, established: true, reason } => {
                 info!(ike = ike.0, %connection, %reason, "IKE SA down");
             }
-            Event::IkeDown { ike, connection, established: false, reason } => {
+            Event::PeerRefused(refused) => self.peer_refused(now, refused),
+            Event::InitRefused { path, why } => {
                 if self.allowed(now) {
+                    warn!(remote = %path.remote, local = %path.local, why, "IKE_SA_INIT refused");
+                }
+            }
+            Event::ChildRefused { ike, remote_id, why } => {
+                if self.allowed(now) {
+                    warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
+                }
+            }
+            Event::IkeDown { ike, connection, established: false, reason } => {
+                if !self.was_refused(*ike) && self.allowed(now) {
                     info!(ike = ike.0, %connection, %reason, "IKE SA not established");
                 }
             }
@@ -70,11 +88,29 @@ impl Log {
         }
     }
 
-    /// Logs why a peer's certificate or key was refused. The peer is told that it was, and no more.
+    /// Logs why a peer was not believed. The peer is told that it was not, and no more.
+    fn peer_refused(&mut self, now: Instant, refused: &PeerRefused) {
+        let known = self.refused.replace((now, refused.clone())).is_some_and(|(at, other)| {
+            now.saturating_duration_since(at) < SAME_AGAIN && same(&other, refused)
+        });
+        let PeerRefused { ike, path, connection, local_id, remote_id, why } = refused;
+        if !known && self.allowed(now) {
+            let (local_id, remote_id) = (name(local_id), name(remote_id));
+            warn!(ike = ike.0, remote = %path.remote, %remote_id, %local_id, %connection, why,
+                "peer refused");
+        }
+    }
+
+    fn was_refused(&self, ike: IkeSaId) -> bool {
+        self.refused.as_ref().is_some_and(|(_, refused)| refused.ike == ike)
+    }
+
+    /// Logs why one connection's question about a certificate or key was answered with no. Once no
+    /// connection takes it, the peer is refused with a line of its own.
     pub(super) fn refused(&mut self, now: Instant, peer: &Peer, why: &str) {
         if self.allowed(now) {
             let Peer { connection, id } = peer;
-            info!(%connection, remote_id = %id, why, "peer refused");
+            debug!(%connection, remote_id = %id, why, "key refused");
         }
     }
 
@@ -93,12 +129,20 @@ impl Log {
     }
 }
 
+fn same(a: &PeerRefused, b: &PeerRefused) -> bool {
+    let ids = |refused: &PeerRefused| (refused.local_id.clone(), refused.remote_id.clone());
+    a.path.remote == b.path.remote
+        && a.connection == b.connection
+        && a.why == b.why
+        && ids(a) == ids(b)
+}
+
+fn name(id: &Option<IdData>) -> String {
+    id.as_ref().map_or_else(|| "unknown".to_owned(), IdData::to_string)
+}
+
 fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
     let Some(ike) = endpoint.ike_sa(id) else { return };
-    let name = |id: &Option<ike_proto::wire::payload::IdData>| match id {
-        Some(id) => id.to_string(),
-        None => "unknown".to_owned(),
-    };
     info!(
         ike = id.0,
         connection = %ike.connection,
@@ -149,6 +193,31 @@ fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let start = crate::driver::now().mono;
+        let remote = "192.0.2.1:500".parse().unwrap();
+        let local = "192.0.2.2:500".parse().unwrap();
+        let path = Path { local, remote, transport: ike_proto::Transport::Udp };
+        let refused = |ike, why: &str| PeerRefused {
+            ike: IkeSaId(ike),
+            path,
+            connection: "site".to_owned(),
+            local_id: None,
+            remote_id: None,
+            why: why.to_owned(),
+        };
+        let mut log = Log::default();
+        let mut lines = |ike, why: &str, ms| {
+            log.peer_refused(start + Duration::from_millis(ms), &refused(ike, why));
+            assert!(log.was_refused(IkeSaId(ike)));
+            log.lines
+        };
+        assert_eq!(lines(1, "wrong", 0), 1);
+        assert_eq!(lines(2, "wrong", 10), 1, "asked twice");
+        assert_eq!(lines(3, "unknown", 20), 2);
+    }
 
     #[test]
     fn a_flood_writes_few_lines() {

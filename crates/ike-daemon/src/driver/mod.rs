@@ -257,7 +257,7 @@ impl Driver {
             self.stopped |= self.stopping.as_ref().is_some_and(|(stop, _)| stop == id);
         }
         // A flood of these would push what listeners wait for out of their queues.
-        if !matches!(event, Event::Dropped { .. }) {
+        if !matches!(event, Event::Dropped { .. } | Event::InitRefused { .. }) {
             // Nobody need be listening.
             let _ = self.events.send(event);
         }

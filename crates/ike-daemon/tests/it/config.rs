@@ -245,6 +245,14 @@ fn mistakes_in_a_connection() {
             "2:1: unknown option `connections.c.remote_adrs`; did you mean `remote_addrs`?",
         ),
         (
+            "[connections.c.local-2]\nauth = \"psk\"\ncert = \"a.pem\"\n",
+            "3:1: unknown option `connections.c.local-2.cert`; did you mean `certs`?",
+        ),
+        (
+            "[secrets.psk-site]\nsecret = \"x\"\n",
+            "1:10: unknown section `secrets.psk-site`: expected [secrets.ike-<suffix>] for pre-shared keys, [secrets.ppk-<suffix>] for post-quantum ones, [secrets.private-<suffix>] for private keys",
+        ),
+        (
             "[connections.c]\nremote_addrs = \"192.0.2.1, 192.0.2.300\"\n",
             "2:28: `connections.c.remote_addrs` cannot be \"192.0.2.300\": expected an address, a subnet, a range \"from-to\", a host name, \"%any\", \"%any4\" or \"%any6\"",
         ),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::admission::{Admission, origin};
 use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
-use crate::event::{Now, Output, Path, Transmit, TransmitKind};
+use crate::event::{Event, Now, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Payloads;
 use crate::exchange::auth::rounds::Rounds;
+use crate::exchange::detail;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
@@ -161,7 +162,14 @@ impl Endpoint {
         // Without INVALID_KE_PAYLOAD a genuine peer gets no further. It is smaller than any request, and
         // must not depend on what a flood has left of the other answers.
         let needed = refusal.kind == NotifyType::INVALID_KE_PAYLOAD;
-        if needed || self.courtesy.take(now.mono) {
+        // What bounds the answers bounds the words, too.
+        let courtesy = needed || self.courtesy.take(now.mono);
+        if courtesy && !needed {
+            let (payloads, connections) = (Payloads(&message.payloads), self.connections_for(path));
+            let why = detail::init(&self.config, connections, &payloads, &refusal);
+            self.out.push_back(Output::Event(Event::InitRefused { path, why }));
+        }
+        if courtesy {
             self.send_unprotected(path, sa_init::refuse(&message.header, &refusal));
         }
     }

@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use super::ppk::{self, MixedPpk};
 use super::sa_init::invalid_ke;
-use super::{Payloads, Refusal, required};
+use super::{Payloads, Refusal, detail, required};
 use crate::child::selectors::narrow;
 use crate::child::{ChildSa, Phase};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
 use crate::dataplane::{Command, Direction, Flow, Mode, PolicyId, TrafficSelector};
-use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId};
+use crate::event::{ChildSaId, Event, Failure, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Retry, State};
@@ -260,8 +260,28 @@ impl IkeSa {
         }
     }
 
-    /// Responder: judges a request for a child and makes it.
+    /// Responder: judges a request for a child and makes it. The log hears what does not fit.
     pub(crate) fn answer_child(
+        &self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+        request: &ChildRequest,
+        old: Option<&ChildSa>,
+    ) -> Result<AnsweredChild, Refusal> {
+        let answer = self.make_child(ctx, payloads, request, old);
+        if let Err(refusal) = &answer
+            && let Some(why) = detail::child(&self.connection.children, payloads, refusal)
+        {
+            let remote_id = match &self.state {
+                State::Established(established) => Some(established.remote_id.clone()),
+                _ => None,
+            };
+            ctx.event(Event::ChildRefused { ike: self.id, remote_id, why });
+        }
+        answer
+    }
+
+    fn make_child(
         &self,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,

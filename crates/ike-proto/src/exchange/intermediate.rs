@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::auth::announce::OwnAnnouncements;
+use super::auth::blame::Blame;
 use super::child_sa::respond_ke;
 use super::ppk::{self, CommonPpk, OfferedPpk, PpkPlace, PpkStage};
 use super::{Payloads, Refusal, required};
@@ -160,8 +161,7 @@ impl IkeSa {
         if !in_order || brings_ppk && !ppk_due || pointless {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk =
-            if brings_ppk { self.choose_initial_ppk(ctx.config, waiting, &parsed)? } else { None };
+        let ppk = if brings_ppk { self.take_initial_ppk(ctx, waiting, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -212,6 +212,21 @@ impl IkeSa {
         {
             self.state = State::ExpectAuthRequest(Box::new(waiting.auth));
         }
+    }
+
+    /// As [`choose_initial_ppk`](Self::choose_initial_ppk); the log hears if there is none.
+    fn take_initial_ppk(
+        &self,
+        ctx: &mut Context<'_>,
+        waiting: &ExpectIntermediateRequest,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<CommonPpk>, Refusal> {
+        let chosen = self.choose_initial_ppk(ctx.config, waiting, payloads);
+        if chosen.is_err() {
+            let why = "a PPK is required, and none of those offered is known here";
+            self.blame(ctx, (None, None), Blame::of(Some(&self.connection), why));
+        }
+        chosen
     }
 
     /// The PPK to take of those that the peer offers: one that a connection it may turn out to be allows.

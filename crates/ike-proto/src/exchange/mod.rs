@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub(crate) mod child_sa;
 pub(crate) mod create_child;
+pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;

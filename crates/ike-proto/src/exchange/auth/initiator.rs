@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::announce::OwnAnnouncements;
+use super::blame::{Blame, Claim};
 use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
-use super::{closed_placeholder, round_id, signature, takes, too_much};
+use super::{closed_placeholder, local_id, round_id, signature, takes, too_much};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Failure, UsedAuth};
@@ -153,24 +154,31 @@ impl IkeSa {
         if matches!(self.ppk, PpkStage::Offered(..))
             && let Err(failure) = self.settle_ppk(&parsed)
         {
-            return self.reject_responder(ctx, failure);
+            return self.disbelieve(ctx, id, None, failure);
         }
         let another = parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
         if !takes(round, &id.to_owned(), auth.method)
             || another != (index + 1 < connection.remote.len())
         {
-            return self.reject_responder(ctx, Failure::Authentication);
+            let (id, method) = (id.to_owned(), auth.method);
+            let blame = self.blame_for_none(Claim { index, id: &id, wanted: None, method });
+            return self.disbelieve(ctx, id.as_id(), Some(blame), Failure::Authentication);
         }
         match self.judge_responder(ctx, round, id, auth) {
             Some(Ok((used, evidence))) => self.responder_proven(ctx, used, evidence, payloads),
-            Some(Err(failure)) => self.reject_responder(ctx, failure),
+            Some(Err(failure)) => {
+                let (id, method) = (id.to_owned(), auth.method);
+                let claim = Claim { index, id: &id, wanted: None, method };
+                let blame = self.blame_for_secret(ctx.config, &connection, claim);
+                self.disbelieve(ctx, id.as_id(), Some(blame), failure);
+            }
             None if !self.hold(ctx, opened) => {
                 self.reject_responder(ctx, too_much());
             }
             None => {
                 let judging = Judging {
                     candidates: VecDeque::new(),
-                    decoy: false,
+                    decoy: None,
                     without_ppk: false,
                     proven: None,
                 };
@@ -230,13 +238,15 @@ impl IkeSa {
         };
         let key = match answer {
             Answer::Key(key) => key,
-            Answer::Failed(why) => return self.reject_responder(ctx, Failure::Untrusted(why)),
+            Answer::Failed(why) => {
+                return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
+            }
             Answer::Signed(_) => return self.reject_responder(ctx, Failure::Authentication),
         };
         if let Some((known, used, evidence)) = known {
             if key.revocation_pending || key.spki != known.spki {
                 let why = "revocation is not settled".to_owned();
-                return self.reject_responder(ctx, Failure::Untrusted(why));
+                return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
             }
             return self.responder_proven(ctx, used, evidence, &payloads);
         }
@@ -246,7 +256,8 @@ impl IkeSa {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
-            return self.reject_responder(ctx, Failure::Authentication);
+            let blame = Blame::of(Some(&connection), "the signature does not verify");
+            return self.disbelieve(ctx, id, Some(blame), Failure::Authentication);
         };
         let used = signed_by(id.to_owned(), auth.method, scheme, &key);
         if !key.revocation_pending {
@@ -330,6 +341,24 @@ impl IkeSa {
         if let Some(offer) = child {
             self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
         }
+    }
+
+    /// As [`reject_responder`](Self::reject_responder), and tells the log whom and why; without a
+    /// `blame` the failure says it.
+    fn disbelieve(
+        &mut self,
+        ctx: &mut Context<'_>,
+        id: Id<'_>,
+        blame: Option<Blame>,
+        failure: Failure,
+    ) {
+        let blame = blame.unwrap_or_else(|| match &failure {
+            Failure::Untrusted(why) => Blame::of(Some(&self.connection), why),
+            other => Blame::of(Some(&self.connection), other),
+        });
+        let local = local_id(&self.connection, self);
+        self.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
+        self.reject_responder(ctx, failure);
     }
 
     fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {

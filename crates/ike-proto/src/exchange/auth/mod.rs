@@ -10,6 +10,7 @@
 //! Signatures and verdicts on certificates come from outside: `questions.rs`.
 
 pub(crate) mod announce;
+pub(crate) mod blame;
 mod initiator;
 mod psk;
 pub(crate) mod questions;

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::blame::Blame;
 use super::rounds::{OwnAuth, used};
 use super::signature;
-use crate::config::{AuthConfig, ConnectionConfig, LocalAuth, PreSharedKey, SendCert};
+use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, PreSharedKey, SendCert};
 use crate::crypto::{Secret, SignatureScheme};
 use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
@@ -34,9 +35,9 @@ pub(crate) struct SigningRound {
 pub(crate) struct Judging {
     /// What the peer may turn out to be; the first is being tried.
     pub(crate) candidates: VecDeque<Arc<ConnectionConfig>>,
-    /// Nothing fits, and the answer does not matter: an unknown identity takes the way of a known one
-    /// (bug class 43).
-    pub(crate) decoy: bool,
+    /// If nothing fits, why: the answer does not matter then, for an unknown identity takes the way of
+    /// a known one (bug class 43).
+    pub(crate) decoy: Option<Blame>,
     /// The Authentication Data is that of NO_PPK_AUTH.
     pub(crate) without_ppk: bool,
     /// The signature is right; what is open is revocation.
@@ -64,6 +65,18 @@ impl IkeSa {
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
     }
 
+    /// Who the peer says it is, or is to be.
+    fn peer_name(&self) -> String {
+        let claimed = match &self.state {
+            State::ExpectAuthRequest(waiting) => waiting.rounds.remote_id(),
+            _ => None,
+        };
+        match (claimed, self.connection.remote_id()) {
+            (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
+            (None, _) => "any peer".to_owned(),
+        }
+    }
+
     /// Makes this end's AUTH of `round`, or says what is to be signed for it. `unmixed` is what
     /// NO_PPK_AUTH covers.
     pub(super) fn own_turn(
@@ -84,8 +97,10 @@ impl IkeSa {
         };
         match &round.auth {
             AuthConfig::Psk => {
-                let psk =
-                    psk.ok_or_else(|| Failure::Config(format!("no pre-shared key for {id}")))?;
+                let psk = psk.ok_or_else(|| {
+                    let peer = self.peer_name();
+                    Failure::Config(format!("no pre-shared key for {id} and {peer}"))
+                })?;
                 Ok(mac(AuthMethod::PSK, &|_| psk.secret.duplicate()))
             }
             //= RFC 7619 §2.1

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::blame::{Blame, Claim, Unbelieved};
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
@@ -25,7 +26,7 @@ use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{PeerAuthenticated, verify_psk};
 use crate::question::{Answer, PeerKey, Question};
 use crate::wire::decode_inner_payloads;
-use crate::wire::payload::{Id, Payload, Sa, Spi};
+use crate::wire::payload::{Id, IdData, Payload, Sa, Spi};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
 /// Connections tried for one request: each may cost a certificate path.
@@ -60,7 +61,8 @@ impl IkeSa {
             };
         }
         match self.plan(ctx.config, &parsed) {
-            Err(refusal) => self.refuse(ctx, refusal),
+            Err(Unbelieved::Malformed(refusal)) => self.refuse(ctx, refusal),
+            Err(Unbelieved::Peer(blame)) => self.refuse_peer(ctx, ids(&parsed), blame),
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
@@ -79,9 +81,9 @@ impl IkeSa {
         &mut self,
         config: &EndpointConfig,
         payloads: &Payloads<'_, '_>,
-    ) -> Result<Plan, Refusal> {
+    ) -> Result<Plan, Unbelieved> {
         let State::ExpectAuthRequest(waiting) = &self.state else {
-            return Err(NotifyType::INVALID_SYNTAX.into());
+            return Err(Refusal::new(NotifyType::INVALID_SYNTAX).into());
         };
         let index = waiting.rounds.proven();
         let id_i = *required(payloads.id_i()?)?;
@@ -124,23 +126,36 @@ impl IkeSa {
                 other.ppk == first.ppk && other.requires_ppk() == first.requires_ppk()
             });
         }
+        let claim = Claim { index, id: &remote_id, wanted: id_r, method };
+        let blame = match (&first, &taken) {
+            (Some(first), Err(why)) => Some(Blame::of(Some(first), why)),
+            (Some(_), Ok(_)) => None,
+            (None, _) => Some(self.blame_for_none(claim)),
+        };
         // Where nobody takes signatures, one is wrong as a secret is.
         if signature::is_signature(method) && takes_keys(&self.state, index) {
-            let decoy = taken.is_err() || candidates.is_empty();
             let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
-            return Ok(Plan::Judge(Judging { candidates, decoy, without_ppk, proven: None }));
+            return Ok(Plan::Judge(Judging {
+                candidates,
+                decoy: blame,
+                without_ppk,
+                proven: None,
+            }));
         }
         let data = match &taken {
             Ok(AuthData::NoPpkAuth(data)) => data,
             _ => auth.map_or(&[][..], |auth| auth.data),
         };
         let verdict = self.check_secret(config, first.as_deref(), (id_i, id_r), data);
-        taken?;
-        match (first, verdict) {
-            (Some(connection), Some(evidence)) => {
+        match (blame, first, verdict) {
+            (Some(blame), _, _) => Err(Unbelieved::Peer(blame)),
+            (None, Some(connection), Some(evidence)) => {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
-            _ => Err(NotifyType::AUTHENTICATION_FAILED.into()),
+            (None, Some(connection), None) => {
+                Err(Unbelieved::Peer(self.blame_for_secret(config, &connection, claim)))
+            }
+            (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
         }
     }
 
@@ -214,7 +229,7 @@ impl IkeSa {
         let judged = self.check_key(ctx, &waiting, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
-            (Ok((key, used, evidence)), Some(connection)) if !judging.decoy => {
+            (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
                 if !key.revocation_pending {
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
                     let proof = (used, evidence);
@@ -231,13 +246,18 @@ impl IkeSa {
                 let asked = AwaitVerdict { ticket, waiting, message, judging };
                 self.state = State::AwaitInitiatorVerdict(Box::new(asked));
             }
-            (judged, _) => {
+            (judged, connection) => {
                 judging.candidates.pop_front();
-                if !judging.decoy && !judging.candidates.is_empty() {
+                if judging.decoy.is_none() && !judging.candidates.is_empty() {
                     return self.judge_initiator(ctx, waiting, message, judging);
                 }
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
                 let reason = judged.err().unwrap_or(Failure::Authentication);
+                let blame = judging.decoy.unwrap_or_else(|| match &reason {
+                    Failure::Untrusted(why) => Blame::of(connection.as_deref(), why),
+                    _ => Blame::of(connection.as_deref(), "the signature does not verify"),
+                });
+                self.blame(ctx, ids(&Payloads(&payloads)), blame);
                 self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
             }
         }
@@ -491,4 +511,10 @@ fn takes_keys(state: &State, index: usize) -> bool {
     let connections = state.half_open().map(|waiting| waiting.connections.as_slice());
     let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
     rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
+}
+
+/// The identities that a request claims for the peer and wants of this end.
+fn ids(payloads: &Payloads<'_, '_>) -> (Option<IdData>, Option<IdData>) {
+    let owned = |id: Result<Option<&Id<'_>>, Refusal>| id.ok().flatten().map(Id::to_owned);
+    (owned(payloads.id_i()), owned(payloads.id_r()))
 }

@@ -3,7 +3,7 @@
 use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
 use crate::config::{ConnectionConfig, EndpointConfig, PpkExchange, PpkId};
 use crate::event::{Event, Failure};
-use crate::exchange::{Payloads, Refusal, required};
+use crate::exchange::Payloads;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::wire::registry::NotifyType;
@@ -77,14 +77,13 @@ impl IkeSa {
     // ---- responder ----
 
     /// Mixes in what the request asks for, as far as `connection` allows it, and says where the
-    /// Authentication Data to check is. On an error the SA must end.
+    /// Authentication Data to check is. On an error, which says why, the SA must end.
     pub(crate) fn take_ppk_in_auth<'a>(
         &mut self,
         config: &EndpointConfig,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
-    ) -> Result<AuthData<'a>, Refusal> {
-        let refused = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+    ) -> Result<AuthData<'a>, String> {
         let ppk = &connection.ppk;
         if self.extensions.ppk != Some(PpkPlace::Auth) {
             // Settled before: the connection, now known, has the last word.
@@ -93,8 +92,8 @@ impl IkeSa {
                 //# In this case, the
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
-                Some(id) if !ppk.covers(id) => Err(refused()),
-                None if connection.requires_ppk() => Err(refused()),
+                Some(id) if !ppk.covers(id) => Err(format!("PPK {id} is not of this connection")),
+                None if connection.requires_ppk() => Err("a PPK is required".to_owned()),
                 _ => Ok(AuthData::Payload),
             };
         }
@@ -103,10 +102,10 @@ impl IkeSa {
         //# found and the peers successfully exchanged USE_PPK notifications in
         //# the IKE_SA_INIT exchange, then the responder MUST send back an
         //# AUTHENTICATION_FAILED notification and then fail the negotiation.
-        let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or_else(refused)?;
+        let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or("PPK_IDENTITY is missing")?;
         let allowed = |id: &PpkId| ppk.exchange != PpkExchange::Intermediate && ppk.covers(id);
-        let id = read_id(offered.data).filter(allowed);
-        let known = id.and_then(|id| Some((key_of(config, &id)?, id)));
+        let id = read_id(offered.data);
+        let known = id.clone().filter(allowed).and_then(|id| Some((key_of(config, &id)?, id)));
         if let Some((key, id)) = known {
             let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
             self.session.keys.replace_auth_keys(mixed);
@@ -118,11 +117,13 @@ impl IkeSa {
         //# or no NO_PPK_AUTH notification is found, then the responder MUST send
         //# back an AUTHENTICATION_FAILED notification and then fail the
         //# negotiation.
-        let without = required(payloads.notify(NotifyType::NO_PPK_AUTH)).map_err(|_| refused())?;
-        if connection.requires_ppk() {
-            return Err(refused());
+        match payloads.notify(NotifyType::NO_PPK_AUTH) {
+            Some(without) if !connection.requires_ppk() => Ok(AuthData::NoPpkAuth(without.data)),
+            _ => Err(match id {
+                Some(id) => format!("PPK {id} is unknown or not of this connection"),
+                None => "PPK_IDENTITY is malformed".to_owned(),
+            }),
         }
-        Ok(AuthData::NoPpkAuth(without.data))
     }
 
     // ---- both ----

@@ -1,0 +1,172 @@
+//! Why a peer is not believed: for this end's log alone, for the peer is told the same whatever it was.
+
+use std::fmt;
+
+use super::psk::peer_psk;
+use super::{answers_to, local_id, matches_id, signature};
+use crate::config::{AuthConfig, ConnectionConfig, EndpointConfig};
+use crate::event::{Event, PeerRefused};
+use crate::exchange::Refusal;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::State;
+use crate::wire::payload::{Id, IdData};
+use crate::wire::registry::{AuthMethod, NotifyType};
+
+/// What is wrong with a claim, and by which connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Blame {
+    /// Empty if there was none to try.
+    pub(crate) connection: String,
+    pub(crate) why: String,
+}
+
+impl Blame {
+    pub(crate) fn of(connection: Option<&ConnectionConfig>, why: impl fmt::Display) -> Self {
+        let connection = connection.map_or_else(String::new, |found| found.name.clone());
+        Self { connection, why: why.to_string() }
+    }
+}
+
+/// Why a request leads to no verdict.
+pub(super) enum Unbelieved {
+    /// It breaks the protocol.
+    Malformed(Refusal),
+    /// The peer is not who it says, or nobody here knows it.
+    Peer(Blame),
+}
+
+impl From<Refusal> for Unbelieved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Malformed(refusal)
+    }
+}
+
+/// What a peer says of itself in one round.
+#[derive(Clone, Copy)]
+pub(super) struct Claim<'a> {
+    pub(super) index: usize,
+    pub(super) id: &'a IdData,
+    /// The identity it wants this end to have.
+    pub(super) wanted: Option<&'a Id<'a>>,
+    pub(super) method: AuthMethod,
+}
+
+impl IkeSa {
+    /// Tells the log that the peer is not believed.
+    pub(crate) fn blame(
+        &self,
+        ctx: &mut Context<'_>,
+        ids: (Option<IdData>, Option<IdData>),
+        blame: Blame,
+    ) {
+        let path = if self.initiator { self.path } else { self.answer_to() };
+        let (remote_id, local_id) = ids;
+        let Blame { connection, why } = blame;
+        let refused = PeerRefused { ike: self.id, path, connection, local_id, remote_id, why };
+        ctx.event(Event::PeerRefused(Box::new(refused)));
+    }
+
+    /// Why no connection takes the claim: the one that comes nearest, and what it lacks.
+    pub(super) fn blame_for_none(&self, claim: Claim<'_>) -> Blame {
+        let connections = match &self.state {
+            State::ExpectAuthRequest(waiting) => &waiting.connections[..],
+            _ => std::slice::from_ref(&self.connection),
+        };
+        let connections = connections.iter().map(|connection| &**connection);
+        let takes_id = |connection: &&ConnectionConfig| {
+            let round = connection.remote.get(claim.index);
+            round.is_some_and(|round| {
+                round.auth == AuthConfig::Null || matches_id(&round.id, claim.id)
+            })
+        };
+        let known = connections.filter(takes_id);
+        let Some(first) = known.clone().next() else {
+            return Blame::of(None, "no connection for the peer's identity");
+        };
+        let answers = |connection: &&ConnectionConfig| {
+            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, self, id))
+        };
+        let mut answering = known.filter(answers);
+        let Some(nearest) = answering.clone().next() else {
+            return Blame::of(
+                Some(first),
+                "no connection of this peer has the identity it asks for",
+            );
+        };
+        let right = answering.find(|connection| {
+            let round = connection.remote.get(claim.index);
+            round.is_some_and(|round| is_of_kind(&round.auth, claim.method))
+        });
+        match (right, nearest.remote.get(claim.index)) {
+            (Some(right), _) => Blame::of(
+                Some(right),
+                "the proposal chosen or the number of authentication rounds is another than wanted",
+            ),
+            (None, round) => {
+                let wanted = round.map_or("nothing", |round| kind(&round.auth));
+                let why = format!("the peer shows {}, wanted is {wanted}", shown(claim.method));
+                Blame::of(Some(nearest), why)
+            }
+        }
+    }
+
+    /// Why a claim that `connection` takes was not proven by a secret.
+    pub(super) fn blame_for_secret(
+        &self,
+        config: &EndpointConfig,
+        connection: &ConnectionConfig,
+        claim: Claim<'_>,
+    ) -> Blame {
+        let own = local_id(connection, self);
+        let psk = claim.method == AuthMethod::PSK;
+        if psk && peer_psk(config, &own, claim.id).is_none() {
+            let why = format!("no pre-shared key for {own} and {}", claim.id);
+            return Blame::of(Some(connection), why);
+        }
+        // A wrong PPK shows in AUTH alone.
+        let why = match (psk, self.ppk.used()) {
+            (true, None) => "wrong pre-shared key",
+            (true, Some(_)) => "wrong pre-shared key or PPK",
+            (false, _) => "AUTH does not verify",
+        };
+        Blame::of(Some(connection), why)
+    }
+
+    /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED; the log hears the cause.
+    pub(super) fn refuse_peer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ids: (Option<IdData>, Option<IdData>),
+        blame: Blame,
+    ) {
+        self.blame(ctx, ids, blame);
+        self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+    }
+}
+
+fn is_of_kind(auth: &AuthConfig, method: AuthMethod) -> bool {
+    match auth {
+        AuthConfig::Psk => method == AuthMethod::PSK,
+        AuthConfig::Pubkey(_) => signature::is_signature(method),
+        AuthConfig::Null => method == AuthMethod::NULL,
+    }
+}
+
+fn kind(auth: &AuthConfig) -> &'static str {
+    match auth {
+        AuthConfig::Psk => "a pre-shared key",
+        AuthConfig::Pubkey(_) => "a signature",
+        AuthConfig::Null => "null authentication",
+    }
+}
+
+fn shown(method: AuthMethod) -> String {
+    match method {
+        AuthMethod::PSK => "a pre-shared key".to_owned(),
+        AuthMethod::NULL => "null authentication".to_owned(),
+        AuthMethod(0) => "no AUTH (EAP is not supported)".to_owned(),
+        method if signature::is_signature(method) => "a signature".to_owned(),
+        other => format!("authentication method {}", other.0),
+    }
+}
