@@ -8,6 +8,7 @@ use ike_proto::wire::payload::{IdData, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use ike_proto::{Command, RequestId};
 
+use crate::cheap;
 use crate::handmade::{ESP, Handmade, Started, proposal};
 use crate::host::Host;
 use crate::network::Packet;
@@ -68,6 +69,18 @@ impl Bench {
     pub fn initiate(&mut self) -> (RequestId, Vec<u8>) {
         let request = self.world.command(0, initiate());
         (request, self.sent().remove(0))
+    }
+
+    /// The same, and a peer who has answered: its response is not given to the endpoint yet.
+    ///
+    /// # Panics
+    ///
+    /// If the request cannot be answered.
+    pub fn initiate_to_peer(&mut self) -> (RequestId, Handmade) {
+        let (request, init) = self.initiate();
+        let seed = self.seed();
+        let peer = Handmade::answer(&cheap::provider(), &init, seed);
+        (request, peer.expect("IKE_SA_INIT that can be answered"))
     }
 
     /// A number never given before, to seed a peer with.

@@ -1,6 +1,7 @@
 //! The device, the routes and nf_tables of a real kernel, in a network namespace of the test's own:
 //! each test runs itself again there, by `unshare`, as root of a user namespace. A machine that has
-//! neither user namespaces nor a TUN device cannot show any of it, and says so.
+//! neither user namespaces nor a TUN device cannot show any of it, and says so; with
+//! `IKE_KERNEL_TESTS=must`, as in CI, that is a failure.
 #![expect(clippy::unwrap_used, reason = "test code")]
 #![cfg(all(feature = "tun", target_os = "linux"))]
 
@@ -24,18 +25,29 @@ use common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Runs the ignored test `name` in a namespace.
-fn in_namespace(name: &str) {
-    let unshare = |command: &[&str]| {
-        Program::new("unshare").args(["--user", "--map-root-user", "--net"]).args(command).output()
-    };
-    let able = unshare(&["ip", "tuntap", "add", "dev", "probe0", "mode", "tun"]);
-    if !able.is_ok_and(|output| output.status.success()) {
-        return eprintln!("{name}: not shown, for lack of unshare, user namespaces, ip or TUN");
+/// Set in the copy of this program that runs inside.
+const INSIDE: &str = "IKE_ESP_KERNEL_TEST_INSIDE";
+
+/// Runs `test`, which is the body of the test called `name`, in a namespace: starts this program there,
+/// for that test alone, or does the work if it is that program.
+fn in_namespace(name: &str, test: impl Future<Output = ()>) {
+    if std::env::var_os(INSIDE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(test);
     }
+    let unshare = |arguments: &[&str], command: &[&str]| {
+        Program::new("unshare").args(arguments).args(command).env(INSIDE, "1").output()
+    };
+    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--net"], &["--net"]];
+    let probe = ["ip", "tuntap", "add", "dev", "probe0", "mode", "tun"];
+    let able = |way: &&[&str]| unshare(way, &probe).is_ok_and(|output| output.status.success());
+    let Some(way) = ways.into_iter().find(able) else {
+        let lack = format!("{name}: not shown, for lack of unshare, user namespaces, ip or TUN");
+        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
+        return eprintln!("{lack}");
+    };
     let exe = std::env::current_exe().unwrap();
-    let output =
-        unshare(&[exe.to_str().unwrap(), "--ignored", "--exact", name, "--nocapture"]).unwrap();
+    let output = unshare(way, &[exe.to_str().unwrap(), "--exact", name, "--nocapture"]).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
@@ -170,11 +182,9 @@ async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
 
 #[test]
 fn packets_in_clear() {
-    in_namespace("packets_in_clear_inside");
+    in_namespace("packets_in_clear", packets_in_clear_inside());
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn packets_in_clear_inside() {
     let mut host = Host::new();
     let (four, six) = (socket("10.1.0.1:4000").await, socket("[fd01::1]:4000").await);
@@ -247,11 +257,12 @@ async fn packets_in_clear_inside() {
 
 #[test]
 fn packets_in_clear_that_are_forwarded() {
-    in_namespace("packets_in_clear_that_are_forwarded_inside");
+    in_namespace(
+        "packets_in_clear_that_are_forwarded",
+        packets_in_clear_that_are_forwarded_inside(),
+    );
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn packets_in_clear_that_are_forwarded_inside() {
     let mut host = Host::new();
     let inside = DeviceBuilder::new().name("in0").ipv4("10.1.0.2", 24, None).build_async().unwrap();
@@ -278,11 +289,9 @@ async fn packets_in_clear_that_are_forwarded_inside() {
 
 #[test]
 fn traffic_of_a_child_that_is_not_up() {
-    in_namespace("traffic_of_a_child_that_is_not_up_inside");
+    in_namespace("traffic_of_a_child_that_is_not_up", traffic_of_a_child_that_is_not_up_inside());
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn traffic_of_a_child_that_is_not_up_inside() {
     // What a daemon that crashed has left goes, what others have put there stays.
     ip("link set lo up");
@@ -326,11 +335,9 @@ async fn traffic_of_a_child_that_is_not_up_inside() {
 
 #[test]
 fn addresses_that_come_and_go() {
-    in_namespace("addresses_that_come_and_go_inside");
+    in_namespace("addresses_that_come_and_go", addresses_that_come_and_go_inside());
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn addresses_that_come_and_go_inside() {
     let mut host = Host::new();
     ip("addr add 10.4.0.1/32 dev lo");
@@ -360,11 +367,9 @@ async fn addresses_that_come_and_go_inside() {
 
 #[test]
 fn many_policies() {
-    in_namespace("many_policies_inside");
+    in_namespace("many_policies", many_policies_inside());
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn many_policies_inside() {
     let mut host = Host::new();
     let four = socket("10.1.0.1:4000").await;
@@ -414,11 +419,9 @@ async fn many_policies_inside() {
 
 #[test]
 fn a_device_that_somebody_deletes() {
-    in_namespace("a_device_that_somebody_deletes_inside");
+    in_namespace("a_device_that_somebody_deletes", a_device_that_somebody_deletes_inside());
 }
 
-#[tokio::test]
-#[ignore = "runs in a network namespace, started by the test without `_inside`"]
 async fn a_device_that_somebody_deletes_inside() {
     let mut host = Host::new();
     let four = socket("10.1.0.1:4000").await;

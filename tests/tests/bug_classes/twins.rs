@@ -42,9 +42,7 @@ fn offered_spi(peer: &Handmade, request: &[u8]) -> Spi {
 fn class_37_an_altered_response_makes_no_second_message_under_the_same_iv() {
     for forged_first in [true, false] {
         let mut bench = Bench::new();
-        let (request, init) = bench.initiate();
-        let seed = bench.seed();
-        let mut peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+        let (request, mut peer) = bench.initiate_to_peer();
         let genuine = peer.response.clone();
         let forged = altered(&genuine, NotifyType::CHILDLESS_IKEV2_SUPPORTED);
         let (first, second) = if forged_first { (forged, genuine) } else { (genuine, forged) };
@@ -112,9 +110,7 @@ fn stripped(response: &[u8], kind: NotifyType) -> Vec<u8> {
 fn class_37_a_response_that_hides_fragmentation_hides_no_fragments() {
     for forged_first in [true, false] {
         let mut bench = Bench::new();
-        let (request, init) = bench.initiate();
-        let seed = bench.seed();
-        let mut peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+        let (request, mut peer) = bench.initiate_to_peer();
         let genuine = peer.response.clone();
         let forged = stripped(&genuine, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let (first, second) = if forged_first { (forged, genuine) } else { (genuine, forged) };

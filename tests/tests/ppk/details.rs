@@ -5,7 +5,6 @@ use ike_proto::wire::payload::{Notify, Payload};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::wire::{Message, encode_message};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
-use ike_tests::cheap;
 use ike_tests::handmade::{Handmade, notifies};
 use ike_tests::setup::{identity, side};
 
@@ -156,9 +155,7 @@ fn use_ppk_int_alone_is_not_taken() {
 #[test]
 fn the_initiator_takes_no_response_with_both_notifies() {
     let mut bench = bench(false, PpkExchange::Any);
-    let (request, init) = bench.initiate();
-    let seed = bench.seed();
-    let peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+    let (request, peer) = bench.initiate_to_peer();
     let message = Message::decode(&peer.response).unwrap();
     let mut payloads = message.payloads.clone();
     for kind in
@@ -177,9 +174,7 @@ fn the_initiator_takes_no_response_with_both_notifies() {
 fn the_initiator_wants_ppk_identity_in_the_response() {
     for required in [false, true] {
         let mut bench = bench(required, PpkExchange::Auth);
-        let (request, init) = bench.initiate();
-        let seed = bench.seed();
-        let mut peer = Handmade::answer(&cheap::provider(), &init, seed).unwrap();
+        let (request, mut peer) = bench.initiate_to_peer();
         let message = Message::decode(&peer.response).unwrap();
         let mut payloads = message.payloads.clone();
         payloads.push(notify(NotifyType::USE_PPK, &[]));

@@ -36,13 +36,11 @@ fn s2_11_a_response_goes_to_where_the_request_came_from() {
     assert_eq!(sent, [home]);
 }
 
-/// The client is behind a NAT, the server names itself by its own address: what each end installs is
-/// in its own terms, and rekeying keeps it so.
-#[test]
-fn s2_23_1_transport_mode_behind_a_nat() {
-    let outside: IpAddr = [192, 0, 2, 1].into();
+/// A client behind a NAT at `outside` and a server, in transport mode and established.
+fn transport_behind_a_nat(outside: IpAddr) -> Pair {
     let mut setup = Setup::new(1);
     setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    setup.a.connection.dpd_delay = Duration::from_secs(10);
     setup.both(|side| {
         let net = side.net();
         net.mode = Mode::Transport;
@@ -51,6 +49,15 @@ fn s2_23_1_transport_mode_behind_a_nat() {
     let mut pair = setup.build();
     pair.net.nats.push(Nat::new(address(1), outside));
     pair.establish();
+    pair
+}
+
+/// The client is behind a NAT, the server names itself by its own address: what each end installs is
+/// in its own terms, and rekeying keeps it so.
+#[test]
+fn s2_23_1_transport_mode_behind_a_nat() {
+    let outside: IpAddr = [192, 0, 2, 1].into();
+    let mut pair = transport_behind_a_nat(outside);
     let seen = |local: IpAddr, remote: IpAddr| {
         (vec![TrafficSelector::host(local)], vec![TrafficSelector::host(remote)])
     };
@@ -74,17 +81,7 @@ fn s2_23_1_transport_mode_behind_a_nat() {
 #[test]
 fn s2_23_1_transport_mode_follows_a_nat_to_another_address() {
     let (outside, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 77].into());
-    let mut setup = Setup::new(1);
-    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
-    setup.a.connection.dpd_delay = Duration::from_secs(10);
-    setup.both(|side| {
-        let net = side.net();
-        net.mode = Mode::Transport;
-        (net.local_ts, net.remote_ts) = (vec![TsSpec::DYNAMIC], vec![TsSpec::DYNAMIC]);
-    });
-    let mut pair = setup.build();
-    pair.net.nats.push(Nat::new(address(1), outside));
-    pair.establish();
+    let mut pair = transport_behind_a_nat(outside);
     let old = pair.b().child();
     pair.net.nats[0].outside = other;
     pair.net.nats[0].rebind();
