@@ -133,3 +133,15 @@ on_exit() {
     sleep 0.2
     exit "$1"
 }
+
+# each_side_initiates: in turn, with traffic both ways and a delete.
+each_side_initiates() {
+    local side
+    for side in us them; do
+        up "$side"
+        installed
+        ping_both
+        down "$side" ike
+        gone
+    done
+}

@@ -47,10 +47,4 @@ pinned)
     ;;
 esac
 start
-for side in us them; do
-    up $side
-    installed
-    ping_both
-    down $side ike
-    gone
-done
+each_side_initiates

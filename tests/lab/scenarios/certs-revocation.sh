@@ -41,13 +41,7 @@ esac
 start
 case $CASE in
 good-*)
-    for side in us them; do
-        up $side
-        installed
-        ping_both
-        down $side ike
-        gone
-    done
+    each_side_initiates
     case $how in
     http)
         expect_log us 'revocation information fetched.*inter.crl'

@@ -43,12 +43,6 @@ ecdsa521*) by='ECDSA-521|ECDSA_WITH_SHA512_DER' ;;
 ed25519*) by='ED25519' ;;
 esac
 start
-for side in us them; do
-    up $side
-    installed
-    ping_both
-    down $side ike
-    gone
-done
+each_side_initiates
 expect_log them "authentication of 'us.example.org' with ($by)[A-Z0-9_]*( signature)? successful"
 expect_log them "authentication of 'them.example.org' \\(myself\\) with ($by)"
