@@ -234,6 +234,7 @@ mod tests {
             remote_ts: vec!["10.2.0.0/16".parse().unwrap()],
             action: PolicyAction::Protect { mode: Mode::Tunnel, local, remote, outbound: None },
             priority,
+            processing: Arc::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::{CipherSuite, Secret};
@@ -40,6 +41,10 @@ pub enum Mode {
     Tunnel,
     /// Only the payload is protected; end host to end host.
     Transport,
+    /// Tunnel mode with fixed inner addresses that are not in the packets (draft-nikander-esp-beet-mode).
+    Beet,
+    /// Tunnel mode in which payloads carry several inner packets and parts of them: AGGFRAG (RFC 9347).
+    Iptfs,
 }
 
 /// UDP ports of encapsulated ESP (RFC 3948).
@@ -78,6 +83,94 @@ pub enum HwOffload {
     Auto,
 }
 
+/// A mark and the bits of it that count (`mark_in` and the like). The zero mask is no mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Mark {
+    /// Value.
+    pub value: u32,
+    /// Mask.
+    pub mask: u32,
+}
+
+/// Which way the DSCP is copied between the headers (`copy_dscp`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopyDscp {
+    /// From the inner to the outer header of what leaves.
+    #[default]
+    Out,
+    /// From the outer to the inner header of what arrives.
+    In,
+    /// Both ways.
+    Yes,
+    /// Not at all.
+    No,
+}
+
+/// How packets are treated beyond what the peers negotiate: the processing info of an SPD entry
+/// (RFC 4301 §4.4.1.2) and what the options of a child in swanctl.conf(5) add to it. The same for all SAs
+/// and policies of one child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processing {
+    /// `reqid`; 0 leaves it to the data plane.
+    pub reqid: u32,
+    /// `if_id_in`: XFRM interface of inbound SAs and policies; 0 is none.
+    pub if_id_in: u32,
+    /// `if_id_out`.
+    pub if_id_out: u32,
+    /// `mark_in`: packets that inbound policies match.
+    pub mark_in: Mark,
+    /// `mark_out`: packets that outbound SAs and policies match.
+    pub mark_out: Mark,
+    /// `mark_in_sa`: inbound SAs have `mark_in` as well.
+    pub mark_in_sa: bool,
+    /// `set_mark_in`: set on packets after inbound processing.
+    pub set_mark_in: Mark,
+    /// `set_mark_out`: set on packets after outbound processing.
+    pub set_mark_out: Mark,
+    /// `interface`: the policies hold on it alone.
+    pub interface: Option<String>,
+    /// `hw_offload`.
+    pub hw_offload: HwOffload,
+    /// `copy_df`: the DF bit is copied to the outer header.
+    pub copy_df: bool,
+    /// `copy_ecn`: ECN is copied between the headers (RFC 6040).
+    pub copy_ecn: bool,
+    /// `copy_dscp`.
+    pub copy_dscp: CopyDscp,
+    /// `icmp`: ICMP errors that answer tunnelled packets pass the inbound policies.
+    pub icmp: bool,
+    /// `policies`: false if somebody else installs them.
+    pub policies: bool,
+    /// `policies_fwd_out`: forward policies for what leaves, too.
+    pub policies_fwd_out: bool,
+    /// Outbound policies ask for an SA for each CPU (RFC 9611).
+    pub per_cpu: bool,
+}
+
+impl Default for Processing {
+    fn default() -> Self {
+        Self {
+            reqid: 0,
+            if_id_in: 0,
+            if_id_out: 0,
+            mark_in: Mark::default(),
+            mark_out: Mark::default(),
+            mark_in_sa: false,
+            set_mark_in: Mark::default(),
+            set_mark_out: Mark::default(),
+            interface: None,
+            hw_offload: HwOffload::No,
+            copy_df: true,
+            copy_ecn: true,
+            copy_dscp: CopyDscp::Out,
+            icmp: false,
+            policies: true,
+            policies_fwd_out: false,
+            per_cpu: false,
+        }
+    }
+}
+
 /// Everything about one ESP SA.
 #[derive(Debug)]
 pub struct SaSpec {
@@ -109,8 +202,10 @@ pub struct SaSpec {
     pub remote_ts: Vec<TrafficSelector>,
     /// Byte and packet limits.
     pub limits: Limits,
-    /// Hardware offload.
-    pub hw_offload: HwOffload,
+    /// The CPU whose packets it takes (RFC 9611), as Linux counts them; `None` for all.
+    pub cpu: Option<u32>,
+    /// How packets are treated.
+    pub processing: Arc<Processing>,
 }
 
 /// What happens to packets a policy matches.
@@ -159,6 +254,8 @@ pub struct PolicySpec {
     pub action: PolicyAction,
     /// Lower wins; 0 means by selector size, the more specific first.
     pub priority: u32,
+    /// How packets are treated.
+    pub processing: Arc<Processing>,
 }
 
 /// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
@@ -199,6 +296,8 @@ pub struct Usage {
     pub packets: u64,
     /// Time since the last packet, `None` if there was none.
     pub idle: Option<Duration>,
+    /// Hardware offload in use, as the data plane found it: [`HwOffload::No`], `Crypto` or `Packet`.
+    pub offload: HwOffload,
 }
 
 /// The answer to one command.
@@ -243,6 +342,9 @@ pub enum Event {
         local: TrafficSelector,
         /// The packet's destination.
         remote: TrafficSelector,
+        /// The CPU that met it, where the policy asks for SAs per CPU and there is an SA for all already
+        /// (RFC 9611).
+        cpu: Option<u32>,
     },
     /// A soft limit was reached: rekey.
     SoftExpire(SaId),
@@ -268,6 +370,10 @@ pub struct Capabilities {
     pub esn: bool,
     /// ESP straight over IP, without UDP; where false the engine forces UDP encapsulation.
     pub plain_esp: bool,
+    /// AGGFRAG payloads (RFC 9347).
+    pub iptfs: bool,
+    /// SAs per CPU (RFC 9611).
+    pub per_cpu: bool,
 }
 
 /// A data plane. `apply` is synchronous, as netlink is.

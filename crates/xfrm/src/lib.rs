@@ -9,7 +9,12 @@
 #![deny(unsafe_code)]
 
 mod faulty;
+pub mod kernel;
+pub mod netlink;
+pub mod policy;
 mod recording;
+pub mod selector;
+pub mod state;
 mod summary;
 mod tracer;
 

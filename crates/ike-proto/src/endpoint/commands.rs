@@ -332,6 +332,7 @@ impl Endpoint {
             remote_ts: resolve(&config, path, false),
             action: PolicyAction::Trap,
             priority: config.priority,
+            processing: Arc::clone(&config.processing),
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
             let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
