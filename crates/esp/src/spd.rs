@@ -235,6 +235,7 @@ mod tests {
             action: PolicyAction::Protect { mode: Mode::Tunnel, local, remote, outbound: None },
             priority,
             processing: Arc::default(),
+            outer: None,
         }
     }
 

@@ -256,6 +256,20 @@ pub struct PolicySpec {
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
+    /// Of a trap: where the SAs will be that it waits for. A kernel needs it for templates and routes.
+    /// [`PolicyAction::Protect`] says it itself, and the others need none.
+    pub outer: Option<Outer>,
+}
+
+/// Between which ends SAs are, and in which mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outer {
+    /// Mode.
+    pub mode: Mode,
+    /// This end.
+    pub local: IpAddr,
+    /// The peer's end.
+    pub remote: IpAddr,
 }
 
 /// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
