@@ -14,6 +14,7 @@ pub mod netlink;
 pub mod policy;
 mod recording;
 pub mod selector;
+pub mod socket;
 pub mod state;
 mod summary;
 mod tracer;
