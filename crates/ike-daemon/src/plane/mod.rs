@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use esp::io::routes::RouteOptions;
+use esp::io::RouteOptions;
 use esp::io::{ClearSockets, Config, DEFAULT_MARK, Device, GuardOptions, IkeDatagram, MemoryHost};
 use esp::io::{PlainEsp, TunOptions, UserspacePlane};
 use ike_proto::crypto::SecureRandom;
