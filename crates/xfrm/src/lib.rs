@@ -9,9 +9,11 @@
 #![deny(unsafe_code)]
 
 mod address;
+pub mod event;
 mod faulty;
 pub mod kernel;
 pub mod netlink;
+pub mod plane;
 pub mod policy;
 mod recording;
 pub mod selector;

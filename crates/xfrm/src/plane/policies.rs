@@ -6,17 +6,17 @@
 //! that goes gives its traffic back to the trap that it came from without a moment in clear.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ike_proto::dataplane::precedence::Rank;
-use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
+use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
 
 use super::fail;
 use super::templates::{Means, Wanted, wanted};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
-use crate::policy::{Policy, PolicyDirection, PolicyId as SlotId};
+use crate::policy::{Policy, PolicyDirection, PolicyId as SlotId, PolicyInfo};
 
 /// All policies of a plane.
 #[derive(Debug, Default)]
@@ -80,7 +80,8 @@ impl Policies {
                 self.count
             }
         };
-        self.put(Arc::new(spec), since, wanted);
+        let inherited = before.as_ref().map_or(&[][..], |(_, claims)| claims);
+        self.put(Arc::new(spec), since, wanted, inherited);
         let old = before.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
         let new = self.entries.get(&id).map_or(&[][..], |entry| &entry.slots);
         // What is new before what goes, so that there is no moment without either.
@@ -101,12 +102,11 @@ impl Policies {
         &mut self,
         kernel: &mut Kernel<T>,
         id: PolicyId,
-    ) -> Result<bool, DataPlaneError> {
+    ) -> Result<(), DataPlaneError> {
         let taken = self.take(id);
         let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
-        let result = self.sync(kernel, touched);
-        result.and(self.settle(kernel)).map_err(fail)?;
-        Ok(taken.is_some())
+        // What cannot be removed now is in doubt, and removed by the next call.
+        self.sync(kernel, touched).and_then(|()| self.settle(kernel)).map_err(fail)
     }
 
     /// Removes all. What the kernel keeps is tried again by the next call.
@@ -133,20 +133,23 @@ impl Policies {
         self.sync(kernel, &doubtful)
     }
 
-    /// Takes note that the kernel may have something else than it was told in all slots but those of
-    /// `there`, and puts it right.
+    /// Compares with what the kernel has, and installs again what is not there or is something else.
     pub(super) fn repair<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
-        there: &BTreeSet<u64>,
-        name: impl Fn(&SlotId) -> u64,
+        there: &[PolicyInfo],
     ) -> Result<(), Error> {
-        let lost = self.slots.iter_mut().filter(|(id, slot)| {
-            matches!(slot.installed, Installed::This(_)) && !there.contains(&name(id))
-        });
-        for (id, slot) in lost {
-            slot.installed = Installed::Unknown;
-            self.doubtful.insert(*id);
+        let there: HashMap<&SlotId, &Policy> =
+            there.iter().map(|info| (&info.policy.id, &info.policy)).collect();
+        for (id, slot) in &mut self.slots {
+            let Installed::This(policy) = &slot.installed else { continue };
+            let as_told = |found: &&&Policy| {
+                found.action == policy.action && found.priority == policy.priority
+            };
+            if there.get(id).filter(as_told).is_none() {
+                slot.installed = Installed::Unknown;
+                self.doubtful.insert(*id);
+            }
         }
         self.settle(kernel)
     }
@@ -179,7 +182,13 @@ impl Policies {
         self.entries.is_empty() && self.slots.is_empty()
     }
 
-    fn put(&mut self, spec: Arc<PolicySpec>, since: u64, wanted: Vec<Wanted>) {
+    /// Adds the claims of `spec`, which had those in `before`.
+    fn put(&mut self, spec: Arc<PolicySpec>, since: u64, wanted: Vec<Wanted>, before: &[Claim]) {
+        let earlier: HashMap<SlotId, u64> = before
+            .iter()
+            .filter(|claim| claim.spec.owner == spec.owner)
+            .map(|claim| (claim.policy.id, claim.rank.claim))
+            .collect();
         let mut slots = Vec::with_capacity(wanted.len());
         for Wanted { order, policy } in wanted {
             let slot = self.slots.entry(policy.id).or_insert(Slot::new());
@@ -187,7 +196,8 @@ impl Policies {
                 // The same by another of its selectors, or by one that matters less.
                 continue;
             }
-            let claim = slot.claim_of(&spec.owner).unwrap_or(since);
+            let claims = [slot.claim_of(&spec.owner), earlier.get(&policy.id).copied()];
+            let claim = claims.into_iter().flatten().min().unwrap_or(since);
             slots.push(policy.id);
             let rank = Rank { order, claim, since: Reverse(since) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
@@ -281,9 +291,4 @@ impl Slot {
             _ => false,
         }
     }
-}
-
-/// True if `spec` sends what it protects by the SA of `spi`, or any.
-pub(super) fn protects(spec: &PolicySpec) -> bool {
-    matches!(spec.action, PolicyAction::Protect { .. })
 }

@@ -6,7 +6,7 @@
 //! at the same time. A trap has the reqid of the child it brings up, so that the kernel forgets the
 //! acquire when the state is there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use ike_proto::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
@@ -15,11 +15,14 @@ use ike_proto::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
 /// is ours from what others installed.
 pub const REQIDS: RangeInclusive<u32> = 0x6900_0001..=0x69ff_ffff;
 
+const MANY: usize = (*REQIDS.end() - *REQIDS.start()) as usize;
+
 /// Reqids in use.
 #[derive(Debug)]
 pub(super) struct Reqids {
     bound: HashMap<PolicyId, Binding>,
     shared: HashMap<Key, Shared>,
+    used: HashSet<u32>,
     last: u32,
 }
 
@@ -52,7 +55,8 @@ struct Key {
 
 impl Default for Reqids {
     fn default() -> Self {
-        Self { bound: HashMap::new(), shared: HashMap::new(), last: *REQIDS.end() }
+        let last = *REQIDS.end();
+        Self { bound: HashMap::new(), shared: HashMap::new(), used: HashSet::new(), last }
     }
 }
 
@@ -92,6 +96,7 @@ impl Reqids {
         if let Some(shared) = self.shared.get_mut(&key) {
             shared.bindings = shared.bindings.saturating_sub(1);
             if shared.bindings == 0 {
+                self.used.remove(&shared.reqid);
                 self.shared.remove(&key);
             }
         }
@@ -103,6 +108,7 @@ impl Reqids {
             return shared.reqid;
         }
         let reqid = self.unused();
+        self.used.insert(reqid);
         self.shared.insert(key, Shared { reqid, bindings: 1 });
         reqid
     }
@@ -113,14 +119,20 @@ impl Reqids {
             self.last = if self.last >= *REQIDS.end() { *REQIDS.start() } else { self.last + 1 };
             let reqid = self.last;
             // There are far more than a kernel has states.
-            if self.shared.len() >= REQIDS.count() || !self.is_used(reqid) {
+            if self.used.len() >= MANY || !self.used.contains(&reqid) {
                 return reqid;
             }
         }
     }
 
-    fn is_used(&self, reqid: u32) -> bool {
-        self.shared.values().any(|shared| shared.reqid == reqid)
+    /// The reqid of `policy`, if it has one.
+    pub(super) fn of(&self, policy: PolicyId) -> Option<u32> {
+        self.bound.get(&policy).map(|binding| binding.reqid)
+    }
+
+    /// Nothing uses any.
+    pub(super) fn clear(&mut self) {
+        *self = Self { last: self.last, ..Self::default() };
     }
 
     /// Numbers after `reqid` are given out next: those up to it may be in use by what is adopted.

@@ -21,9 +21,15 @@ pub(super) struct Pair {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Ports {
-    Sides { local: Port, remote: Port },
+    Sides {
+        local: Port,
+        remote: Port,
+    },
     /// ICMP and mobility headers have a type and a code, whichever way they go.
-    Kind { kind: Port, code: Port },
+    Kind {
+        kind: Port,
+        code: Port,
+    },
 }
 
 impl Pair {

@@ -39,7 +39,8 @@ pub(super) fn wanted(spec: &PolicySpec, means: &Means) -> Result<Vec<Wanted>, Un
     let all = pairs(&spec.local_ts, &spec.remote_ts)?;
     let (mut inward, mut outward) = (Vec::new(), Vec::new());
     for (pair, local, remote) in &all {
-        let maker = Maker { spec, means, pair, order: Order::of(spec, local, remote), local, remote };
+        let maker =
+            Maker { spec, means, pair, order: Order::of(spec, local, remote), local, remote };
         maker.inward(&mut inward);
         maker.outward(&mut outward);
     }
@@ -60,9 +61,10 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn inward(&self, list: &mut Vec<Wanted>) {
         let (action, mode) = match self.ends() {
-            Some(outer) => {
-                (Action::Allow(vec![self.template(outer, outer.remote, outer.local, 0)]), outer.mode)
-            }
+            Some(outer) => (
+                Action::Allow(vec![self.template(outer, outer.remote, outer.local, 0)]),
+                outer.mode,
+            ),
             None if self.spec.action == PolicyAction::Pass => {
                 (Action::Allow(Vec::new()), Mode::Tunnel)
             }
@@ -70,7 +72,10 @@ impl Maker<'_> {
         };
         let id = self.id(PolicyDirection::In);
         let offload = self.means.offload_in.filter(|_| self.ends().is_some());
-        list.push(Wanted { policy: Policy { offload, ..self.policy(id, action.clone(), Level::Main) }, order: self.order });
+        list.push(Wanted {
+            policy: Policy { offload, ..self.policy(id, action.clone(), Level::Main) },
+            order: self.order,
+        });
         // Nothing is passed on in transport mode.
         if mode != Mode::Transport {
             let id = self.id(PolicyDirection::Forward);
@@ -107,7 +112,8 @@ impl Maker<'_> {
             _ => false,
         };
         if forwards {
-            let id = PolicyId { direction: PolicyDirection::Forward, ..self.id(PolicyDirection::Out) };
+            let id =
+                PolicyId { direction: PolicyDirection::Forward, ..self.id(PolicyDirection::Out) };
             let policy = self.policy(id, Action::Allow(Vec::new()), Level::Beneath);
             // Whatever comes in by these selectors is judged first.
             let order = Order { class: u8::MAX, ..self.order };
@@ -144,7 +150,8 @@ impl Maker<'_> {
         let Outer { mode, local, remote } = self.spec.outer.unwrap_or(any);
         let (mut local, remote) = (local.to_canonical(), remote.to_canonical());
         // The kernel asks for a route to a source it is not told, and gives up if there is none.
-        if remote.is_unspecified() && (local.is_unspecified() || local.is_ipv4() != remote.is_ipv4())
+        if remote.is_unspecified()
+            && (local.is_unspecified() || local.is_ipv4() != remote.is_ipv4())
         {
             local = match remote {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
