@@ -302,7 +302,7 @@ fn plane_event(pair: &mut Pair, host: usize, input: &mut Input<'_>) {
             let Some(n) = input.index(policies.len()) else { return };
             let local = TrafficSelector::host([10, 1, 0, 1].into());
             let remote = TrafficSelector::host([10, 2, 0, 1].into());
-            Event::Acquire { policy: policies[n], local, remote }
+            Event::Acquire { policy: policies[n], local, remote, cpu: None }
         }
     };
     pair.plane_event(host, event);

@@ -3,7 +3,7 @@
 //! opens; what opens is what was sealed, and inside the selectors.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use esp::ip::IpPacket;
@@ -13,8 +13,8 @@ use esp::udp::{Datagram, classify};
 use esp::{Inbound, Outbound, Outer, Plane, Verdict};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, HwOffload, Limits, Mode, PolicyAction, PolicyId, PolicySpec,
-    SaId, SaSpec, TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    TrafficSelector, UdpEncap,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
@@ -134,10 +134,10 @@ impl Bench {
             (Mode::Transport, _) => {
                 (vec![TrafficSelector::host(ends.0)], vec![TrafficSelector::host(ends.1)])
             }
-            (Mode::Tunnel, false) => {
+            (_, false) => {
                 (select(&["10.1.0.0/16", "fd01::/64"]), select(&["10.2.0.0/16", "fd02::/64"]))
             }
-            (Mode::Tunnel, true) => (
+            (_, true) => (
                 select(&["10.1.0.0/16[udp]", "fd01::/64[icmpv6]", "10.1.0.0/16[tcp/80]"]),
                 select(&["10.2.0.0/16[udp/53-99]", "fd02::/64[icmpv6]", "10.2.0.0/16[tcp]"]),
             ),
@@ -180,7 +180,8 @@ impl Bench {
             local_ts,
             remote_ts,
             limits: Limits::default(),
-            hw_offload: HwOffload::No,
+            cpu: None,
+            processing: Arc::default(),
         }
     }
 
@@ -197,6 +198,8 @@ impl Bench {
             remote_ts,
             action: PolicyAction::Protect { mode: self.mode, local, remote, outbound },
             priority: 0,
+            processing: Arc::default(),
+            outer: None,
         }))
     }
 
@@ -251,8 +254,8 @@ impl Bench {
         let (from, to) = sides(&ip);
         assert!(any_match(&self.local_ts, &from, &self.remote_ts, &to), "{ip:?}");
         match self.mode {
-            Mode::Tunnel => assert_eq!(inner.len(), ip.total_len),
             Mode::Transport => assert_eq!(inner.len(), ip.base_len + packet.payload.len()),
+            _ => assert_eq!(inner.len(), ip.total_len),
         }
         true
     }

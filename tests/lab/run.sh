@@ -14,11 +14,11 @@ usage: run.sh [--list] [--keep] [-j N] [-p PLANE] [-k KERNEL] [SCENARIO[@CASE][:
            (userspace, kernel), and the guest's kernel (forky, trixie, netdevsim)
 IKE_DAEMON names the binary (target/release/ike-daemon), IKE_LAB_OUT the folder
 for logs (target/lab), IKE_LAB_US=strongswan puts a second strongSwan in place of
-the daemon, IKE_LAB=skip leaves the lab out.
+the daemon, IKE_LAB_PLANE is another way to say -p, IKE_LAB=skip leaves the lab out.
 USAGE
 }
 
-JOBS=2 KEEP=no LIST=no KERNEL='' PLANE=''
+JOBS=2 KEEP=no LIST=no KERNEL='' PLANE=${IKE_LAB_PLANE:-}
 WANTED=()
 while [ $# -gt 0 ]; do
     case $1 in

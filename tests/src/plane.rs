@@ -98,8 +98,7 @@ impl Plane {
         self.last_packet.insert(id, now);
         let table = self.inner.inner_mut();
         if let Some(old) = table.sa(id).map(|sa| sa.usage) {
-            let usage =
-                Usage { bytes: old.bytes + octets, packets: old.packets + 1, idle: old.idle };
+            let usage = Usage { bytes: old.bytes + octets, packets: old.packets + 1, ..old };
             table.set_usage(id, usage);
         }
     }

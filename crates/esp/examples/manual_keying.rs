@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use esp::io::{
-    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, TunOptions,
-    UserspacePlane, routes::RouteOptions, set_mark,
+    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, RouteOptions,
+    TunOptions, UserspacePlane, set_mark,
 };
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, HwOffload, Limits, Mode, PolicyAction, PolicyId, PolicySpec,
-    SaId, SaSpec, TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    TrafficSelector, UdpEncap,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use tokio::net::UdpSocket;
@@ -104,7 +104,8 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             local_ts: vec![args.local_ts],
             remote_ts: vec![args.remote_ts],
             limits: Limits::default(),
-            hw_offload: HwOffload::No,
+            cpu: None,
+            processing: Arc::default(),
         })))?;
     }
     plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
@@ -120,6 +121,8 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             outbound: Some(outbound),
         },
         priority: 0,
+        processing: Arc::default(),
+        outer: None,
     })))?;
     if let Some((local, remote)) = args.pass {
         plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
@@ -130,6 +133,8 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             remote_ts: vec![remote],
             action: PolicyAction::Pass,
             priority: 0,
+            processing: Arc::default(),
+            outer: None,
         })))?;
     }
     Ok(())

@@ -61,6 +61,7 @@ impl Events {
             policy,
             local: selector(packet.src, packet.ports.map(|(src, _)| src)),
             remote: selector(packet.dst, packet.ports.map(|(_, dst)| dst)),
+            cpu: None,
         });
         self.pending.store(true, Ordering::Release);
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ike_proto::dataplane::{Event, Mode, PolicyAction};
+use ike_proto::dataplane::{Event, PolicyAction};
 
 use crate::ip::{self, Fragment, IpPacket, proto};
 use crate::packet;
 use crate::plane::Shared;
-use crate::sad::{Exhausted, Sa};
+use crate::sad::{Contents, Exhausted, Sa};
 use crate::selector::sides;
 use crate::stats::DropReason;
 use crate::tos;
@@ -106,13 +106,13 @@ impl Inbound {
         self.authenticated(now, outer, &sa, seq, opened.payload.len())?;
 
         let payload = esp.get(opened.payload).ok_or(DropReason::Truncated)?;
-        match (opened.next_header, sa.mode) {
+        match (opened.next_header, sa.contents) {
             (proto::NONE, _) => Err(DropReason::Dummy),
-            (proto::IPV4 | proto::IPV6, Mode::Tunnel) => {
+            (proto::IPV4 | proto::IPV6, Contents::Packet) => {
                 tunnel(&sa, outer, opened.next_header, payload, out)
             }
-            (_, Mode::Tunnel) => Err(DropReason::NextHeader),
-            (next, Mode::Transport) => transport(&sa, outer, next, payload, out),
+            (_, Contents::Packet) => Err(DropReason::NextHeader),
+            (next, Contents::Payload) => transport(&sa, outer, next, payload, out),
         }
     }
 

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ike_proto::crypto::{IvKind, SecureRandom};
-use ike_proto::dataplane::{Direction, Event, Mode, PolicyAction, SaId, UdpEncap};
+use ike_proto::dataplane::{Direction, Event, PolicyAction, SaId, UdpEncap};
 
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{Fragment, IPV4_HEADER, IpPacket, proto};
 use crate::packet::MAX_IV;
 use crate::plane::{Shared, Tables};
 use crate::reassembly::Reassembler;
-use crate::sad::{Exhausted, Sa};
+use crate::sad::{Contents, Exhausted, Sa};
 use crate::selector::sides;
 use crate::stats::DropReason;
 use crate::tos;
@@ -94,7 +94,7 @@ impl Outbound {
             }
             Decision::Drop(reason) => return Err(reason),
         };
-        if ip.fragment == Fragment::None || sa.mode == Mode::Tunnel {
+        if ip.fragment == Fragment::None || sa.contents == Contents::Packet {
             return self.protect(now, &sa, &ip, packet, out);
         }
         match self.fragments.add(now, packet, &ip) {
@@ -165,9 +165,9 @@ fn protect(
     packet: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Outgoing, DropReason> {
-    let (next_header, payload) = match sa.mode {
-        Mode::Tunnel => (ip.tunnel_protocol(), packet),
-        Mode::Transport => transport_payload(sa, ip, packet)?,
+    let (next_header, payload) = match sa.contents {
+        Contents::Packet => (ip.tunnel_protocol(), packet),
+        Contents::Payload => transport_payload(sa, ip, packet)?,
     };
     let expired = |exhausted: Exhausted, reason| {
         if exhausted.first {

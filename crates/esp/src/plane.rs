@@ -131,13 +131,21 @@ impl Plane {
         let tables = self.shared.tables();
         let (bytes, packets, last) = tables.sad.get(id).ok_or_else(|| no_such_sa(id))?.usage();
         let idle = last.map(|last| Duration::from_millis(now.saturating_sub(last)));
-        Ok(Usage { bytes, packets, idle })
+        Ok(Usage { bytes, packets, idle, ..Usage::default() })
     }
 }
 
 impl DataPlane for Plane {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transport_mode: true, esn: true, plain_esp: true }
+        Capabilities {
+            transport_mode: true,
+            esn: true,
+            plain_esp: true,
+            iptfs: false,
+            per_cpu: false,
+            cpus: 0,
+            processing: false,
+        }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -41,8 +41,8 @@ pub struct Sa {
 pub struct SaState {
     /// Direction.
     pub direction: Direction,
-    /// Mode.
-    pub mode: Mode,
+    /// What its packets have in them.
+    pub contents: Contents,
     /// The policy it serves.
     pub policy: PolicyId,
     /// Keyed suite.
@@ -209,6 +209,15 @@ impl fmt::Debug for Sa {
     }
 }
 
+/// What the packets of an SA have in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// A whole packet: tunnel mode.
+    Packet,
+    /// The payload of one: transport mode.
+    Payload,
+}
+
 impl SaState {
     fn new(spec: SaSpec, ciphers: &dyn CipherProvider) -> Result<Self, DataPlaneError> {
         let SaSpec {
@@ -226,11 +235,19 @@ impl SaState {
             local_ts,
             remote_ts,
             limits,
-            hw_offload: _,
+            cpu: _,
+            processing: _,
         } = spec;
         if replay_window > MAX_WINDOW {
             return Err(DataPlaneError(format!("replay window over {MAX_WINDOW} packets")));
         }
+        let contents = match mode {
+            Mode::Tunnel => Contents::Packet,
+            Mode::Transport => Contents::Payload,
+            Mode::Beet | Mode::Iptfs => {
+                return Err(DataPlaneError(format!("no {mode:?} mode in user space")));
+            }
+        };
         let lengths = ciphers.lengths(suite).ok_or_else(|| {
             DataPlaneError(format!("no cipher {} with {}", suite.encr, suite.integ))
         })?;
@@ -239,7 +256,7 @@ impl SaState {
             .map_err(|e| DataPlaneError(format!("keying {}: {e}", suite.encr)))?;
         Ok(Self {
             direction,
-            mode,
+            contents,
             policy,
             cipher: Cipher { key, lengths, esn },
             limits,
@@ -363,7 +380,6 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use ike_proto::crypto::CipherSuite;
-    use ike_proto::dataplane::HwOffload;
     use ike_proto::wire::registry::{EncrId, IntegId};
 
     use super::*;
@@ -386,7 +402,8 @@ mod tests {
             local_ts: Vec::new(),
             remote_ts: Vec::new(),
             limits: Limits::default(),
-            hw_offload: HwOffload::No,
+            cpu: None,
+            processing: Arc::default(),
         };
         SaState::new(spec, &pq_kem::sym::Ciphers).unwrap()
     }

@@ -8,9 +8,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command as Program;
+use std::sync::Arc;
 use std::time::Duration;
 
-use esp::io::routes::RouteOptions;
+use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TunOptions, UserspacePlane};
 use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;
@@ -101,6 +102,8 @@ impl Host {
             remote_ts: vec![ts(remote)],
             action,
             priority: 0,
+            processing: Arc::default(),
+            outer: None,
         };
         self.plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
     }
@@ -406,6 +409,8 @@ async fn many_policies_inside() {
         remote_ts: pieces,
         action: PolicyAction::Trap,
         priority: 0,
+        processing: Arc::default(),
+        outer: None,
     };
     host.plane.apply(Command::InstallPolicy(Box::new(many))).unwrap();
     assert!(!host.hears("10.200.0.1", &four).await && !host.hears("10.202.80.127", &four).await);
@@ -442,6 +447,8 @@ async fn a_device_that_somebody_deletes_inside() {
         remote_ts: vec![ts("10.5.0.0/16")],
         action: PolicyAction::Trap,
         priority: 0,
+        processing: Arc::default(),
+        outer: None,
     };
     assert!(host.plane.apply(Command::InstallPolicy(Box::new(trap))).is_err());
     host.remove(3);

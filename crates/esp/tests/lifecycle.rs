@@ -68,7 +68,7 @@ fn usage_counts_inner_octets_and_idle_time() {
     let tunnel = Tunnel::v4();
     let mut pair = tunnel.connect();
     let id = tunnel.id();
-    let none = Usage { bytes: 0, packets: 0, idle: None };
+    let none = Usage::default();
     assert_eq!(pair.left.apply(Command::QueryUsage(id)), Ok(Reply::Usage(id, none)));
     pair.advance(Duration::from_secs(3));
     for _ in 0..4 {
@@ -77,7 +77,7 @@ fn usage_counts_inner_octets_and_idle_time() {
     pair.advance(Duration::from_secs(7));
     for plane in [&mut pair.left, &mut pair.right] {
         plane.set_time(pair.now);
-        let usage = Usage { bytes: 400, packets: 4, idle: Some(Duration::from_secs(7)) };
+        let usage = Usage { bytes: 400, packets: 4, idle: Some(Duration::from_secs(7)), ..none };
         assert_eq!(plane.apply(Command::QueryUsage(id)), Ok(Reply::Usage(id, usage)));
     }
     let unknown = SaId { spi: 1, dst: addr("192.0.2.1") };

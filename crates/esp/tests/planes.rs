@@ -16,8 +16,8 @@ fn every_combination() -> Vec<Tunnel> {
                     for encap in [false, true] {
                         let tunnel = Tunnel { suite, esn, encap, ..base.clone() };
                         all.push(match mode {
-                            Mode::Tunnel => tunnel,
                             Mode::Transport => tunnel.transport(),
+                            _ => tunnel,
                         });
                     }
                 }

@@ -1,6 +1,8 @@
 //! Selectors in both directions, policy order, and that nothing protected leaves in clear.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::sync::Arc;
+
 use esp::{DropReason, Plane, Verdict};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, Event, Mode, PolicyAction, PolicyId, PolicySpec, SaId,
@@ -19,6 +21,8 @@ fn policy(id: u64, local: &str, remote: &str, action: PolicyAction) -> PolicySpe
         remote_ts: vec![ts(remote)],
         action,
         priority: 0,
+        processing: Arc::default(),
+        outer: None,
     }
 }
 
@@ -271,6 +275,7 @@ fn an_acquire_names_the_flow_and_comes_once_per_second() {
         policy: PolicyId(4),
         local: ts(&format!("10.1.0.9[udp/{sport}]")),
         remote: ts("10.2.0.9[udp/53]"),
+        cpu: None,
     };
     assert_eq!(events(&mut plane), [acquire(1000)]);
     send(now, 1001);

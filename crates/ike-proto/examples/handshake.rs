@@ -45,7 +45,15 @@ fn host() -> Host {
     let mut config = EndpointConfig::default();
     config.connections.push(Arc::new(connection));
     config.secrets.push(Arc::new(PreSharedKey { ids: Vec::new(), secret }));
-    let plane = Capabilities { transport_mode: true, esn: true, plain_esp: true };
+    let plane = Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 0,
+        processing: false,
+    };
     let crypto = Arc::new(pq_kem::provider());
     (Endpoint::new(config, crypto, Box::new(pq_kem::os_random()), plane), HashMap::new())
 }

@@ -33,7 +33,15 @@ struct Printing {
 
 impl DataPlane for Printing {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transport_mode: false, esn: true, plain_esp: true }
+        Capabilities {
+            transport_mode: false,
+            esn: true,
+            plain_esp: true,
+            iptfs: false,
+            per_cpu: false,
+            cpus: 0,
+            processing: false,
+        }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
@@ -178,7 +186,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("-- a packet meets the trap");
     let local = TrafficSelector::host([10, 1, 0, 1].into());
     let remote = TrafficSelector::host([10, 2, 0, 1].into());
-    gateway.plane.events.push_back(Event::Acquire { policy, local, remote });
+    gateway.plane.events.push_back(Event::Acquire { policy, local, remote, cpu: None });
     gateway.handle(now, Input::Timeout);
     network(now, &mut gateway, &mut peer);
     expect("two SAs at each end", gateway.plane.sas.len() == 2 && peer.plane.sas.len() == 2)?;

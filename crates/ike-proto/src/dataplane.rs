@@ -3,8 +3,11 @@
 //! One command enum, so that recording, tracing and fault injection are each one `match`. The engine
 //! chooses inbound SPIs itself (it encodes the shard in them), so no command allocates one.
 
+pub mod precedence;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::{CipherSuite, Secret};
@@ -40,6 +43,10 @@ pub enum Mode {
     Tunnel,
     /// Only the payload is protected; end host to end host.
     Transport,
+    /// Tunnel mode with fixed inner addresses that are not in the packets (draft-nikander-esp-beet-mode).
+    Beet,
+    /// Tunnel mode in which payloads carry several inner packets and parts of them: AGGFRAG (RFC 9347).
+    Iptfs,
 }
 
 /// UDP ports of encapsulated ESP (RFC 3948).
@@ -78,6 +85,132 @@ pub enum HwOffload {
     Auto,
 }
 
+/// A mark and the bits of it that count (`mark_in` and the like). The zero mask is no mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Mark {
+    /// Value.
+    pub value: u32,
+    /// Mask.
+    pub mask: u32,
+}
+
+/// Which way the DSCP is copied between the headers (`copy_dscp`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopyDscp {
+    /// From the inner to the outer header of what leaves.
+    #[default]
+    Out,
+    /// From the outer to the inner header of what arrives.
+    In,
+    /// Both ways.
+    Yes,
+    /// Not at all.
+    No,
+}
+
+/// How AGGFRAG payloads (RFC 9347) are sent and received: `charon.iptfs` of strongswan.conf(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iptfs {
+    /// `dont_frag`, or the peer's wish: inner packets are not split between the payloads this end sends.
+    pub dont_frag: bool,
+    /// `accept_fragments`: the peer may split inner packets. For the peer; the data plane takes them
+    /// either way.
+    pub accept_fragments: bool,
+    /// `drop_time`: how long packets that came out of order wait for those before them.
+    pub drop_time: Duration,
+    /// `init_delay`: how long a packet waits for others to share its payload with.
+    pub init_delay: Duration,
+    /// `max_queue_size`: octets that may wait to be sent.
+    pub max_queue_size: u32,
+    /// `packet_size`: octets of an outer packet at most; 0 goes by the path MTU.
+    pub packet_size: u32,
+    /// `reorder_window`: packets that may come out of order.
+    pub reorder_window: u16,
+}
+
+impl Default for Iptfs {
+    fn default() -> Self {
+        Self {
+            dont_frag: false,
+            accept_fragments: true,
+            drop_time: Duration::from_secs(1),
+            init_delay: Duration::ZERO,
+            max_queue_size: 1 << 20,
+            packet_size: 0,
+            reorder_window: 3,
+        }
+    }
+}
+
+/// How packets are treated beyond what the peers negotiate: the processing info of an SPD entry
+/// (RFC 4301 §4.4.1.2) and what the options of a child in swanctl.conf(5) add to it. The same for all SAs
+/// and policies of one child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processing {
+    /// `reqid`; 0 leaves it to the data plane.
+    pub reqid: u32,
+    /// `if_id_in`: XFRM interface of inbound SAs and policies; 0 is none.
+    pub if_id_in: u32,
+    /// `if_id_out`.
+    pub if_id_out: u32,
+    /// `mark_in`: packets that inbound policies match.
+    pub mark_in: Mark,
+    /// `mark_out`: packets that outbound SAs and policies match.
+    pub mark_out: Mark,
+    /// `mark_in_sa`: inbound SAs have `mark_in` as well.
+    pub mark_in_sa: bool,
+    /// `set_mark_in`: set on packets after inbound processing.
+    pub set_mark_in: Mark,
+    /// `set_mark_out`: set on packets after outbound processing.
+    pub set_mark_out: Mark,
+    /// `interface`: the policies hold on it alone.
+    pub interface: Option<String>,
+    /// `hw_offload`.
+    pub hw_offload: HwOffload,
+    /// `copy_df`: the DF bit is copied to the outer header.
+    pub copy_df: bool,
+    /// `copy_ecn`: ECN is copied between the headers (RFC 6040).
+    pub copy_ecn: bool,
+    /// `copy_dscp`.
+    pub copy_dscp: CopyDscp,
+    /// `icmp`: ICMP errors that answer tunnelled packets pass the inbound policies.
+    pub icmp: bool,
+    /// `policies`: false if somebody else installs them.
+    pub policies: bool,
+    /// `policies_fwd_out`: forward policies for what leaves, too.
+    pub policies_fwd_out: bool,
+    /// Outbound policies ask for an SA for each CPU (RFC 9611). As configured in a child's configuration;
+    /// in what the data plane gets, true once the peers have agreed on it.
+    pub per_cpu: bool,
+    /// For SAs of [`Mode::Iptfs`].
+    pub iptfs: Iptfs,
+}
+
+impl Default for Processing {
+    fn default() -> Self {
+        Self {
+            reqid: 0,
+            if_id_in: 0,
+            if_id_out: 0,
+            mark_in: Mark::default(),
+            mark_out: Mark::default(),
+            mark_in_sa: false,
+            set_mark_in: Mark::default(),
+            set_mark_out: Mark::default(),
+            interface: None,
+            hw_offload: HwOffload::No,
+            copy_df: true,
+            copy_ecn: true,
+            copy_dscp: CopyDscp::Out,
+            icmp: false,
+            policies: true,
+            policies_fwd_out: false,
+            per_cpu: false,
+            iptfs: Iptfs::default(),
+        }
+    }
+}
+
 /// Everything about one ESP SA.
 #[derive(Debug)]
 pub struct SaSpec {
@@ -109,8 +242,10 @@ pub struct SaSpec {
     pub remote_ts: Vec<TrafficSelector>,
     /// Byte and packet limits.
     pub limits: Limits,
-    /// Hardware offload.
-    pub hw_offload: HwOffload,
+    /// The CPU whose packets it takes (RFC 9611), as Linux counts them; `None` for all.
+    pub cpu: Option<u32>,
+    /// How packets are treated.
+    pub processing: Arc<Processing>,
 }
 
 /// What happens to packets a policy matches.
@@ -159,6 +294,22 @@ pub struct PolicySpec {
     pub action: PolicyAction,
     /// Lower wins; 0 means by selector size, the more specific first.
     pub priority: u32,
+    /// How packets are treated.
+    pub processing: Arc<Processing>,
+    /// Of a trap: where the SAs will be that it waits for. A kernel needs it for templates and routes.
+    /// [`PolicyAction::Protect`] says it itself, and the others need none.
+    pub outer: Option<Outer>,
+}
+
+/// Between which ends SAs are, and in which mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outer {
+    /// Mode.
+    pub mode: Mode,
+    /// This end.
+    pub local: IpAddr,
+    /// The peer's end.
+    pub remote: IpAddr,
 }
 
 /// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
@@ -199,6 +350,8 @@ pub struct Usage {
     pub packets: u64,
     /// Time since the last packet, `None` if there was none.
     pub idle: Option<Duration>,
+    /// Hardware offload in use, as the data plane found it: [`HwOffload::No`], `Crypto` or `Packet`.
+    pub offload: HwOffload,
 }
 
 /// The answer to one command.
@@ -243,6 +396,9 @@ pub enum Event {
         local: TrafficSelector,
         /// The packet's destination.
         remote: TrafficSelector,
+        /// The CPU that met it, where the policy asks for SAs per CPU and there is an SA for all already
+        /// (RFC 9611).
+        cpu: Option<u32>,
     },
     /// A soft limit was reached: rekey.
     SoftExpire(SaId),
@@ -268,6 +424,67 @@ pub struct Capabilities {
     pub esn: bool,
     /// ESP straight over IP, without UDP; where false the engine forces UDP encapsulation.
     pub plain_esp: bool,
+    /// AGGFRAG payloads (RFC 9347).
+    pub iptfs: bool,
+    /// SAs per CPU (RFC 9611).
+    pub per_cpu: bool,
+    /// CPUs, for `per_cpu`: twice as many SAs of one child are taken from a peer.
+    pub cpus: u32,
+    /// What [`Processing`] has beyond its defaults. Where false, an SA or a policy that needs more than
+    /// that is refused.
+    pub processing: bool,
+}
+
+impl Capabilities {
+    /// The first option of a child that asks for more than there is, as swanctl.conf(5) spells it.
+    /// `hw_offload = auto` asks for nothing.
+    pub fn lacks(&self, mode: Mode, processing: &Processing) -> Option<&'static str> {
+        let Processing {
+            reqid,
+            if_id_in,
+            if_id_out,
+            mark_in,
+            mark_out,
+            mark_in_sa,
+            set_mark_in,
+            set_mark_out,
+            ref interface,
+            hw_offload,
+            copy_df,
+            copy_ecn,
+            copy_dscp,
+            icmp,
+            policies,
+            policies_fwd_out,
+            per_cpu,
+            iptfs: _,
+        } = *processing;
+        let none = Mark::default();
+        let offload = !matches!(hw_offload, HwOffload::No | HwOffload::Auto);
+        let asked = [
+            ("mode = transport", mode == Mode::Transport && !self.transport_mode),
+            ("mode = iptfs", mode == Mode::Iptfs && !self.iptfs),
+            ("mode = beet", mode == Mode::Beet && !self.processing),
+            ("per_cpu_sas", per_cpu && !self.per_cpu),
+            ("reqid", reqid != 0 && !self.processing),
+            ("if_id_in", if_id_in != 0 && !self.processing),
+            ("if_id_out", if_id_out != 0 && !self.processing),
+            ("mark_in", mark_in != none && !self.processing),
+            ("mark_out", mark_out != none && !self.processing),
+            ("mark_in_sa", mark_in_sa && !self.processing),
+            ("set_mark_in", set_mark_in != none && !self.processing),
+            ("set_mark_out", set_mark_out != none && !self.processing),
+            ("interface", interface.is_some() && !self.processing),
+            ("hw_offload", offload && !self.processing),
+            ("copy_df = no", !copy_df && !self.processing),
+            ("copy_ecn = no", !copy_ecn && !self.processing),
+            ("copy_dscp", copy_dscp != CopyDscp::Out && !self.processing),
+            ("icmp", icmp && !self.processing),
+            ("policies = no", !policies && !self.processing),
+            ("policies_fwd_out", policies_fwd_out && !self.processing),
+        ];
+        asked.into_iter().find_map(|(option, lacking)| lacking.then_some(option))
+    }
 }
 
 /// A data plane. `apply` is synchronous, as netlink is.

@@ -8,8 +8,17 @@
 
 #![deny(unsafe_code)]
 
+mod address;
+pub mod event;
 mod faulty;
+pub mod kernel;
+pub mod netlink;
+pub mod plane;
+pub mod policy;
 mod recording;
+pub mod selector;
+pub mod socket;
+pub mod state;
 mod summary;
 mod tracer;
 

@@ -111,7 +111,15 @@ impl Recording {
 
 impl DataPlane for Recording {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transport_mode: true, esn: true, plain_esp: true }
+        Capabilities {
+            transport_mode: true,
+            esn: true,
+            plain_esp: true,
+            iptfs: false,
+            per_cpu: false,
+            cpus: 0,
+            processing: true,
+        }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ike_proto::crypto::{CipherSuite, Secret};
 use ike_proto::dataplane::{
-    Command, DataPlane, DataPlaneError, Direction, Event, HwOffload, Limits, Mode, PolicyAction,
-    PolicyId, PolicySpec, Reply, SaId, SaSpec, UdpEncap, Usage,
+    Command, DataPlane, DataPlaneError, Direction, Event, Limits, Mode, PolicyAction, PolicyId,
+    PolicySpec, Reply, SaId, SaSpec, UdpEncap, Usage,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use xfrm::{CommandKind, Fault, Faulty, Recording, Summary, Tracer};
@@ -36,7 +36,8 @@ fn sa(spi: u32, key: u8) -> Command {
         local_ts: Vec::new(),
         remote_ts: Vec::new(),
         limits: Limits::default(),
-        hw_offload: HwOffload::No,
+        cpu: None,
+        processing: Arc::default(),
     }))
 }
 
@@ -49,6 +50,8 @@ fn policy(id: u64, action: PolicyAction) -> Command {
         remote_ts: Vec::new(),
         action,
         priority: 0,
+        processing: Arc::default(),
+        outer: None,
     }))
 }
 
@@ -78,7 +81,8 @@ fn a_recording_knows_what_is_installed() {
 #[test]
 fn usage_is_what_the_test_says_and_survives_a_repeated_install() {
     let mut plane = Recording::new();
-    let usage = Usage { bytes: 9, packets: 1, idle: Some(Duration::from_secs(4)) };
+    let usage =
+        Usage { bytes: 9, packets: 1, idle: Some(Duration::from_secs(4)), ..Usage::default() };
     assert!(!plane.set_usage(id(1), usage));
     assert!(plane.apply(Command::QueryUsage(id(1))).is_err());
     plane.apply(sa(1, KEY)).unwrap();

@@ -146,7 +146,7 @@ fn trap_and_hit_it(pair: &mut Pair) {
     };
     let local = TrafficSelector::host([10, 1, 0, 1].into());
     let remote = TrafficSelector::host([10, 2, 0, 1].into());
-    pair.plane_event(A, Event::Acquire { policy, local, remote });
+    pair.plane_event(A, Event::Acquire { policy, local, remote, cpu: None });
     pair.initiate(A, Some("net"));
 }
 
@@ -331,7 +331,7 @@ fn class_45_events_about_what_is_not_there() {
     let host = TrafficSelector::host(address(1));
     for policy in [0, 1, u64::MAX] {
         let policy = PolicyId(policy);
-        pair.plane_event(A, Event::Acquire { policy, local: host, remote: host });
+        pair.plane_event(A, Event::Acquire { policy, local: host, remote: host, cpu: None });
     }
     assert_eq!(format!("{:?}", pair.a().ikes()), before);
     pair.settle();

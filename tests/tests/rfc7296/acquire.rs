@@ -157,19 +157,19 @@ fn s2_9_the_packet_that_met_a_trap_chooses_the_responders_child() {
     let (mut pair, policy) = trapped();
     let packet = flow("10.1.0.9[tcp/4711]", "10.5.0.9[tcp/80]");
     let Flow { local, remote } = packet;
-    pair.plane_event(A, Plane::Acquire { policy, local, remote });
+    pair.plane_event(A, Plane::Acquire { policy, local, remote, cpu: None });
     assert_eq!(acquires(&pair), [("net".to_owned(), packet)]);
     let request = pair.command(A, initiate("net", Some(packet)));
     // While it is being made the trap is hit again, and again.
-    pair.plane_event(A, Plane::Acquire { policy, local, remote });
+    pair.plane_event(A, Plane::Acquire { policy, local, remote, cpu: None });
     pair.run_for(Duration::from_secs(5));
     assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
     let (a, b) = (pair.a().child(), pair.b().child());
     assert_eq!(b.name, "other");
     assert_eq!((a.local_ts, a.remote_ts), (vec![ts("10.1.0.0/16")], vec![ts("10.5.0.0/16")]));
-    pair.plane_event(A, Plane::Acquire { policy, local, remote });
+    pair.plane_event(A, Plane::Acquire { policy, local, remote, cpu: None });
     let elsewhere = ts("10.2.0.9");
-    pair.plane_event(A, Plane::Acquire { policy, local, remote: elsewhere });
+    pair.plane_event(A, Plane::Acquire { policy, local, remote: elsewhere, cpu: None });
     assert_eq!(acquires(&pair).len(), 1, "the peer has said what it takes");
 }
 
@@ -191,7 +191,7 @@ fn s2_9_a_peer_that_wants_an_sa_for_each_pair_gets_one_for_each() {
         let acquires = |bench: &Bench| {
             bench.host().events(|event| matches!(event, Event::Acquire { .. }).then_some(())).len()
         };
-        bench.world.plane_event(0, Plane::Acquire { policy, local, remote });
+        bench.world.plane_event(0, Plane::Acquire { policy, local, remote, cpu: None });
         assert_eq!(acquires(&bench), usize::from(n) + 1);
         bench.world.command(0, initiate("more", Some(packet)));
         bench.sent();
@@ -202,7 +202,7 @@ fn s2_9_a_peer_that_wants_an_sa_for_each_pair_gets_one_for_each() {
             Payload::TsR(vec![ts(&format!("10.4.0.{n}"))]),
         ];
         bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, u32::from(n), true, &answer));
-        bench.world.plane_event(0, Plane::Acquire { policy, local, remote });
+        bench.world.plane_event(0, Plane::Acquire { policy, local, remote, cpu: None });
         assert_eq!(acquires(&bench), usize::from(n) + 1, "it is there");
     }
     assert_eq!(bench.host().children_up().len(), 4);

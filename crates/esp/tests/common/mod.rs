@@ -3,13 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esp::{DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, HwOffload, Limits, Mode, PolicyAction, PolicyId,
-    PolicySpec, SaId, SaSpec, TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, Event, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId,
+    SaSpec, TrafficSelector, UdpEncap,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
@@ -130,7 +131,8 @@ impl Tunnel {
             local_ts,
             remote_ts,
             limits: self.limits,
-            hw_offload: HwOffload::No,
+            cpu: None,
+            processing: Arc::default(),
         }
     }
 
@@ -149,6 +151,8 @@ impl Tunnel {
                 outbound: Some(self.id()),
             },
             priority: 0,
+            processing: Arc::default(),
+            outer: None,
         }
     }
 

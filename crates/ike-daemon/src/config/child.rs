@@ -1,5 +1,6 @@
 //! `[connections.<conn>.children.<name>]`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, ChildConfig, FailureShunt};
@@ -74,7 +75,8 @@ pub(crate) fn read(name: &str, mut s: Section<'_>, report: &mut Report<'_>) -> C
         ("auto", HwOffload::Auto),
         ("false", HwOffload::No),
     ];
-    set(&mut c.hw_offload, s.choice("hw_offload", &offload, report));
+    let processing = Arc::make_mut(&mut c.processing);
+    set(&mut processing.hw_offload, s.choice("hw_offload", &offload, report));
     s.finish(UNSUPPORTED, report);
     c
 }

@@ -255,6 +255,8 @@ impl ChildSa {
             mode: match s.mode {
                 Mode::Tunnel => "TUNNEL".to_owned(),
                 Mode::Transport => "TRANSPORT".to_owned(),
+                Mode::Beet => "BEET".to_owned(),
+                Mode::Iptfs => "IPTFS".to_owned(),
             },
             protocol: "ESP".to_owned(),
             encap: s.encap,

@@ -6,6 +6,7 @@
 //! again; it goes with its child when a reload does without it, and with the daemon.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, TsSpec};
 use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
@@ -119,6 +120,8 @@ impl Shunts {
             remote_ts,
             action: PolicyAction::Shunt { silent },
             priority: 0,
+            processing: Arc::default(),
+            outer: None,
         };
         let command = Command::InstallPolicy(Box::new(spec.clone()));
         match plane.apply(vec![command]).await {

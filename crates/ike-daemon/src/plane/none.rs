@@ -9,7 +9,15 @@ pub struct NoPlane;
 
 impl DataPlane for NoPlane {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transport_mode: true, esn: true, plain_esp: true }
+        Capabilities {
+            transport_mode: true,
+            esn: true,
+            plain_esp: true,
+            iptfs: false,
+            per_cpu: false,
+            cpus: 0,
+            processing: true,
+        }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -145,7 +145,8 @@ impl ChildSa {
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             limits: self.config.limits,
-            hw_offload: self.config.hw_offload,
+            cpu: None,
+            processing: Arc::clone(&self.config.processing),
         })
     }
 
@@ -164,6 +165,8 @@ impl ChildSa {
                 outbound: Some(self.outbound()),
             },
             priority: self.config.priority,
+            processing: Arc::clone(&self.config.processing),
+            outer: None,
         }))
     }
 

@@ -1,10 +1,11 @@
 //! One child of a connection: `connections.<conn>.children.<child>`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::proposal::ProposalConfig;
-use crate::dataplane::{HwOffload, Limits, Mode, TrafficSelector};
+use crate::dataplane::{Limits, Mode, Processing, TrafficSelector};
 
 /// A configured traffic selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +105,8 @@ pub struct ChildConfig {
     pub priority: u32,
     /// `replay_window` in packets.
     pub replay_window: u32,
-    /// `hw_offload`.
-    pub hw_offload: HwOffload,
+    /// What the engine hands to the data plane as it is: `hw_offload`, `copy_dscp` and so on.
+    pub processing: Arc<Processing>,
 }
 
 impl ChildConfig {
@@ -131,7 +132,7 @@ impl ChildConfig {
             inactivity: Duration::ZERO,
             priority: 0,
             replay_window: 32,
-            hw_offload: HwOffload::No,
+            processing: Arc::default(),
         }
     }
 }

@@ -332,7 +332,7 @@ impl Endpoint {
     fn on_data_plane_event(&mut self, now: Now, event: dataplane::Event) {
         use dataplane::Event as Plane;
         let sa = match event {
-            Plane::Acquire { policy, local, remote } => {
+            Plane::Acquire { policy, local, remote, cpu: _ } => {
                 return self.on_acquire(policy, dataplane::Flow { local, remote });
             }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
