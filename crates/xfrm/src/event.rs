@@ -1,6 +1,6 @@
 //! Events of the kernel.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use ike_proto::dataplane::Mode;
 
@@ -10,7 +10,7 @@ use crate::state::StateId;
 
 /// What the kernel reports by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KernelEvent {
+pub enum Event {
     /// A packet needs a state that is not there.
     Acquire(Acquire),
     /// A limit of a state was reached.
@@ -29,14 +29,18 @@ pub enum KernelEvent {
         /// Reqid.
         reqid: u32,
         /// Where they came from.
-        old: SocketAddr,
+        old: (IpAddr, u16),
         /// Where they come from now.
-        new: SocketAddr,
+        new: (IpAddr, u16),
     },
     /// A policy expired.
     PolicyExpire {
         /// The policy.
-        policy: PolicyId,
+        id: PolicyId,
+        /// The kernel's number of it.
+        index: u32,
+        /// The kernel has deleted it.
+        hard: bool,
     },
     /// Some events did not arrive.
     Lost,
@@ -57,6 +61,8 @@ pub struct Acquire {
     pub reqid: u32,
     /// Mode of the template.
     pub mode: Option<Mode>,
+    /// The kernel's number of the policy.
+    pub index: u32,
     /// CPU that met the packet, if states are for each.
     pub cpu: Option<u32>,
     /// Number of the acquire.

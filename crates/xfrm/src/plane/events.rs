@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{Event, PolicyAction, SaId, TrafficSelector};
 
 use super::XfrmNetlink;
 use super::sas::canonical;
-use crate::event::{Acquire, KernelEvent};
+use crate::event::{Acquire, Event as KernelEvent};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
 use crate::policy::{PolicyDirection, PolicyId};
@@ -101,7 +101,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             KernelEvent::Mapping { id, new, .. } => {
                 let sa = canonical(SaId { spi: id.spi, dst: id.dst });
                 if self.sas.get(sa).is_some() {
-                    self.events.push_back(Event::Mapping { sa, remote: new });
+                    let remote = SocketAddr::new(new.0, new.1);
+                    self.events.push_back(Event::Mapping { sa, remote });
                 }
             }
             KernelEvent::Lost => {
@@ -109,7 +110,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                     tracing::warn!(%error, "events were lost, and what there is cannot be read");
                 }
             }
-            KernelEvent::PolicyExpire { .. } => {}
+            // Nobody gives policies limits, and what others delete is found by its traffic.
+            _ => {}
         }
     }
 
@@ -199,6 +201,7 @@ fn waiting(state: &StateInfo) -> Option<Acquire> {
         dst: state.id.dst,
         reqid: state.reqid,
         mode: state.mode,
+        index: 0,
         cpu: state.cpu,
         sequence: state.sequence,
     })
