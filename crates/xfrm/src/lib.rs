@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+pub mod event;
 mod faulty;
 pub mod kernel;
 pub mod netlink;
