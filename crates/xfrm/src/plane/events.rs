@@ -31,6 +31,12 @@ pub trait Source {
     fn next(&mut self) -> io::Result<Option<KernelEvent>>;
 }
 
+impl Source for crate::event::Events {
+    fn next(&mut self) -> io::Result<Option<KernelEvent>> {
+        self.next()
+    }
+}
+
 /// Acquires that the kernel remembers, by when it is to forget them.
 #[derive(Debug, Default)]
 pub(super) struct Acquires {
