@@ -14,9 +14,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, watch};
 use xfrm::Tracer;
+use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
-use xfrm::plane::{Source, XfrmNetlink};
+use xfrm::plane::XfrmNetlink;
 
 use super::Plane;
 use crate::config::PlaneOptions;
@@ -111,9 +112,8 @@ impl DataPlane for KernelPlane {
 /// Where packets of this host that `policy` is about are to go; `None` leaves it to the system. Packets that
 /// an XFRM interface takes are routed to it by whoever made it, and routes do not know protocols.
 fn via(policy: &PolicySpec) -> Option<Via> {
-    let whole = |ts: &TrafficSelector| {
-        ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX
-    };
+    let whole =
+        |ts: &TrafficSelector| ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX;
     let processing = &policy.processing;
     let selective = !policy.local_ts.iter().chain(&policy.remote_ts).all(whole);
     if selective || processing.if_id_out != 0 || !processing.policies {
@@ -136,6 +136,7 @@ fn ring(
     bell: Arc<Notify>,
     mut deadlines: watch::Receiver<Option<Instant>>,
 ) -> io::Result<()> {
+    #[expect(deprecated, reason = "its successor is unsafe, and an OwnedFd is what it asks for")]
     let events = AsyncFd::with_interest(events, Interest::READABLE)?;
     tokio::spawn(async move {
         let mut rung = None;
@@ -177,10 +178,13 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 fn capabilities() -> Capabilities {
-    Capabilities { transport_mode: true, esn: true, plain_esp: true, iptfs: false, per_cpu: false, cpus: 1, processing: true }
+    Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 1,
+        processing: true,
+    }
 }
-
-struct Events(std::os::unix::net::UnixStream, #[allow(dead_code)] std::os::unix::net::UnixStream);
-impl Events { fn open() -> io::Result<Self> { let (a, b) = std::os::unix::net::UnixStream::pair()?; Ok(Self(a, b)) } }
-impl AsFd for Events { fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> { self.0.as_fd() } }
-impl Source for Events { fn next(&mut self) -> io::Result<Option<xfrm::event::KernelEvent>> { Ok(None) } }
