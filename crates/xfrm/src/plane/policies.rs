@@ -164,6 +164,11 @@ impl Policies {
         self.entries.values().map(|entry| &entry.spec)
     }
 
+    /// The slots that the policy `id` wants.
+    pub(super) fn slots_of(&self, id: PolicyId) -> &[SlotId] {
+        self.entries.get(&id).map_or(&[], |entry| &entry.slots)
+    }
+
     /// Whose policy is in the kernel for `slot`.
     pub(super) fn holder(&self, slot: &SlotId) -> Option<&Arc<PolicySpec>> {
         self.slots.get(slot)?.claims.first().map(|claim| &claim.spec)
