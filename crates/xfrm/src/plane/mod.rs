@@ -200,12 +200,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     }
 
     fn flush(&mut self) -> Result<(), DataPlaneError> {
+        self.adopted.clear(&mut self.kernel, &mut self.policies, self.clock.now());
         let policies = self.policies.clear(&mut self.kernel);
         let sas = self.sas.clear(&mut self.kernel, self.installer.as_mut());
         let rest = self.installer.flush(&mut self.kernel).map_err(fail);
         self.watch.clear();
         self.acquires.clear(&mut self.kernel);
-        self.adopted.clear(&mut self.kernel, self.clock.now());
         self.events.clear();
         policies.and(sas).and(rest)?;
         self.reqids.clear();
