@@ -33,3 +33,6 @@ skip_if_asked() {
         exit 0
     fi
 }
+
+# header FILE WORD: what follows "# WORD:" at the top of a scenario.
+header() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }

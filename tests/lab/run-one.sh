@@ -1,40 +1,45 @@
 #!/bin/bash
-# Boots one guest for one scenario[@case]. Called by run.sh.
+# Boots one guest for one run of a scenario. Called by run.sh with a line of
+# its list: NAME SCENARIO CASE PLANE KERNEL, - for no case.
 set -eu
-name=$1
-file=$LAB_SRC/scenarios/${name%@*}.sh
+. "$LAB_SRC/common.sh"
+. "$LAB_SRC/guest.sh"
+read -r name scenario case_ plane kernel <<<"$1"
+file=$LAB_SRC/scenarios/$scenario.sh
 out=$OUT/$name
-case_=${name#*@}
-[ "$case_" != "$name" ] || case_=
-
-header() { sed -n "s/^# $1: *//p" "$file" | head -n 1; }
+[ "$case_" != - ] || case_=
 
 rm -rf "$out"
 mkdir -p "$out"
-limit=$(header TIMEOUT)
+limit=$(header "$file" TIMEOUT)
 limit=${limit:-90}
-us=$(header US)
-them=$(header THEM)
+us=$(header "$file" US)
+them=$(header "$file" THEM)
 us=${us:-${IKE_LAB_US:-daemon}}
 them=${them:-strongswan}
 cat >"$out/env" <<ENV
-LAB_SCENARIO=${name%@*}
-CASE=$case_
+LAB_RUN="bash /lab/guest/scenario.sh"
+LAB_LOG=scenario.log
 LAB_TIMEOUT=$limit
-LAB_MODULES="$(header MODULES)"
+LAB_MODULES="$(header "$file" MODULES)"
+LAB_SCENARIO=$scenario
+CASE=$case_
+KERNEL=$kernel
+DATA_PLANE=$plane
 US=$us
 THEM=$them
 ENV
+read -r -a kernel_args <<<"$(header "$file" KERNEL_ARGS)"
 
 report() {
     local word=$1 seconds=$2
     if [ "$word" = ok ]; then
-        printf 'ok   %-44s %3ss\n' "$name" "$seconds"
+        printf 'ok   %-46s %3ss\n' "$name" "$seconds"
         return
     fi
     # One write, so that two failing guests do not mix their lines.
     {
-        printf 'FAIL %-44s %3ss\n' "$name" "$seconds"
+        printf 'FAIL %-46s %3ss\n' "$name" "$seconds"
         for log in scenario us them console; do
             [ -s "$out/$log.log" ] || continue
             printf '  -- %s\n' "$out/$log.log"
@@ -51,13 +56,7 @@ if [ "$us" = daemon ] && [ ! -x "$DAEMON" ]; then
     exit 1
 fi
 
-# Own mounts and own process ids: whatever happens in there, nothing stays
-# mounted or running when the outer process ends, be it by KILL (unshare sits
-# out a TERM).
-timeout -s KILL $((limit + 40)) setpriv --pdeathsig KILL \
-    unshare -m -p -f --kill-child bash "$LAB_SRC/boot.sh" "$out" >"$out/console.log" 2>&1 </dev/null &
-guest=$!
-trap 'kill -KILL $guest; exit 130' INT TERM
+guest "$out" "$limit" "$kernel" "${kernel_args[@]}"
 wait $guest 2>/dev/null || true
 
 rc=$(cat "$out/rc" 2>/dev/null || echo none)

@@ -2,10 +2,11 @@
 # Runs scenarios, each in a guest of its own, and says which passed.
 set -eu
 . "$(dirname "$0")/common.sh"
+. "$LAB_SRC/kernels.sh"
 
 usage() {
     cat <<USAGE
-usage: run.sh [--list] [--keep] [-j N] [SCENARIO[@CASE]…]
+usage: run.sh [--list] [--keep] [-j N] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
   --list   names only
   --keep   keep the logs of scenarios that passed as well
   -j N     guests at a time (2)
@@ -33,56 +34,73 @@ done
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}
 DAEMON=${IKE_DAEMON:-$LAB_TOP/target/release/ike-daemon}
 
-# header FILE WORD: what follows "# WORD:" at the top of a scenario.
-header() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
-
-# Every scenario, one line for each of its cases.
-names() {
-    local file name cases c
+# Every run of every scenario, a line for each: NAME SCENARIO CASE PLANE KERNEL.
+runs() {
+    local file scenario cases planes kernels
     for file in "$LAB_SRC"/scenarios/*.sh; do
-        name=$(basename "$file" .sh)
+        scenario=$(basename "$file" .sh)
         cases=$(header "$file" CASES)
-        [ -n "$cases" ] || { say "$name" && continue; }
-        for c in $cases; do say "$name@$c"; done
+        planes=$(header "$file" PLANE)
+        kernels=$(header "$file" KERNELS)
+        runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
     done
 }
 
-# A wanted name is a scenario, a scenario@case, or a pattern over both.
-select_names() {
-    local all want n matched
-    all=$(names)
-    [ ${#WANTED[@]} -gt 0 ] || { say "$all" && return; }
+# The product of cases, planes and kernels; ESP in user space is the same on
+# every kernel, so that it runs on one. What goes without saying is not in the name.
+runs_of() {
+    local scenario=$1 c plane kernel name
+    for c in $2; do
+        for plane in $3; do
+            for kernel in $4; do
+                [ "$plane" = kernel ] || [ "$kernel" = forky ] || continue
+                name=$scenario
+                [ "$c" = - ] || name+=@$c
+                [ "$plane" = "${3%% *}" ] || name+=:$plane
+                [ "$kernel" = "${4%% *}" ] || name+=:$kernel
+                say "$name $scenario $c $plane $kernel"
+            done
+        done
+    done
+}
+
+# What is wanted is a name, a scenario, a scenario@case, or a pattern over all three.
+select_runs() {
+    local want name rest matched
+    [ ${#WANTED[@]} -gt 0 ] || { runs && return; }
     for want in "${WANTED[@]}"; do
         matched=no
-        for n in $all; do
+        while read -r name rest; do
             # shellcheck disable=SC2053
-            if [[ $n == $want || ${n%@*} == $want ]]; then
-                say "$n"
+            if [[ $name == $want || ${name%%:*} == $want || ${name%%[@:]*} == $want ]]; then
+                say "$name $rest"
                 matched=yes
             fi
-        done
+        done < <(runs)
         [ $matched = yes ] || die "no scenario $want (run.sh --list)"
     done
 }
 
+# In a line of its own, for an error in a pipe would go unseen.
+chosen=$(select_runs)
+names=$(say "$chosen" | cut -d ' ' -f 1)
 if [ $LIST = yes ]; then
-    select_names
+    say "$names"
     exit
 fi
 
 skip_if_asked
 [ "$(id -u)" = 0 ] || die "needs root"
-[ -e "$LAB_ROOT/usr/bin/linux.uml" ] || die "no root folder; run tests/lab/setup.sh"
+for kernel in $(say "$chosen" | awk '{ print $5 }' | sort -u); do need_kernel "$kernel"; done
 
-chosen=$(select_names)
 mkdir -p "$OUT"
-export LAB_SRC LAB_ROOT OUT DAEMON KEEP IKE_LAB_US="${IKE_LAB_US:-}"
+export LAB_SRC LAB_DIR LAB_ROOT OUT DAEMON KEEP IKE_LAB_US="${IKE_LAB_US:-}"
 rc=0
-say "$chosen" | xargs -n 1 -P "$JOBS" "$LAB_SRC/run-one.sh" || rc=$?
+say "$chosen" | xargs -d '\n' -n 1 -P "$JOBS" "$LAB_SRC/run-one.sh" || rc=$?
 [ "$rc" = 0 ] || [ "$rc" = 123 ] || die "the run broke off ($rc)"
 
 passed=0 failed=0
-for name in $chosen; do
+for name in $names; do
     if [ "$(cat "$OUT/$name/rc" 2>/dev/null)" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
     [ "$KEEP" = yes ] || [ "$(cat "$OUT/$name/rc" 2>/dev/null)" != 0 ] || rm -rf "${OUT:?}/$name"
 done
