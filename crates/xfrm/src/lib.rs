@@ -11,6 +11,7 @@
 mod faulty;
 pub mod kernel;
 pub mod netlink;
+pub mod offload;
 pub mod policy;
 mod recording;
 pub mod selector;

@@ -1,0 +1,141 @@
+//! Policies that let IKE pass where a device applies policies itself: in packet mode they come before the
+//! bypass policies of sockets.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ike_proto::dataplane::Mark;
+
+use crate::kernel::Kernel;
+use crate::netlink::{Error, Transport};
+use crate::policy::{Action, Policy, PolicyDirection, PolicyId};
+use crate::selector::{Port, Prefix, Selector};
+use crate::state::{Offload, OffloadMode};
+
+/// The policies of each device, counted by who needs them.
+#[derive(Debug)]
+pub(super) struct Bypass {
+    ports: Vec<u16>,
+    holders: BTreeMap<u32, usize>,
+}
+
+impl Bypass {
+    /// For IKE on these local UDP ports.
+    pub(super) fn new(mut ports: Vec<u16>) -> Self {
+        ports.sort_unstable();
+        ports.dedup();
+        Self { ports, holders: BTreeMap::new() }
+    }
+
+    /// One more offloads to this device. The first installs the policies, or nothing if that fails.
+    pub(super) fn hold<T: Transport>(&mut self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+        if !self.holders.contains_key(&device) {
+            self.install(kernel, device)?;
+        }
+        *self.holders.entry(device).or_default() += 1;
+        Ok(())
+    }
+
+    /// One less. The last removes the policies.
+    pub(super) fn release<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        device: u32,
+    ) -> Result<(), Error> {
+        let Some(count) = self.holders.get_mut(&device) else { return Ok(()) };
+        *count -= 1;
+        if *count > 0 {
+            return Ok(());
+        }
+        self.holders.remove(&device);
+        self.remove(kernel, device)
+    }
+
+    /// True if somebody offloads to it.
+    pub(super) fn holds(&self, device: u32) -> bool {
+        self.holders.contains_key(&device)
+    }
+
+    /// Installs them anew, if somebody needs them: the kernel forgets them when the device goes down.
+    pub(super) fn restore<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        device: u32,
+    ) -> Result<(), Error> {
+        if self.holds(device) { self.install(kernel, device) } else { Ok(()) }
+    }
+
+    /// Forgets a device that is gone, and the kernel's policies with it.
+    pub(super) fn forget(&mut self, device: u32) {
+        self.holders.remove(&device);
+    }
+
+    /// Removes them from all devices.
+    pub(super) fn flush<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
+        let devices = std::mem::take(&mut self.holders).into_keys();
+        devices.fold(Ok(()), |result, device| result.and(self.remove(kernel, device)))
+    }
+
+    fn install<T: Transport>(&self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+        for policy in policies(&self.ports, device) {
+            if let Err(error) = kernel.set_policy(&policy) {
+                // What is in vain is not worth a second error.
+                _ = self.remove(kernel, device);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all it can, and returns the first error.
+    fn remove<T: Transport>(&self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+        let mut result = Ok(());
+        for policy in policies(&self.ports, device) {
+            result = result.and(kernel.delete_policy(&policy.id).map(drop));
+        }
+        result
+    }
+}
+
+/// In and out, IPv4 and IPv6, one each for each port.
+fn policies(ports: &[u16], device: u32) -> Vec<Policy> {
+    let families = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let mut policies = Vec::new();
+    for &port in ports {
+        for family in families {
+            for direction in [PolicyDirection::In, PolicyDirection::Out] {
+                policies.push(policy(port, family, direction, device));
+            }
+        }
+    }
+    policies
+}
+
+fn policy(port: u16, any: IpAddr, direction: PolicyDirection, device: u32) -> Policy {
+    let anywhere = Prefix { address: any, length: 0 };
+    let (own, other) = (Port { value: port, mask: u16::MAX }, Port::default());
+    let (src_port, dst_port) = match direction {
+        PolicyDirection::Out => (own, other),
+        _ => (other, own),
+    };
+    let selector = Selector {
+        src: anywhere,
+        dst: anywhere,
+        protocol: UDP,
+        src_port,
+        dst_port,
+        ifindex: device,
+    };
+    Policy {
+        id: PolicyId { selector, direction, mark: Mark::default(), if_id: 0 },
+        priority: PRIORITY,
+        action: Action::Allow(Vec::new()),
+        icmp: false,
+        cpu_acquire: false,
+        offload: Some(Offload { ifindex: device, mode: OffloadMode::Packet }),
+    }
+}
+
+const UDP: u8 = 17;
+/// Before every policy of a child; zero, which would be before this, mlx5 takes for no priority.
+const PRIORITY: u32 = 1;
