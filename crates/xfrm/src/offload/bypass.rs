@@ -28,7 +28,11 @@ impl Bypass {
     }
 
     /// One more offloads to this device. The first installs the policies, or nothing if that fails.
-    pub(super) fn hold<T: Transport>(&mut self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+    pub(super) fn hold<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        device: u32,
+    ) -> Result<(), Error> {
         if !self.holders.contains_key(&device) {
             self.install(kernel, device)?;
         }

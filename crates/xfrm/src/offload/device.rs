@@ -102,10 +102,11 @@ impl Devices {
         let mut device = read(link);
         device.below = below(link, links);
         // A device may be gone by now: then it has no features.
-        device.esp = self.ethtool.features(&device.name).or_else(|error| match error.raw_os_error() {
-            Some(libc::ENODEV) => Ok(EspFeatures::default()),
-            _ => Err(error),
-        })?;
+        device.esp =
+            self.ethtool.features(&device.name).or_else(|error| match error.raw_os_error() {
+                Some(libc::ENODEV) => Ok(EspFeatures::default()),
+                _ => Err(error),
+            })?;
         let own = addresses.iter().filter(|(index, _)| *index == device.index);
         device.addresses = own.map(|(_, address)| *address).collect();
         Ok(device)

@@ -60,7 +60,9 @@ impl Ethtool {
         match self.questions.ask(&question, Reply::One) {
             Ok(answers) => Ok(answers.first().map_or_else(EspFeatures::default, |a| read(&a.body))),
             // Loopback and some tunnels have no ethtool operations at all.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(EspFeatures::default()),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Ok(EspFeatures::default())
+            }
             Err(error) => Err(error),
         }
     }

@@ -37,9 +37,9 @@ pub(super) fn no_offload_at_all(device: &Device) -> Option<String> {
              (devlink port function set … ipsec_crypto enable or ipsec_packet enable)"
         ),
         ("", _) => format!("neither the driver nor the hardware of {name} offloads ESP"),
-        ("bond", members) => format!(
-            "a bond offloads in mode active-backup, if all its members do ({members})"
-        ),
+        ("bond", members) => {
+            format!("a bond offloads in mode active-backup, if all its members do ({members})")
+        }
         ("loopback", _) => format!("the local address is on {name}, not on a device that sends"),
         (kind, below) if below.is_empty() => format!("a {kind} device has no hardware"),
         (kind, below) => format!(
@@ -56,7 +56,9 @@ fn suspects(request: &Request<'_>) -> Vec<String> {
         Protection::Aead(algorithm) => {
             let (name, bits) = (&algorithm.name, algorithm.key.len() * 8);
             let icv = algorithm.icv_bits;
-            suspects.push(format!("the algorithm {name} with {bits} bits of key and salt, ICV {icv} bits"));
+            suspects.push(format!(
+                "the algorithm {name} with {bits} bits of key and salt, ICV {icv} bits"
+            ));
         }
         Protection::Separate { .. } => suspects.push("an algorithm that is not AES-GCM".into()),
     }
@@ -85,8 +87,14 @@ fn suspects(request: &Request<'_>) -> Vec<String> {
 const TEXTS: &[(&str, &str)] = &[
     ("Unsupported ipsec offload type", "the driver has crypto offload only"),
     ("Policy offload is not supported", "the driver has crypto offload only"),
-    ("if_id is not supported", "this kernel offloads no inbound SA of an XFRM interface (if_id_in)"),
-    ("support offload with ESN", "the driver's crypto offload has no extended sequence numbers: propose noesn"),
+    (
+        "if_id is not supported",
+        "this kernel offloads no inbound SA of an XFRM interface (if_id_in)",
+    ),
+    (
+        "support offload with ESN",
+        "the driver's crypto offload has no extended sequence numbers: propose noesn",
+    ),
     ("Cannot offload ESN", "the device has no extended sequence numbers: propose noesn"),
     ("TFC padding", "padded packets are not offloaded (tfc_padding)"),
     (
@@ -107,11 +115,17 @@ const TEXTS: &[(&str, &str)] = &[
         "the firmware lacks it, or this is a function without it \
          (devlink port function set … ipsec_crypto enable)",
     ),
-    ("Encapsulation is not supported", "the firmware offloads no ESP in UDP (there is a NAT, or encap = yes)"),
+    (
+        "Encapsulation is not supported",
+        "the firmware offloads no ESP in UDP (there is a NAT, or encap = yes)",
+    ),
     ("does not support policy priority", "the firmware offloads no policies with priorities"),
     ("Slave does not support", "the active member of the bond offloads no ESP"),
     ("No space for SA", "the device's table of SAs is full"),
-    ("Type doesn't support offload", "the kernel module esp4_offload or esp6_offload is not loaded"),
+    (
+        "Type doesn't support offload",
+        "the kernel module esp4_offload or esp6_offload is not loaded",
+    ),
 ];
 
 const MLX5_BUSY: &str = "IPsec is enabled on a virtual function of this device, which excludes it here \

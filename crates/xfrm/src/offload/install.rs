@@ -112,7 +112,9 @@ impl<D: FindDevice> Offloader<D> {
         id: &StateId,
     ) -> Result<(), netlink::Error> {
         match self.offloaded.remove(id) {
-            Some(Offload { ifindex, mode: OffloadMode::Packet }) => self.bypass.release(kernel, ifindex),
+            Some(Offload { ifindex, mode: OffloadMode::Packet }) => {
+                self.bypass.release(kernel, ifindex)
+            }
             _ => Ok(()),
         }
     }
@@ -224,12 +226,15 @@ fn is_refusal(error: &netlink::Error) -> bool {
 /// Device, the kernel's words, the likely reasons.
 fn refusal(device: &Device, request: &Request<'_>, error: &netlink::Error) -> String {
     let said = std::io::Error::from_raw_os_error(error.errno);
-    let said = error.message.as_ref().map_or_else(|| said.to_string(), |text| format!("{text} ({said})"));
+    let said =
+        error.message.as_ref().map_or_else(|| said.to_string(), |text| format!("{text} ({said})"));
     let reasons = explain::reasons(device, request, error);
     match reasons.as_slice() {
         [] => format!("{device}: the kernel says: {said}"),
         [reason] => format!("{device}: the kernel says: {said}; likely reason: {reason}"),
-        several => format!("{device}: the kernel says: {said}; it may be: {}", several.join("; or ")),
+        several => {
+            format!("{device}: the kernel says: {said}; it may be: {}", several.join("; or "))
+        }
     }
 }
 

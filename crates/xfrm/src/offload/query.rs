@@ -59,7 +59,8 @@ impl Questions {
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
         header.flags = NLM_F_REQUEST | if reply == Reply::All { NLM_F_DUMP } else { NLM_F_ACK };
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question.clone()));
+        let mut message =
+            NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question.clone()));
         message.finalize();
         let mut octets = vec![0; message.buffer_len()];
         message.serialize(&mut octets);
@@ -77,7 +78,8 @@ impl Questions {
                 let length = length_of_first(rest)?;
                 let (first, others) = rest.split_at(length.next_multiple_of(4).min(rest.len()));
                 rest = others;
-                let message = NetlinkMessage::<M>::deserialize(first.get(..length).unwrap_or(first));
+                let message =
+                    NetlinkMessage::<M>::deserialize(first.get(..length).unwrap_or(first));
                 let (header, payload) = message.map_err(unreadable)?.into_parts();
                 if header.sequence_number != self.sequence {
                     continue;

@@ -4,7 +4,9 @@
 //! Other drivers have rules as well, which only their refusals tell: see [`super::explain`].
 
 use crate::offload::Device;
-use crate::state::{Algorithm, Direction, Encapsulation, Lifetime, Mode, OffloadMode, Protection, State};
+use crate::state::{
+    Algorithm, Direction, Encapsulation, Lifetime, Mode, OffloadMode, Protection, State,
+};
 
 /// What is to be offloaded.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +54,10 @@ const MLX5: &[Rule] = &[
         broken: |r| r.state.encapsulation.is_some() && r.state.mode != Mode::Transport,
         reason: "it offloads ESP in UDP in transport mode only (there is a NAT, or encap = yes)",
     },
-    Rule { broken: |r| r.state.tfc_padding != 0, reason: "it offloads no TFC padding (tfc_padding)" },
+    Rule {
+        broken: |r| r.state.tfc_padding != 0,
+        reason: "it offloads no TFC padding (tfc_padding)",
+    },
     Rule {
         broken: |r| !matches!(r.state.mode, Mode::Transport | Mode::Tunnel),
         reason: "it offloads tunnel and transport mode only",
@@ -97,7 +102,8 @@ fn aead(state: &State) -> Option<&Algorithm> {
 /// Zero is no limit.
 fn limits_fit(lifetime: &Lifetime) -> bool {
     let fits = |soft: u64, hard: u64| hard == 0 || (soft != 0 && soft < hard);
-    fits(lifetime.soft_bytes, lifetime.hard_bytes) && fits(lifetime.soft_packets, lifetime.hard_packets)
+    fits(lifetime.soft_bytes, lifetime.hard_bytes)
+        && fits(lifetime.soft_packets, lifetime.hard_packets)
 }
 
 const TCP: u8 = 6;
