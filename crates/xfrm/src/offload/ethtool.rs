@@ -54,6 +54,8 @@ impl Ethtool {
         let Some(family) = self.family else { return Ok(EspFeatures::default()) };
         let name = CString::new(name).map_err(io::Error::other)?;
         let mut request = ethtool::Request::new().op_features_get_do();
+        // netlink-bindings 0.3.5 has the number of another request.
+        request.header_mut().cmd = ETHTOOL_MSG_FEATURES_GET;
         // Names in place of positions, which are of no use without the names.
         request.encode().nested_header().push_dev_name(&name).push_flags(0);
         let question = Raw { kind: family, body: payload(&request) };
@@ -127,3 +129,6 @@ fn names(set: &IterableBitset<'_>) -> Vec<String> {
     }
     names
 }
+
+/// From linux/ethtool_netlink.h.
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
