@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod address;
 mod faulty;
 pub mod kernel;
 pub mod netlink;

@@ -8,7 +8,7 @@ use netlink_packet_core::{
     NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_sys::{Socket, SocketAddr};
-use socket2::SockRef;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// How many answers: one, or a whole table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Questions {
         // Best effort: without them there is the errno alone.
         _ = socket.set_cap_ack(true);
         _ = socket.set_ext_ack(true);
-        SockRef::from(&socket).set_read_timeout(Some(TIMEOUT))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self { socket, sequence: 0 })
     }
 
