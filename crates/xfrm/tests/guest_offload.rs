@@ -1,6 +1,6 @@
 //! Offload to netdevsim, the kernel's simulated NIC: what `ip` and the NIC say was installed, and what is
-//! left after a refusal. Its shipped rules take crypto offload of AES-GCM with 128-bit keys; the lab's kernel
-//! can be told to take whole packets as well.
+//! left after a refusal. Its shipped rules take crypto offload of AES-GCM with an ICV of 16 octets; the
+//! lab's kernel can be told to take whole packets as well.
 #![expect(clippy::unwrap_used, reason = "test code")]
 #![cfg(target_os = "linux")]
 
@@ -17,7 +17,7 @@ use xfrm::netlink::{FaultyTransport, NetlinkFault, Socket, Transport};
 use xfrm::offload::{
     Devices, Feature, FindDevice, InstallError, Link, LinkChange, LinkWatch, Offloader,
 };
-use xfrm::state::{Direction, Offload, OffloadMode, State};
+use xfrm::state::{Algorithm, Direction, Offload, OffloadMode, Protection, State};
 
 /// Its own address is the NIC's.
 const LOCAL: &str = "192.0.2.1";
@@ -44,6 +44,14 @@ fn install<T: Transport>(
     let offload = offloader.install(kernel, &mut state, wanted, &BTreeSet::from([0]))?;
     assert_eq!(state.offload, offload);
     Ok(offload.map(|offload: Offload| offload.mode))
+}
+
+/// AES-GCM with 8 octets of ICV, which netdevsim does not take.
+fn short_icv() -> Protection {
+    match gcm(256) {
+        Protection::Aead(algorithm) => Protection::Aead(Algorithm { icv_bits: 64, ..algorithm }),
+        other => other,
+    }
 }
 
 fn nothing_is_left() {
@@ -119,7 +127,7 @@ fn what_no_offload_takes_auto_does_in_software_and_says_so() {
     let Some(mut kernel) = kernel_with_esp() else { return };
     let Some(_nsim) = Nsim::new(false) else { return };
     let mut offloader = offloader();
-    let state = State { protection: gcm(256), ..outbound(0xc000_0001) };
+    let state = State { protection: short_icv(), ..outbound(0xc000_0001) };
     let (mode, log) = log_of(|| install(&mut kernel, &mut offloader, state, HwOffload::Auto));
     assert_eq!(mode, Ok(None));
     for words in
@@ -127,7 +135,7 @@ fn what_no_offload_takes_auto_does_in_software_and_says_so() {
     {
         assert!(log.contains(words), "{words} in {log}");
     }
-    assert!(log.contains("rfc4106(gcm(aes)) with 288 bits of key and salt"), "{log}");
+    assert!(log.contains("rfc4106(gcm(aes)) with 288 bits of key and salt, ICV 64 bits"), "{log}");
     let said = ip_words("xfrm state");
     assert!(said.contains("spi 0xc0000001") && !said.contains("offload"), "{said}");
     assert_eq!(ip("xfrm policy"), "");
@@ -145,7 +153,7 @@ fn a_mode_asked_for_by_name_fails_with_the_reason_and_leaves_nothing() {
         error.to_string()
     };
     let packet = refused(outbound(0xc000_0001), HwOffload::Packet);
-    let crypto = State { protection: gcm(256), ..inbound(0xc000_0002) };
+    let crypto = State { protection: short_icv(), ..inbound(0xc000_0002) };
     let crypto = refused(crypto, HwOffload::Crypto);
     for (said, mode) in [(&packet, "packet"), (&crypto, "crypto")] {
         let begin = format!("no {mode} offload of SA c000000");
@@ -153,7 +161,7 @@ fn a_mode_asked_for_by_name_fails_with_the_reason_and_leaves_nothing() {
         assert!(said.contains("the kernel says: "), "{said}");
     }
     assert!(packet.contains("the driver has crypto offload only"), "{packet}");
-    assert!(crypto.contains("288 bits of key and salt"), "{crypto}");
+    assert!(crypto.contains("288 bits of key and salt, ICV 64 bits"), "{crypto}");
 
     run("ethtool", &format!("-K {} esp-hw-offload off", nsim.name));
     let off = refused(outbound(0xc000_0003), HwOffload::Crypto);
@@ -279,4 +287,15 @@ fn no_failure_leaves_half_of_it() {
             }
         }
     }
+}
+
+#[test]
+fn extended_sequence_numbers_are_named_as_the_reason() {
+    let Some(mut kernel) = kernel_with_esp() else { return };
+    let Some(_nsim) = Nsim::new(false) else { return };
+    let mut state = inbound(0xc000_0001);
+    state.replay.esn = true;
+    let error = install(&mut kernel, &mut offloader(), state, HwOffload::Crypto).unwrap_err();
+    assert!(error.to_string().contains("propose noesn"), "{error}");
+    nothing_is_left();
 }

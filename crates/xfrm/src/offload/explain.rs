@@ -8,6 +8,11 @@ use crate::state::{Direction, OffloadMode, Protection};
 
 /// The likely reasons why the kernel refused, the likeliest first; empty if there is no guess.
 pub(super) fn reasons(device: &Device, request: &Request<'_>, error: &Error) -> Vec<String> {
+    // A device without any offload is refused in many words, all of them beside the point.
+    let none = no_offload_at_all(device).filter(|_| device.esp.crypto == Feature::Missing);
+    if let Some(reason) = none {
+        return vec![reason];
+    }
     let text = error.message.as_deref().unwrap_or_default();
     let known = TEXTS.iter().find(|(fragment, _)| text.contains(fragment));
     if let Some((_, reason)) = known {
@@ -19,7 +24,7 @@ pub(super) fn reasons(device: &Device, request: &Request<'_>, error: &Error) -> 
         libc::EPERM => return vec!["CAP_NET_ADMIN is missing".into()],
         _ => {}
     }
-    no_offload_at_all(device).map_or_else(|| suspects(request), |reason| vec![reason])
+    suspects(request)
 }
 
 /// Why a device that took the SA without offload, or said nothing, cannot offload anything.
