@@ -122,6 +122,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
         },
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     })))?;
     if let Some((local, remote)) = args.pass {
         plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
@@ -133,6 +134,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             action: PolicyAction::Pass,
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         })))?;
     }
     Ok(())

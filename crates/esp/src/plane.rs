@@ -143,6 +143,8 @@ impl DataPlane for Plane {
             plain_esp: true,
             iptfs: false,
             per_cpu: false,
+            cpus: 0,
+            processing: false,
         }
     }
 

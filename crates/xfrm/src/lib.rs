@@ -9,10 +9,12 @@
 #![deny(unsafe_code)]
 
 mod address;
+pub mod event;
 mod faulty;
 pub mod kernel;
 pub mod netlink;
 pub mod offload;
+pub mod plane;
 pub mod policy;
 mod recording;
 pub mod selector;

@@ -117,6 +117,8 @@ impl DataPlane for Recording {
             plain_esp: true,
             iptfs: false,
             per_cpu: false,
+            cpus: 0,
+            processing: true,
         }
     }
 

@@ -121,6 +121,7 @@ impl Shunts {
             action: PolicyAction::Shunt { silent },
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         };
         let command = Command::InstallPolicy(Box::new(spec.clone()));
         match plane.apply(vec![command]).await {

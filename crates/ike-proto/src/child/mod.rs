@@ -166,6 +166,7 @@ impl ChildSa {
             },
             priority: self.config.priority,
             processing: Arc::clone(&self.config.processing),
+            outer: None,
         }))
     }
 

@@ -7,7 +7,7 @@ use super::attempt::{Attempt, NewAttempt, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
-use crate::dataplane::{Command as Plane, Flow, PolicyAction, PolicyId, PolicySpec};
+use crate::dataplane::{Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{
     ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
 };
@@ -333,6 +333,7 @@ impl Endpoint {
             action: PolicyAction::Trap,
             priority: config.priority,
             processing: Arc::clone(&config.processing),
+            outer: Some(Outer { mode: config.mode, local, remote }),
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
             let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);

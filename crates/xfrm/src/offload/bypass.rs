@@ -17,6 +17,8 @@ use crate::state::{Offload, OffloadMode};
 pub(super) struct Bypass {
     ports: Vec<u16>,
     holders: BTreeMap<u32, usize>,
+    /// Policies that are to go and may still be there.
+    remains: Vec<PolicyId>,
 }
 
 impl Bypass {
@@ -24,7 +26,7 @@ impl Bypass {
     pub(super) fn new(mut ports: Vec<u16>) -> Self {
         ports.sort_unstable();
         ports.dedup();
-        Self { ports, holders: BTreeMap::new() }
+        Self { ports, holders: BTreeMap::new(), remains: Vec::new() }
     }
 
     /// One more offloads to this device. The first installs the policies, or nothing if that fails.
@@ -40,19 +42,17 @@ impl Bypass {
         Ok(())
     }
 
-    /// One less. The last removes the policies.
-    pub(super) fn release<T: Transport>(
-        &mut self,
-        kernel: &mut Kernel<T>,
-        device: u32,
-    ) -> Result<(), Error> {
-        let Some(count) = self.holders.get_mut(&device) else { return Ok(()) };
+    /// One less. The last removes the policies; those that stay are removed with the next device's.
+    pub(super) fn release<T: Transport>(&mut self, kernel: &mut Kernel<T>, device: u32) {
+        let Some(count) = self.holders.get_mut(&device) else { return };
         *count -= 1;
-        if *count > 0 {
-            return Ok(());
+        if *count == 0 {
+            self.holders.remove(&device);
+            self.remains.extend(policies(&self.ports, device).into_iter().map(|policy| policy.id));
+            if let Err(error) = self.clean(kernel) {
+                tracing::warn!(%error, "policies that let IKE pass are still there");
+            }
         }
-        self.holders.remove(&device);
-        self.remove(kernel, device)
     }
 
     /// True if somebody offloads to it.
@@ -72,31 +72,70 @@ impl Bypass {
     /// Forgets a device that is gone, and the kernel's policies with it.
     pub(super) fn forget(&mut self, device: u32) {
         self.holders.remove(&device);
+        self.remains.retain(|id| id.selector.ifindex != device);
+    }
+
+    /// Installs them anew wherever they are needed.
+    pub(super) fn restore_all<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+    ) -> Result<(), Error> {
+        let devices: Vec<u32> = self.holders.keys().copied().collect();
+        devices.into_iter().fold(Ok(()), |result, device| result.and(self.install(kernel, device)))
     }
 
     /// Removes them from all devices.
     pub(super) fn flush<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
-        let devices = std::mem::take(&mut self.holders).into_keys();
-        devices.fold(Ok(()), |result, device| result.and(self.remove(kernel, device)))
+        for device in std::mem::take(&mut self.holders).into_keys() {
+            self.remains.extend(policies(&self.ports, device).into_iter().map(|policy| policy.id));
+        }
+        self.clean(kernel)
     }
 
-    fn install<T: Transport>(&self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
-        for policy in policies(&self.ports, device) {
-            if let Err(error) = kernel.set_policy(&policy) {
-                // What is in vain is not worth a second error.
-                _ = self.remove(kernel, device);
+    /// Removes what an earlier run left.
+    pub(super) fn remove_leftovers<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+    ) -> Result<usize, Error> {
+        let there = kernel.policies()?.into_iter().map(|info| info.policy);
+        let ours = |policy: &Policy| {
+            let device = policy.id.selector.ifindex;
+            device != 0 && !self.holds(device) && policies(&self.ports, device).contains(policy)
+        };
+        let found: Vec<PolicyId> = there.filter(ours).map(|policy| policy.id).collect();
+        let count = found.len();
+        self.remains.extend(found);
+        self.clean(kernel).map(|()| count)
+    }
+
+    fn install<T: Transport>(&mut self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+        let policies = policies(&self.ports, device);
+        let wanted: Vec<PolicyId> = policies.iter().map(|policy| policy.id).collect();
+        self.remains.retain(|id| !wanted.contains(id));
+        for (nth, policy) in policies.iter().enumerate() {
+            if let Err(error) = kernel.set_policy(policy) {
+                if !self.holds(device) {
+                    // This one, too: the answer may have been lost.
+                    self.remains.extend(&wanted[..=nth]);
+                    // One error is enough; what stays is removed later.
+                    _ = self.clean(kernel);
+                }
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Removes all it can, and returns the first error.
-    fn remove<T: Transport>(&self, kernel: &mut Kernel<T>, device: u32) -> Result<(), Error> {
+    /// Removes what is not needed any more; what cannot be removed stays for the next time.
+    fn clean<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
         let mut result = Ok(());
-        for policy in policies(&self.ports, device) {
-            result = result.and(kernel.delete_policy(&policy.id).map(drop));
-        }
+        self.remains.retain(|id| match kernel.delete_policy(id) {
+            Ok(_) => false,
+            Err(error) => {
+                result = Err(error);
+                true
+            }
+        });
         result
     }
 }

@@ -106,16 +106,9 @@ impl<D: FindDevice> Offloader<D> {
     }
 
     /// What was held for a state that is gone from the kernel is given back.
-    pub fn removed<T: Transport>(
-        &mut self,
-        kernel: &mut Kernel<T>,
-        id: &StateId,
-    ) -> Result<(), netlink::Error> {
-        match self.offloaded.remove(id) {
-            Some(Offload { ifindex, mode: OffloadMode::Packet }) => {
-                self.bypass.release(kernel, ifindex)
-            }
-            _ => Ok(()),
+    pub fn removed<T: Transport>(&mut self, kernel: &mut Kernel<T>, id: &StateId) {
+        if let Some(Offload { ifindex, mode: OffloadMode::Packet }) = self.offloaded.remove(id) {
+            self.bypass.release(kernel, ifindex);
         }
     }
 
@@ -156,7 +149,7 @@ impl<D: FindDevice> Offloader<D> {
         let done = add(kernel, state, device, protocols, offload, auto);
         let kept = matches!(done, Ok(Attempt::Done(Some(o))) if o.mode == OffloadMode::Packet);
         if mode == OffloadMode::Packet && !kept {
-            self.bypass.release(kernel, device.index)?;
+            self.bypass.release(kernel, device.index);
         }
         if let Ok(Attempt::Done(offload)) = done {
             state.offload = offload;

@@ -50,22 +50,43 @@ impl<D: FindDevice> Offloader<D> {
         &mut self,
         kernel: &mut Kernel<T>,
         change: LinkChange,
-    ) -> Result<bool, Error> {
+    ) -> bool {
         let concerned = self.offloaded.values().any(|offload| offload.ifindex == change.index);
         match change.now {
-            Link::Up => self.bypass.restore(kernel, change.index)?,
+            Link::Up => complain(self.bypass.restore(kernel, change.index)),
             Link::Down => {}
             Link::Gone => {
                 self.bypass.forget(change.index);
                 self.offloaded.retain(|_, offload| offload.ifindex != change.index);
             }
         }
-        Ok(concerned && change.now != Link::Up)
+        concerned && change.now != Link::Up
+    }
+
+    /// Installs the policies that let IKE pass once more wherever they are needed: after changes of devices
+    /// were lost.
+    pub fn restore<T: Transport>(&mut self, kernel: &mut Kernel<T>) {
+        complain(self.bypass.restore_all(kernel));
     }
 
     /// Removes what was installed besides the states, which are the caller's.
     pub fn flush<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
         self.offloaded.clear();
         self.bypass.flush(kernel)
+    }
+
+    /// Removes the policies that let IKE pass which an earlier run on the same ports left, on devices that
+    /// are not in use yet; the number of them.
+    pub fn remove_leftovers<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+    ) -> Result<usize, Error> {
+        self.bypass.remove_leftovers(kernel)
+    }
+}
+
+fn complain(result: Result<(), Error>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "policies that let IKE pass are not on the device");
     }
 }
