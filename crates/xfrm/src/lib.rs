@@ -18,6 +18,7 @@ pub mod plane;
 pub mod policy;
 mod recording;
 pub mod selector;
+pub mod socket;
 pub mod state;
 mod summary;
 mod tracer;
