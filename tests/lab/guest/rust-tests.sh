@@ -27,7 +27,7 @@ for file in /mnt/*; do
         echo "FAIL ${file##*/} does not list its tests"
         failed=$((failed + 1))
     }
-    mapfile -t tests < <(sed -n 's/: test$//p' <<<"$tests")
+    mapfile -t tests <<<"$(sed -n 's/: test$//p' <<<"$tests")"
     for test in "${tests[@]}"; do
         name=${file##*/}::$test
         wanted "$name" || continue

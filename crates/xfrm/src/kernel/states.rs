@@ -15,11 +15,11 @@ use super::Kernel;
 use crate::address;
 use crate::event::Acquire;
 use crate::netlink::{Error, Kind, Transport, gaps};
-use crate::state::{self, Form, Mark, Mode, Replay, State, StateId, StateInfo};
+use crate::state::{self, Mark, Mode, Replay, State, StateId, StateInfo};
 
 impl<T: Transport> Kernel<T> {
-    /// Reserves an SPI between `min` and `max` for an inbound state, in tunnel mode until
-    /// [`Self::update_state`] says otherwise. The kernel drops it after `net.core.xfrm_acq_expires`
+    /// Reserves an SPI between `range.0` and `range.1` for an inbound state, in tunnel mode until
+    /// [`Self::update_state`] says otherwise. ENOENT if none is free. The kernel drops it after `net.core.xfrm_acq_expires`
     /// seconds, 30 as a rule, if it is not turned into a state.
     pub fn allocate_spi(
         &mut self,
@@ -43,7 +43,11 @@ impl<T: Transport> Kernel<T> {
         };
         let mut spi_info = UserSpiInfo { info, ..UserSpiInfo::default() };
         spi_info.spi_range(range.0, range.1);
-        let nlas = state::mark_attribute(mark).into_iter().collect();
+        let mut nlas: Vec<_> = state::mark_attribute(mark).into_iter().collect();
+        // A state of one direction does not take the place of an SPI reserved without.
+        if self.knows_directions()? {
+            nlas.push(gaps::attribute(gaps::XFRMA_SA_DIR, &[gaps::XFRM_SA_DIR_IN]));
+        }
         let message = XfrmMessage::AllocSpi(AllocSpiMessage { spi_info, nlas });
         self.read(message, reserved)
     }
@@ -123,7 +127,12 @@ impl<T: Transport> Kernel<T> {
     /// Sets the sequence numbers of a state (XFRM_MSG_NEWAE). The window stays as it is.
     pub fn set_replay(&mut self, id: &StateId, replay: &Replay) -> Result<(), Error> {
         const REQUEST: &str = "set sequence numbers";
-        let Some(found) = self.state(id)? else {
+        let found =
+            self.read_if_there(XfrmMessage::GetSa(state_id(id)), |answer| match answer {
+                XfrmMessage::AddSa(sa) => Some((state::decode(sa)?, Replay::form(&sa.nlas))),
+                _ => None,
+            })?;
+        let Some((found, form)) = found else {
             return Err(Error {
                 request: REQUEST,
                 errno: libc::ESRCH,
@@ -132,8 +141,8 @@ impl<T: Transport> Kernel<T> {
         };
         let replay =
             Replay { esn: found.replay.esn, window: found.replay.window, ..replay.clone() };
-        let form = Form { direction: found.direction, new: false };
-        let replay = replay.encode(form).map_err(|text| Error::invalid(REQUEST, text))?;
+        let replay =
+            replay.encode(found.direction, form).map_err(|text| Error::invalid(REQUEST, text))?;
         let mut nlas: Vec<_> = replay.attribute.into_iter().collect();
         nlas.extend(state::mark_attribute(id.mark));
         let id = AsyncEventId {

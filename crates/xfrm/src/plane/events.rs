@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{Event, PolicyAction, SaId, TrafficSelector};
 
 use super::XfrmNetlink;
 use super::sas::canonical;
-use crate::event::{Acquire, KernelEvent};
+use crate::event::{Acquire, Event as KernelEvent};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
 use crate::policy::{PolicyDirection, PolicyId};
@@ -29,6 +29,12 @@ const MAX_ACQUIRES: usize = 4096;
 pub trait Source {
     /// The next event, `None` if there is none now. Does not wait.
     fn next(&mut self) -> io::Result<Option<KernelEvent>>;
+}
+
+impl Source for crate::event::Events {
+    fn next(&mut self) -> io::Result<Option<KernelEvent>> {
+        self.next()
+    }
 }
 
 /// Acquires that the kernel remembers, by when it is to forget them.
@@ -101,7 +107,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             KernelEvent::Mapping { id, new, .. } => {
                 let sa = canonical(SaId { spi: id.spi, dst: id.dst });
                 if self.sas.get(sa).is_some() {
-                    self.events.push_back(Event::Mapping { sa, remote: new });
+                    let remote = SocketAddr::new(new.0, new.1);
+                    self.events.push_back(Event::Mapping { sa, remote });
                 }
             }
             KernelEvent::Link(change) => {
@@ -113,7 +120,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 self.installer.restore(&mut self.kernel);
                 self.look_at_all();
             }
-            KernelEvent::PolicyExpire { .. } => {}
+            // Nobody gives policies limits, and what others delete is found by its traffic.
+            _ => {}
         }
     }
 
@@ -209,6 +217,7 @@ fn waiting(state: &StateInfo) -> Option<Acquire> {
         dst: state.id.dst,
         reqid: state.reqid,
         mode: state.mode,
+        index: 0,
         cpu: state.cpu,
         sequence: state.sequence,
     })

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::Source;
-use crate::event::KernelEvent;
+use crate::event::Event as KernelEvent;
 use crate::offload::LinkWatch;
 
 /// A source of events that tells of devices, too, as hardware offload needs it.

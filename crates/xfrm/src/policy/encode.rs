@@ -148,7 +148,7 @@ pub(crate) fn decode(message: &ModifyMessage) -> Option<PolicyInfo> {
 }
 
 /// The direction with this number; those of sockets have others.
-fn direction(number: u8) -> Option<PolicyDirection> {
+pub(crate) fn direction(number: u8) -> Option<PolicyDirection> {
     Some(match number {
         XFRM_POLICY_IN => PolicyDirection::In,
         XFRM_POLICY_OUT => PolicyDirection::Out,

@@ -25,7 +25,7 @@ use crate::netlink::gaps;
 pub(crate) fn encode(state: &State, directions: bool) -> Result<ModifyMessage, String> {
     check(state)?;
     let direction = state.direction.filter(|_| directions);
-    let replay = state.replay.encode(Form { direction, new: true })?;
+    let replay = state.replay.encode(direction, Form::New)?;
     let user_sa_info = UserSaInfo {
         selector: state.selector.map(|s| s.encode()).unwrap_or_default(),
         id: Id { daddr: Address::from_ip(&state.id.dst), spi: state.id.spi, proto: IPPROTO_ESP },
@@ -184,7 +184,9 @@ fn options(state: &State, direction: Option<Direction>, nlas: &mut Vec<XfrmAttrs
     if state.tfc_padding != 0 && state.direction != Some(Direction::In) {
         nlas.push(XfrmAttrs::TfcPadding(state.tfc_padding));
     }
-    if !state.mapping_interval.is_zero() && state.direction != Some(Direction::Out) {
+    // The kernel refuses it where it means nothing.
+    let mapped = state.encapsulation.is_some() && state.direction != Some(Direction::Out);
+    if mapped && !state.mapping_interval.is_zero() {
         let seconds = state.mapping_interval.as_secs().max(1);
         nlas.push(XfrmAttrs::MappingTimeThreshold(u32::try_from(seconds).unwrap_or(u32::MAX)));
     }

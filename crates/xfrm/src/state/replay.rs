@@ -16,21 +16,25 @@ pub(crate) struct KernelReplay {
 
 /// What the kernel takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
-    /// The state's direction, `None` if the kernel is not told.
-    pub direction: Option<Direction>,
-    /// A new state: numbers that are all zero need not be said.
-    pub new: bool,
+pub(crate) enum Form {
+    /// A state to be made, in the form its window and ESN need. Numbers that are all zero are not said.
+    New,
+    /// A state that has the short form.
+    Short,
+    /// A state that has the long form, with a bitmap of so many words.
+    Long {
+        /// Length of the bitmap.
+        words: u32,
+    },
 }
 
 impl Replay {
-    /// True if the kernel's long form is needed.
-    pub(crate) fn is_long(&self) -> bool {
-        self.esn || self.window > 32
-    }
-
-    /// As the kernel takes it, or why it would not.
-    pub(crate) fn encode(&self, form: Form) -> Result<KernelReplay, String> {
+    /// As the kernel takes it for a state of `direction` (`None` if it is not told), or why it would not.
+    pub(crate) fn encode(
+        &self,
+        direction: Option<Direction>,
+        form: Form,
+    ) -> Result<KernelReplay, String> {
         if self.window > MAX_WINDOW {
             return Err(format!("a replay window of {} is over {MAX_WINDOW}", self.window));
         }
@@ -38,8 +42,8 @@ impl Replay {
             return Err("sequence numbers over 32 bits without ESN".into());
         }
         // The kernel (6.10 on) refuses in a state of one direction what only the other one uses.
-        let outbound = form.direction == Some(Direction::Out);
-        let inbound = form.direction == Some(Direction::In);
+        let outbound = direction == Some(Direction::Out);
+        let inbound = direction == Some(Direction::In);
         let sent = if inbound { 0 } else { self.sent };
         let received = if outbound { 0 } else { self.received };
         let window = match self.window {
@@ -48,21 +52,22 @@ impl Replay {
             0 if self.esn => 1,
             window => window,
         };
-        Ok(if self.is_long() {
-            let words = window.div_ceil(32);
-            KernelReplay {
-                short_window: 0,
-                attribute: Some(self.long(sent, received, window, words)),
-            }
-        } else {
-            let bitmap = if outbound { 0 } else { self.bitmap.first().copied().unwrap_or(0) };
-            let told = !form.new || sent != 0 || received != 0 || bitmap != 0;
-            let (oseq, seq) = (low(sent), low(received));
-            let value = netlink_packet_xfrm::Replay { oseq, seq, bitmap };
-            KernelReplay {
-                short_window: u8::try_from(window).unwrap_or(32),
-                attribute: told.then_some(XfrmAttrs::ReplayState(value)),
-            }
+        let words = match form {
+            Form::Long { words } => Some(words),
+            Form::New if self.esn || window > 32 => Some(window.div_ceil(32)),
+            Form::New | Form::Short => None,
+        };
+        if let Some(words) = words {
+            let attribute = Some(self.long(sent, received, window, words));
+            return Ok(KernelReplay { short_window: 0, attribute });
+        }
+        let bitmap = if outbound { 0 } else { self.bitmap.first().copied().unwrap_or(0) };
+        let told = form == Form::Short || sent != 0 || received != 0 || bitmap != 0;
+        let (oseq, seq) = (low(sent), low(received));
+        let value = netlink_packet_xfrm::Replay { oseq, seq, bitmap };
+        Ok(KernelReplay {
+            short_window: u8::try_from(window).unwrap_or(32),
+            attribute: told.then_some(XfrmAttrs::ReplayState(value)),
         })
     }
 
@@ -87,6 +92,15 @@ impl Replay {
             replay_window: window,
             bmp,
         })
+    }
+
+    /// The form a state with these attributes has.
+    pub(crate) fn form(attributes: &[XfrmAttrs]) -> Form {
+        let long = attributes.iter().find_map(|attribute| match attribute {
+            XfrmAttrs::ReplayStateEsn(long) => Some(long.bmp_len.min(MAX_WINDOW / 32)),
+            _ => None,
+        });
+        long.map_or(Form::Short, |words| Form::Long { words })
     }
 
     /// From the kernel's long form, or the short one with its window. `esn` is XFRM_STATE_ESN.
