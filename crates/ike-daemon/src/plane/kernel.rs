@@ -14,15 +14,17 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, watch};
 use xfrm::Tracer;
+use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
-use xfrm::plane::{Source, XfrmNetlink};
+use xfrm::offload::{Devices, Offloader};
+use xfrm::plane::{WithLinks, XfrmNetlink};
 
 use super::Plane;
-use crate::config::PlaneOptions;
+use crate::config::{PlaneOptions, Ports};
 
 /// The kernel with its events.
-type Xfrm = XfrmNetlink<Socket, Events>;
+type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
 
 /// What the kernel can do; the error says what it lacks.
 pub(super) fn probe() -> io::Result<String> {
@@ -30,11 +32,13 @@ pub(super) fn probe() -> io::Result<String> {
 }
 
 /// Starts the plane. Must be called in a tokio runtime.
-pub(super) fn start(options: PlaneOptions, keep: bool) -> io::Result<Plane> {
+pub(super) fn start(options: PlaneOptions, ports: Ports, keep: bool) -> io::Result<Plane> {
     let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
-    let kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
-    let events = Events::open().map_err(|error| explain("events", &error))?;
-    let xfrm = XfrmNetlink::new(kernel, events, capabilities());
+    let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
+    let events = Events::open().and_then(WithLinks::new);
+    let events = events.map_err(|error| explain("events", &error))?;
+    let offloader = offloader(&mut kernel, ports, keep)?;
+    let xfrm = XfrmNetlink::new(kernel, events, capabilities()).with_installer(offloader);
     let routes = match options.install_routes {
         true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
         false => None,
@@ -44,6 +48,20 @@ pub(super) fn start(options: PlaneOptions, keep: bool) -> io::Result<Plane> {
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
     let plane = KernelPlane { xfrm, routes, deadline };
     Ok(Plane { control: Box::new(Tracer::new(plane)), bell, ike: None, lost: Arc::default() })
+}
+
+/// What offloads SAs, and lets IKE on `ports` pass the devices it offloads to.
+fn offloader(
+    kernel: &mut Kernel<Socket>,
+    ports: Ports,
+    keep: bool,
+) -> io::Result<Offloader<Devices>> {
+    let devices = Devices::open().map_err(|error| explain("devices", &error))?;
+    let mut offloader = Offloader::new(devices, vec![ports.ike, ports.nat_t]);
+    if !keep && let Err(error) = offloader.remove_leftovers(kernel) {
+        tracing::warn!(%error, "policies of an earlier run that let IKE pass are still there");
+    }
+    Ok(offloader)
 }
 
 /// XFRM with its routes.
@@ -111,9 +129,8 @@ impl DataPlane for KernelPlane {
 /// Where packets of this host that `policy` is about are to go; `None` leaves it to the system. Packets that
 /// an XFRM interface takes are routed to it by whoever made it, and routes do not know protocols.
 fn via(policy: &PolicySpec) -> Option<Via> {
-    let whole = |ts: &TrafficSelector| {
-        ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX
-    };
+    let whole =
+        |ts: &TrafficSelector| ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX;
     let processing = &policy.processing;
     let selective = !policy.local_ts.iter().chain(&policy.remote_ts).all(whole);
     if selective || processing.if_id_out != 0 || !processing.policies {
@@ -136,6 +153,7 @@ fn ring(
     bell: Arc<Notify>,
     mut deadlines: watch::Receiver<Option<Instant>>,
 ) -> io::Result<()> {
+    #[expect(deprecated, reason = "its successor is unsafe, and an OwnedFd is what it asks for")]
     let events = AsyncFd::with_interest(events, Interest::READABLE)?;
     tokio::spawn(async move {
         let mut rung = None;
@@ -177,10 +195,13 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 fn capabilities() -> Capabilities {
-    Capabilities { transport_mode: true, esn: true, plain_esp: true, iptfs: false, per_cpu: false, cpus: 1, processing: true }
+    Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 1,
+        processing: true,
+    }
 }
-
-struct Events(std::os::unix::net::UnixStream, #[allow(dead_code)] std::os::unix::net::UnixStream);
-impl Events { fn open() -> io::Result<Self> { let (a, b) = std::os::unix::net::UnixStream::pair()?; Ok(Self(a, b)) } }
-impl AsFd for Events { fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> { self.0.as_fd() } }
-impl Source for Events { fn next(&mut self) -> io::Result<Option<xfrm::event::KernelEvent>> { Ok(None) } }
