@@ -22,6 +22,7 @@ mod adopt;
 mod clock;
 mod events;
 mod install;
+mod links;
 mod policies;
 mod priority;
 mod reqid;
@@ -48,6 +49,7 @@ pub use adopt::{LINGER, Orphan};
 pub use clock::{Clock, SystemClock};
 pub use events::{ACQUIRE_INTERVAL, Source};
 pub use install::{Install, InstallError, Software};
+pub use links::WithLinks;
 pub use reqid::REQIDS;
 pub use view::{POLICY_TAG, Remains};
 
