@@ -14,6 +14,7 @@ mod faulty;
 pub mod kernel;
 pub mod netlink;
 pub mod policy;
+pub mod probe;
 mod recording;
 pub mod selector;
 pub mod state;

@@ -201,12 +201,9 @@ fn the_suites_of_ike() {
 #[test]
 fn modes_and_families() {
     let Some(mut kernel) = kernel_with_esp() else { return };
-    let inner6 = Selector::between(
-        Prefix::host(addr("2001:db8:1::1")),
-        Prefix::host(addr("2001:db8:2::1")),
-    );
-    let inner4 =
-        Selector::between(Prefix::host(addr("10.1.0.1")), Prefix::host(addr("10.2.0.1")));
+    let inner6 =
+        Selector::between(Prefix::host(addr("2001:db8:1::1")), Prefix::host(addr("2001:db8:2::1")));
+    let inner4 = Selector::between(Prefix::host(addr("10.1.0.1")), Prefix::host(addr("10.2.0.1")));
     let outer = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
     for (src, dst) in outer {
         for (mode, selector) in [

@@ -98,10 +98,11 @@ impl<T: Transport> Kernel<T> {
     /// Sets the sequence numbers of a state (XFRM_MSG_NEWAE). The window stays as it is.
     pub fn set_replay(&mut self, id: &StateId, replay: &Replay) -> Result<(), Error> {
         const REQUEST: &str = "set sequence numbers";
-        let found = self.read_if_there(XfrmMessage::GetSa(state_id(id)), |answer| match answer {
-            XfrmMessage::AddSa(sa) => Some((state::decode(sa)?, Replay::form(&sa.nlas))),
-            _ => None,
-        })?;
+        let found =
+            self.read_if_there(XfrmMessage::GetSa(state_id(id)), |answer| match answer {
+                XfrmMessage::AddSa(sa) => Some((state::decode(sa)?, Replay::form(&sa.nlas))),
+                _ => None,
+            })?;
         let Some((found, form)) = found else {
             return Err(Error {
                 request: REQUEST,
@@ -111,9 +112,8 @@ impl<T: Transport> Kernel<T> {
         };
         let replay =
             Replay { esn: found.replay.esn, window: found.replay.window, ..replay.clone() };
-        let replay = replay
-            .encode(found.direction, form)
-            .map_err(|text| Error::invalid(REQUEST, text))?;
+        let replay =
+            replay.encode(found.direction, form).map_err(|text| Error::invalid(REQUEST, text))?;
         let mut nlas: Vec<_> = replay.attribute.into_iter().collect();
         nlas.extend(state::mark_attribute(id.mark));
         let id = AsyncEventId {
@@ -126,7 +126,7 @@ impl<T: Transport> Kernel<T> {
         self.tell(message, Kind::Replace)
     }
 
-    fn state_message(
+    pub(super) fn state_message(
         &mut self,
         request: &'static str,
         state: &State,
@@ -145,7 +145,7 @@ fn user_sa_id(id: &StateId) -> UserSaId {
     }
 }
 
-fn state_id(id: &StateId) -> DelGetMessage {
+pub(super) fn state_id(id: &StateId) -> DelGetMessage {
     DelGetMessage {
         user_sa_id: user_sa_id(id),
         nlas: state::mark_attribute(id.mark).into_iter().collect(),
