@@ -16,6 +16,7 @@ pub mod netlink;
 pub mod offload;
 pub mod plane;
 pub mod policy;
+pub mod probe;
 pub mod selector;
 pub mod socket;
 pub mod state;
