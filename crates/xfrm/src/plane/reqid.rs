@@ -128,7 +128,7 @@ impl Reqids {
         }
     }
 
-    /// Numbers after `reqid` are given out next: those up to it may be in use by what is adopted.
+    /// Numbers after `reqid` are given out next: those up to it are in use by what is adopted.
     pub(super) fn start_after(&mut self, reqid: u32) {
         if REQIDS.contains(&reqid) {
             self.last = reqid;
