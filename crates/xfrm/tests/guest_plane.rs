@@ -344,3 +344,57 @@ fn what_passes_and_what_is_dropped() {
     left.run(|plane| plane.apply(Command::Flush).unwrap());
     assert!(left.run(|plane| plane.is_empty()));
 }
+
+/// While an SA moves, packets that it should have taken make the kernel ask for one with its very SPI.
+#[test]
+fn an_sa_moves_under_traffic() {
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    let mut child = Child::new(1, 1);
+    let mut other = mirrored(&child);
+    left.apply(child.up());
+    right.apply(other.up());
+    let (stop, stopped) = mpsc::channel::<()>();
+    let sender = a.try_clone().unwrap();
+    let storm = std::thread::spawn(move || {
+        let mut sent = 0_u64;
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            _ = sender.send_to(b"x", "10.2.0.1:2000");
+            sent += 1;
+        }
+        sent
+    });
+    let l: SocketAddr = "192.0.2.1:500".parse().unwrap();
+    for n in 0..100 {
+        let r: SocketAddr = format!("198.51.100.{}:500", 1 + (n + 1) % 2).parse().unwrap();
+        left.apply(child.moves(l, r));
+        right.apply(other.moves(r, l));
+        // A packet on its way finds the policy with the old name of the SA.
+        let stale = child.outbound();
+        left.run(move |plane| usage(plane, stale));
+    }
+    stop.send(()).unwrap();
+    assert!(storm.join().unwrap() > 100);
+    assert!(passes(&a, &b) && passes(&b, &a));
+    left.apply(child.down());
+    right.apply(other.down());
+    assert!(left.run(|plane| plane.is_empty()) && right.run(|plane| plane.is_empty()));
+}
+
+/// The kernel's own state for a packet may have the SPI of the policy's template.
+#[test]
+fn an_acquire_with_an_spi_makes_room() {
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    let child = Child::new(1, 1);
+    right.apply(mirrored(&child).up());
+    left.apply(vec![child.protect()]);
+    assert!(!passes(&a, &b));
+    let spi = child.spi_out;
+    let taken = left.run(move |plane| {
+        plane.kernel_mut().states().unwrap().iter().any(|state| state.id.spi == spi)
+    });
+    assert!(taken, "by the kernel itself");
+    left.apply(child.up());
+    assert!(passes(&a, &b) && passes(&b, &a));
+}
