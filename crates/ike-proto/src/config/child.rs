@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::proposal::ProposalConfig;
+use super::numbers::UniqueNumbers;
 use crate::dataplane::{Limits, Mode, Processing, TrafficSelector};
 
 /// A configured traffic selector.
@@ -107,6 +108,8 @@ pub struct ChildConfig {
     pub replay_window: u32,
     /// What the engine hands to the data plane as it is: `hw_offload`, `copy_dscp` and so on.
     pub processing: Arc<Processing>,
+    /// Which numbers of `processing` are chosen when a child is made.
+    pub unique: UniqueNumbers,
 }
 
 impl ChildConfig {
@@ -133,6 +136,7 @@ impl ChildConfig {
             priority: 0,
             replay_window: 32,
             processing: Arc::default(),
+            unique: UniqueNumbers::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod auth;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod numbers;
 pub mod ppk;
 pub mod proposal;
 
@@ -19,5 +20,6 @@ pub use connection::{
     Unique,
 };
 pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

@@ -399,8 +399,10 @@ impl Attempt {
                     let spec = OfferSpec {
                         config,
                         rekeys: None,
+                        joins: None,
                         packet: *packet,
                         with_ke: false,
+                        ordinal: 0,
                         request: *request,
                         retry: Retry::default(),
                     };
@@ -411,6 +413,7 @@ impl Attempt {
                     packet: *packet,
                     request: *request,
                     retry: Retry::default(),
+                    join: None,
                 }),
             }
         }
@@ -581,6 +584,7 @@ impl Attempt {
                     packet: wanted.packet,
                     request: wanted.request,
                     retry: Retry::default(),
+                    join: None,
                 });
             } else {
                 candidate.waiting.extend(wanted.request);

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::mode::{self, Asked, Requirements};
 use super::ppk::{self, MixedPpk};
+use super::resource::{self, Join};
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required};
 use crate::child::selectors::narrow;
-use crate::child::{ChildSa, Phase};
+use crate::child::{ChildSa, Heritage, Phase};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
@@ -20,7 +22,7 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Retry, State};
 use crate::keys::schedule::ChildKeys;
-use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
+use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
 
 /// Selectors of one end that a peer may ask for beyond the number configured.
@@ -31,10 +33,14 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
     /// The child to rekey.
     pub(crate) rekeys: Option<&'a ChildSa>,
+    /// The child that it is to be one more of, and for which CPU (RFC 9611).
+    pub(crate) joins: Option<(&'a ChildSa, Join)>,
     /// The packet that asks for it.
     pub(crate) packet: Option<Flow>,
     /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
     pub(crate) with_ke: bool,
+    /// What names it to the peer beside others.
+    pub(crate) ordinal: u32,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
 }
@@ -46,11 +52,23 @@ pub(crate) fn offer(
     path: Path,
     spec: &OfferSpec<'_>,
 ) -> Result<Box<ChildOffer>, Failure> {
+    check_mode(ctx, spec.config)?;
     let id = ctx.ids.child();
-    let (local_ts, remote_ts, mode) = match spec.rekeys {
+    let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
         // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
-        Some(old) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
-        None => {
+        (Some(old), _) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
+        //= RFC 9611 §4
+        //# the Traffic Selector (TSi) entry
+        //# containing the information of the trigger packet should be included
+        //# in the TS set similarly to regular Child SAs
+        (None, Some((other, _))) => {
+            let (mut local_ts, mut remote_ts) = (other.local_ts.clone(), other.remote_ts.clone());
+            if let Some(packet) = spec.packet {
+                put_first(packet, &mut local_ts, &mut remote_ts);
+            }
+            (local_ts, remote_ts, other.mode)
+        }
+        (None, None) => {
             let mut local_ts = resolve(spec.config, path, true);
             let mut remote_ts = resolve(spec.config, path, false);
             if let Some(packet) = spec.packet {
@@ -85,7 +103,18 @@ pub(crate) fn offer(
         config: Arc::clone(spec.config),
         packet: spec.packet,
         spi_in,
-        policy: spec.rekeys.map_or_else(|| ctx.ids.policy(), |old| old.policy),
+        policy: spec
+            .rekeys
+            .or(spec.joins.map(|(other, _)| other))
+            .map_or_else(|| ctx.ids.policy(), |old| old.policy),
+        per_cpu: spec.rekeys.is_none() && resource::wanted(spec.config, &ctx.plane),
+        join: spec.joins.map(|(_, join)| join),
+        identifier: spec.ordinal.to_be_bytes(),
+        heritage: match (spec.rekeys, spec.joins) {
+            (Some(old), _) => Some(old.heritage()),
+            (None, Some((other, join))) => Some(other.heritage_beside(join.cpu, spec.ordinal)),
+            (None, None) => None,
+        },
         proposals,
         local_ts,
         remote_ts,
@@ -100,6 +129,16 @@ pub(crate) fn offer(
         request: spec.request,
         retry: spec.retry,
     }))
+}
+
+/// Fails for a mode that this end could not use.
+fn check_mode(ctx: &Context<'_>, config: &ChildConfig) -> Result<(), Failure> {
+    let why = match config.mode {
+        Mode::Iptfs if !ctx.plane.iptfs => "the data plane has no IP-TFS",
+        Mode::Beet => "no notify is registered to ask a peer for BEET mode",
+        _ => return Ok(()),
+    };
+    Err(Failure::Config(format!("child {:?}: {why}", config.name)))
 }
 
 /// Offers the packet before the policy it met.
@@ -141,13 +180,17 @@ pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) ->
 }
 
 impl ChildOffer {
+    /// What goes in front of SA: the mode, and whether there may be more for the same traffic.
+    pub(crate) fn notifies(&self) -> impl Iterator<Item = Payload<'_>> {
+        let resource = self.resource().map(resource::payload);
+        mode::payload(self.mode, &self.config.processing).into_iter().chain(resource)
+    }
+
     /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
     /// after the notifies that go in front.
     pub(crate) fn payloads(&self, with_nonce: bool) -> Vec<Payload<'_>> {
         let mut payloads = Vec::with_capacity(8);
-        if self.mode == Mode::Transport {
-            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, &[])));
-        }
+        payloads.extend(self.notifies());
         payloads.push(Payload::Sa(Sa { proposals: self.proposals.clone() }));
         if with_nonce {
             payloads.push(Payload::Nonce(&self.nonce));
@@ -186,7 +229,7 @@ impl IkeSa {
     /// Initiator: turns the response to `offer` into a Child SA.
     pub(crate) fn complete_child(
         &self,
-        ctx: &Context<'_>,
+        ctx: &mut Context<'_>,
         offer: &ChildOffer,
         payloads: &Payloads<'_, '_>,
         nonces: (&[u8], &[u8]),
@@ -204,8 +247,8 @@ impl IkeSa {
         }
         let mut local_ts = required(payloads.ts_i()?)?.clone();
         let mut remote_ts = required(payloads.ts_r()?)?.clone();
-        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
-        if transport {
+        let (mode, dont_fragment) = granted(offer.mode, Asked::read(payloads))?;
+        if mode == Mode::Transport {
             //= RFC 7296 §2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
@@ -215,10 +258,13 @@ impl IkeSa {
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
-        if transport && offer.mode != Mode::Transport {
-            return Err(NotifyType::INVALID_SYNTAX.into());
+        let others = self.members(offer)?;
+        if let Some(other) = others
+            && !(resource::is_asked(payloads)
+                && resource::is_alike(other, &selected, mode, &local_ts, &remote_ts))
+        {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
-        let mode = if transport { Mode::Transport } else { Mode::Tunnel };
         let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
         let parts = Parts {
             id: offer.id,
@@ -229,11 +275,23 @@ impl IkeSa {
             local_ts,
             remote_ts,
             replaces: offer.rekeys,
+            per_cpu: offer.per_cpu && resource::is_asked(payloads),
+            heritage: offer.heritage.clone(),
+            dont_fragment,
             started: offer.started,
         };
         let child = self.unkeyed(ctx, &offer.config, selected, parts);
         let shared: Vec<_> = shared.iter().chain(additional).collect();
         self.keyed(ctx, child, &shared, nonces, ppk)
+    }
+
+    /// A child that `offer` is one more of; fails if there is none any more.
+    fn members(&self, offer: &ChildOffer) -> Result<Option<&ChildSa>, Refusal> {
+        let (Some(join), State::Established(established)) = (offer.join, &self.state) else {
+            return Ok(None);
+        };
+        let other = established.sharing(join.policy).next();
+        other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
     }
 
     fn complete_ke(
@@ -292,10 +350,18 @@ impl IkeSa {
         let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
-        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
-        let transport = transport && ctx.plane.transport_mode;
+        let asked = Asked::read(payloads);
+        let transport = asked == Asked::Transport && ctx.plane.transport_mode;
         let (mode, chosen) = self.choose_mode(old, ts_r, ts_i, transport)?;
         let (config, local_ts, remote_ts) = chosen;
+        let (mode, dont_fragment) = match asked {
+            Asked::Aggfrag(Requirements::Met { dont_fragment })
+                if ctx.plane.iptfs && config.mode == Mode::Iptfs =>
+            {
+                (Mode::Iptfs, dont_fragment)
+            }
+            _ => (mode, false),
+        };
         let options = SelectOptions {
             ignore_ke: !request.with_ke,
             intermediate: self.extensions.intermediate,
@@ -305,6 +371,10 @@ impl IkeSa {
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let place = match resource::is_asked(payloads) && old.is_none() {
+            true => self.place(ctx, &config, (&selected, mode), &local_ts, &remote_ts)?,
+            false => None,
         };
         let mut reply_ke = None;
         let mut shared = None;
@@ -316,17 +386,46 @@ impl IkeSa {
         let id = ctx.ids.child();
         let parts = Parts {
             id,
-            policy: old.map_or_else(|| ctx.ids.policy(), |old| old.policy),
+            policy: match (old, &place) {
+                (Some(old), _) => old.policy,
+                (None, Some((policy, _))) => *policy,
+                (None, None) => ctx.ids.policy(),
+            },
             spi_in: ctx.ids.esp_spi(ctx.rng, (self.id, id)),
             spi_out,
             mode,
             local_ts,
             remote_ts,
             replaces: request.rekeys,
+            per_cpu: resource::is_asked(payloads) && resource::wanted(&config, &ctx.plane),
+            heritage: match old {
+                Some(old) => Some(old.heritage()),
+                None => place.map(|(_, heritage)| heritage),
+            },
+            dont_fragment,
             started,
         };
         let child = self.unkeyed(ctx, &config, selected, parts);
         Ok(AnsweredChild { child, shared, ke: reply_ke })
+    }
+
+    /// The place of a child that the peer wants one more of; `None` if it is the first.
+    fn place(
+        &self,
+        ctx: &Context<'_>,
+        config: &ChildConfig,
+        (selected, mode): (&Selected, Mode),
+        local_ts: &[TrafficSelector],
+        remote_ts: &[TrafficSelector],
+    ) -> Result<Option<(PolicyId, Heritage)>, Refusal> {
+        let State::Established(established) = &self.state else { return Ok(None) };
+        let Some(other) = established.sibling(config, local_ts, remote_ts) else { return Ok(None) };
+        let place = established.place_beside(other, &ctx.plane)?;
+        if !resource::is_alike(other, selected, mode, local_ts, remote_ts) {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
+        let heritage = other.heritage_beside(place.cpu, place.ordinal);
+        Ok(Some((other.policy, heritage)))
     }
 
     /// Transport mode if it is asked for and configured, else tunnel mode.
@@ -423,11 +522,26 @@ impl IkeSa {
 
     fn unkeyed(
         &self,
-        ctx: &Context<'_>,
+        ctx: &mut Context<'_>,
         config: &Arc<ChildConfig>,
         selected: Selected,
         parts: Parts,
     ) -> ChildSa {
+        let mut heritage = match parts.heritage {
+            Some(heritage) => heritage,
+            None => {
+                let mut processing = ctx.processing(&self.connection, config, self.if_ids);
+                if processing.per_cpu != parts.per_cpu {
+                    Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
+                }
+                Heritage { processing, line: None, cpu: None, ordinal: 0 }
+            }
+        };
+        let dont_frag = parts.dont_fragment || config.processing.iptfs.dont_frag;
+        if parts.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
+            Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
+        }
+        let Heritage { processing, line, cpu, ordinal } = heritage;
         let behind_nat = self.nat.local || self.nat.remote;
         let owner = match &self.state {
             State::Established(established) => {
@@ -444,6 +558,10 @@ impl IkeSa {
             selected,
             ppk: None,
             mode: parts.mode,
+            processing,
+            line: line.unwrap_or(parts.id),
+            cpu,
+            ordinal,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
             local: self.path.local.ip(),
@@ -464,6 +582,24 @@ impl IkeSa {
     }
 }
 
+/// The mode that a peer granted which was asked for `wanted`, and whether it wants no inner packet to be
+/// split.
+fn granted(wanted: Mode, answer: Asked) -> Result<(Mode, bool), Refusal> {
+    match (answer, wanted) {
+        // Tunnel mode is what there is without a word of another.
+        (Asked::Tunnel, _) => Ok((Mode::Tunnel, false)),
+        (Asked::Transport, Mode::Transport) => Ok((Mode::Transport, false)),
+        (Asked::Aggfrag(Requirements::Met { dont_fragment }), Mode::Iptfs) => {
+            Ok((Mode::Iptfs, dont_fragment))
+        }
+        // The peer uses AGGFRAG payloads now, in a way that this end cannot: the SA has to go.
+        (Asked::Aggfrag(Requirements::Beyond), Mode::Iptfs) => {
+            Err(NotifyType::NO_PROPOSAL_CHOSEN.into())
+        }
+        _ => Err(NotifyType::INVALID_SYNTAX.into()),
+    }
+}
+
 /// A child configuration, and the narrowed selectors of this end and of the peer.
 type Chosen = (Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>);
 
@@ -476,24 +612,30 @@ struct Parts {
     local_ts: Vec<TrafficSelector>,
     remote_ts: Vec<TrafficSelector>,
     replaces: Option<ChildSaId>,
+    /// Both ends take more than one for the same traffic.
+    per_cpu: bool,
+    heritage: Option<Heritage>,
+    /// The peer takes no split packets.
+    dont_fragment: bool,
     started: Instant,
 }
 
 impl ReadyChild {
-    /// Both halves and the policy, inbound first. `initiator` is true at the end that asked.
-    pub(crate) fn install_all(self, initiator: bool) -> (ChildSa, Vec<Command>) {
+    /// Both halves and, if traffic is to be sent through it by the policy, that; inbound first.
+    /// `initiator` is true at the end that asked.
+    pub(crate) fn install_all(self, initiator: bool, routed: bool) -> (ChildSa, Vec<Command>) {
         let Self { mut child, keys } = self;
         let (inbound, outbound) = if initiator {
             (keys.responder, keys.initiator)
         } else {
             (keys.initiator, keys.responder)
         };
-        child.routed = true;
-        let batch = vec![
+        child.routed = routed;
+        let mut batch = vec![
             Command::InstallSa(child.spec(Direction::In, inbound)),
             Command::InstallSa(child.spec(Direction::Out, outbound)),
-            child.install_policy(),
         ];
+        batch.extend(routed.then(|| child.install_policy()));
         (child, batch)
     }
 

@@ -7,8 +7,10 @@ pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
+pub(crate) mod mode;
 pub(crate) mod ppk;
 pub(crate) mod rekey_ike;
+pub(crate) mod resource;
 pub(crate) mod sa_init;
 
 use std::fmt;

@@ -432,6 +432,7 @@ impl IkeSa {
             phase: IkePhase::Alive,
             queries: Vec::new(),
             theirs: Vec::new(),
+            full: Vec::new(),
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -455,6 +456,7 @@ impl IkeSa {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
+        sa.if_ids = self.if_ids;
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
