@@ -64,6 +64,10 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let options = config.plane;
     let (sockets, plane) =
         open(&listen, config.ports, |s| plane::start(args.data_plane, s, options))?;
+    let unmet = config.unmet(&plane.capabilities());
+    if !unmet.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, unmet.join("\n")));
+    }
     let ports = sockets.ports();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
     let mut crypto = pq_kem::provider();

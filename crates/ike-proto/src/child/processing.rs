@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::{
-    ChildConfig, ConnectionConfig, InterfaceId, Scope, Shard, UniqueNumbers,
-};
+use crate::config::{ChildConfig, ConnectionConfig, InterfaceId, Scope, Shard, UniqueNumbers};
 use crate::dataplane::Processing;
 
 /// Numbers below the shard's octet.

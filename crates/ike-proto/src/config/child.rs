@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::proposal::ProposalConfig;
 use super::numbers::UniqueNumbers;
+use super::proposal::ProposalConfig;
 use crate::dataplane::{Limits, Mode, Processing, TrafficSelector};
 
 /// A configured traffic selector.
@@ -65,6 +65,26 @@ pub enum FailureShunt {
     Drop,
     /// It is dropped, and senders hear of it.
     Reject,
+}
+
+/// A child with `mode = pass` or `drop`: a policy without an SA. The engine leaves it to who runs the data
+/// plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShuntConfig {
+    /// The connection.
+    pub connection: String,
+    /// Name of the child.
+    pub child: String,
+    /// True if its traffic is dropped; else it goes in clear.
+    pub drop: bool,
+    /// `local_ts`.
+    pub local_ts: Vec<TrafficSelector>,
+    /// `remote_ts`.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// `priority`; 0 for automatic.
+    pub priority: u32,
+    /// How it is to be installed.
+    pub processing: Arc<Processing>,
 }
 
 /// One child configuration.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
+use super::numbers::InterfaceId;
 use super::ppk::PpkConfig;
 use super::proposal::ProposalConfig;
-use super::numbers::InterfaceId;
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
 

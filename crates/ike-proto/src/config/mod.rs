@@ -14,7 +14,7 @@ pub use auth::{
     AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
     SchemeConstraints, SendCert,
 };
-pub use child::{Action, ChildConfig, FailureShunt, TsSpec};
+pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, TsSpec};
 pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     Unique,

@@ -127,7 +127,8 @@ impl Established {
                 && other.id != gone.id
                 && matches!(other.phase, Phase::Installing | Phase::Installed)
         };
-        let rank = |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
+        let rank =
+            |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
         self.children.iter_mut().filter(|other| lives(other)).max_by_key(|other| rank(other))
     }
 
