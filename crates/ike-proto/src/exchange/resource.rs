@@ -78,6 +78,14 @@ impl Established {
         self.children.iter().filter(move |child| child.shares(policy))
     }
 
+    /// The place of the one for all CPUs, where children of this name are without it.
+    pub(crate) fn headless(&self, name: &str) -> Option<Join> {
+        let mut children = self.children.iter().filter(|child| child.config.name == name);
+        let policy = children.find(|child| child.shares(child.policy))?.policy;
+        let missing = self.sharing(policy).all(|child| child.cpu.is_some());
+        missing.then_some(Join { policy, cpu: None })
+    }
+
     /// A child that a request of the peer for `config` and these selectors would be one more of.
     pub(crate) fn sibling(
         &self,

@@ -288,6 +288,7 @@ impl IkeSa {
         join: Option<Join>,
     ) {
         let State::Established(established) = &self.state else { return };
+        let join = join.or_else(|| established.headless(&config.name));
         let other = join.map(|join| (join, established.sharing(join.policy).next()));
         let joins = match other {
             None => None,
