@@ -8,6 +8,7 @@ mod credentials;
 mod daemons;
 mod demo;
 mod fetch;
+mod packets;
 mod pki;
 mod ppk;
 mod program;
