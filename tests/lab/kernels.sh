@@ -1,5 +1,5 @@
 # The kernels guests can run. Sourced by the host-side scripts, never run.
-# shellcheck shell=bash
+# shellcheck shell=sh
 
 LAB_KERNELS="forky trixie netdevsim"
 

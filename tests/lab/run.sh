@@ -12,7 +12,8 @@ usage: run.sh [--list] [--keep] [-j N] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
   -j N     guests at a time (2)
 IKE_DAEMON names the binary (target/release/ike-daemon), IKE_LAB_OUT the folder
 for logs (target/lab), IKE_LAB_US=strongswan puts a second strongSwan in place of
-the daemon, IKE_LAB=skip leaves the lab out.
+the daemon, IKE_LAB_PLANE=kernel runs every scenario with that data plane,
+IKE_LAB=skip leaves the lab out.
 USAGE
 }
 
@@ -40,7 +41,7 @@ runs() {
     for file in "$LAB_SRC"/scenarios/*.sh; do
         scenario=$(basename "$file" .sh)
         cases=$(header "$file" CASES)
-        planes=$(header "$file" PLANE)
+        planes=${IKE_LAB_PLANE:-$(header "$file" PLANE)}
         kernels=$(header "$file" KERNELS)
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
     done

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Makes the folder the lab runs from: a Debian root with the peers and a
-# user-mode Linux kernel. Safe to run again; a complete root is kept.
+# Makes the folder the lab runs from: a Debian root with the peers, and three
+# user-mode Linux kernels. Safe to run again; what is complete is kept.
 set -eu
 . "$(dirname "$0")/common.sh"
+. "$LAB_SRC/kernels.sh"
+. "$LAB_SRC/setup-kernels.sh"
 skip_if_asked
 
 HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux"
@@ -15,18 +17,21 @@ main() {
     exec 9>"$LAB_DIR/lock"
     flock -w 1200 9 || die "another setup holds $LAB_DIR/lock"
 
-    host_packages
+    # shellcheck disable=SC2086
+    install_packages $HOST_PACKAGES
     if root_complete "$LAB_ROOT"; then
         say "lab: $LAB_ROOT is complete"
     else
         build_root
     fi
+    kernel_trixie
+    kernel_netdevsim
     versions
 }
 
-host_packages() {
+install_packages() {
     missing=
-    for package in $HOST_PACKAGES; do
+    for package; do
         dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
             missing="$missing $package"
     done
@@ -62,14 +67,19 @@ mirror() {
         awk '$1 == "Debian" && $2 == "Debian" && $3 == "main" { print $4; exit }'
 }
 
-build_root() {
-    [ -e "$LAB_SCRIPT" ] || die "this debootstrap is too old: no ${LAB_SCRIPT##*/} script"
+mirror_or_die() {
     uri=$(mirror)
     if [ -z "$uri" ]; then
         apt_update
         uri=$(mirror)
     fi
     [ -n "$uri" ] || die "no Debian mirror in this machine's apt sources; name one in IKE_LAB_MIRROR"
+    say "$uri"
+}
+
+build_root() {
+    [ -e "$LAB_SCRIPT" ] || die "this debootstrap is too old: no ${LAB_SCRIPT##*/} script"
+    uri=$(mirror_or_die)
 
     # Built aside and renamed, so an interrupted run never looks complete.
     new=$LAB_DIR/root.new
@@ -115,6 +125,7 @@ versions() {
         awk -v p="$package" '$0 == "Package: " p { on = 1 } on && /^Version:/ { print "lab: " p " " $2; exit }' \
             "$LAB_ROOT/var/lib/dpkg/status"
     done
+    for kernel in trixie netdevsim; do say "lab: kernel $kernel $(cat "$(kernel_dir $kernel)/version")"; done
 }
 
 main "$@"

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use esp::io::{
-    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, TunOptions,
-    UserspacePlane, routes::RouteOptions, set_mark,
+    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, RouteOptions,
+    TunOptions, UserspacePlane, set_mark,
 };
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
 use ike_proto::dataplane::{

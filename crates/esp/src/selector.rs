@@ -72,24 +72,3 @@ pub fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
     };
     addresses && protocols && ports
 }
-
-/// How much `selector` takes in: the smaller, the more specific. Addresses weigh more than ports, and
-/// ports more than the protocol.
-pub fn breadth(selector: &TrafficSelector) -> u32 {
-    let address = match (selector.start, selector.end) {
-        // Counted in bits of the range, so that both families compare: a /24 and a /120 are alike.
-        (IpAddr::V4(start), IpAddr::V4(end)) => {
-            bits(u128::from(u32::from(end).saturating_sub(u32::from(start))))
-        }
-        (IpAddr::V6(start), IpAddr::V6(end)) => {
-            bits(u128::from(end).saturating_sub(u128::from(start)))
-        }
-        _ => 129,
-    };
-    let ports = bits(u128::from(selector.end_port.saturating_sub(selector.start_port)));
-    address << 6 | ports << 1 | u32::from(selector.protocol == 0)
-}
-
-fn bits(range: u128) -> u32 {
-    u128::BITS - range.leading_zeros()
-}

@@ -1,24 +1,17 @@
 //! The security policy database (RFC 4301 §4.4.1).
 //!
-//! Policies may overlap, and peers may claim what others have. Which one a packet meets is decided by:
-//!
-//! 1. what protects, passes or drops before what stands in for a child that is not up (`Shunt`);
-//! 2. a configured priority before an automatic one, the lower number first, as strongSwan has it;
-//! 3. the more specific pair of selectors;
-//! 4. exemptions, then drops, then protection, then the trap it was triggered by;
-//! 5. the owner who was there first: a later peer does not get the traffic of an earlier one by asking
-//!    for the same selectors. Of one owner's policies the newest counts, for that is the one its other
-//!    end knows of.
+//! [`precedence`](ike_proto::dataplane::precedence) says which policy a packet meets.
 //!
 //! Overlaps between owners are logged, and refused if [`Spd::refuse_overlaps`] says so.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 use tracing::{info, warn};
 
-use crate::selector::{Side, breadth, matches, overlap};
+use crate::selector::{Side, matches, overlap};
 
 /// The most entries one policy may expand to.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -30,26 +23,6 @@ struct Entry {
     local: TrafficSelector,
     remote: TrafficSelector,
     policy: Arc<PolicySpec>,
-}
-
-/// Earlier entries win.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    order: Order,
-    /// When the owner first had these selectors.
-    claim: u64,
-    /// When the policy came.
-    since: Reverse<u64>,
-}
-
-/// What the policy and its selectors say by themselves: rules 1 to 4.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order {
-    stands_in: bool,
-    automatic: bool,
-    priority: u32,
-    breadth: u32,
-    class: u8,
 }
 
 /// All policies of a plane, in the order in which they apply.
@@ -86,7 +59,7 @@ impl Spd {
         let mut added = Vec::with_capacity(pairs);
         for &local in &policy.local_ts {
             for &remote in &policy.remote_ts {
-                let order = order(&policy, &local, &remote);
+                let order = Order::of(&policy, &local, &remote);
                 let claim = self.claim(&policy.owner, &local, &remote).unwrap_or(since.0);
                 let rank = Rank { order, claim, since };
                 added.push(Entry { rank, local, remote, policy: Arc::clone(&policy) });
@@ -141,7 +114,7 @@ impl Spd {
         let Entry { local, remote, policy, rank } = there;
         let since = self.count + 1;
         let claim = self.claim(&new.owner, local, remote).unwrap_or(since);
-        let order = order(new, local, remote);
+        let order = Order::of(new, local, remote);
         let wins = Rank { order, claim, since: Reverse(since) } < *rank;
         if wins { (new, policy) } else { (policy, new) }
     }
@@ -199,23 +172,6 @@ fn claimants(a: &str, b: &str) -> &'static str {
 
 fn protects(policy: &PolicySpec) -> bool {
     matches!(policy.action, PolicyAction::Protect { .. })
-}
-
-fn order(policy: &PolicySpec, local: &TrafficSelector, remote: &TrafficSelector) -> Order {
-    let class = match policy.action {
-        PolicyAction::Pass => 0,
-        PolicyAction::Drop => 1,
-        PolicyAction::Protect { .. } => 2,
-        PolicyAction::Trap => 3,
-        PolicyAction::Shunt { .. } => 4,
-    };
-    Order {
-        stands_in: matches!(policy.action, PolicyAction::Shunt { .. }),
-        automatic: policy.priority == 0,
-        priority: policy.priority,
-        breadth: breadth(local) + breadth(remote),
-        class,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esp::io::routes::RouteOptions;
+use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TunOptions, UserspacePlane};
 use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;

@@ -79,6 +79,11 @@ pub struct RunArgs {
     /// What carries the traffic
     #[arg(long, value_enum, default_value_t = DataPlaneKind::Auto)]
     pub data_plane: DataPlaneKind,
+    /// Leaves SAs and policies in the kernel at the end, and takes over what an earlier run left
+    ///
+    /// Traffic goes on by them until the connections are up again. Needs the kernel data plane.
+    #[arg(long)]
+    pub keep_sas: bool,
     /// Address to listen on, instead of all (may be given several times)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<IpAddr>,
@@ -87,9 +92,9 @@ pub struct RunArgs {
 /// What carries the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DataPlaneKind {
-    /// The best there is
+    /// The kernel if it has ESP, else this process
     Auto,
-    /// The kernel's XFRM (not in this build yet)
+    /// The kernel's XFRM
     Kernel,
     /// ESP in this process, over a TUN device
     Userspace,

@@ -105,12 +105,24 @@ impl Daemon {
             // It empties the data plane and ends by itself.
             let _ = tokio::time::timeout(limit, &mut self.driver).await;
         }
+        self.end_tasks().await;
+        confirmed
+    }
+
+    /// Stops without a word to the peers, and leaves the data plane as it is: its SAs go on. True if that
+    /// was done within `limit`.
+    pub async fn leave(mut self, limit: Duration) -> bool {
+        let done = tokio::time::timeout(limit, self.operator.handle().leave()).await.is_ok();
+        self.end_tasks().await;
+        done
+    }
+
+    async fn end_tasks(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();
             // Once it is gone, so is what it owned: the control socket, for one.
             let _ = task.await;
         }
-        confirmed
     }
 }
 

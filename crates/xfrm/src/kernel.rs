@@ -1,96 +1,143 @@
 //! The kernel's IPsec by typed calls.
 
-use std::net::IpAddr;
+mod info;
+mod migrate;
+mod policies;
+mod states;
 
-use ike_proto::dataplane::Mark;
+pub use info::{Counts, DefaultPolicy};
+pub use migrate::Migration;
 
-use crate::netlink::{Error, Transport};
-use crate::policy::{Policy, PolicyId, PolicyInfo};
-use crate::state::{Encapsulation, Replay, State, StateId, StateInfo};
+use std::io;
+
+use netlink_packet_xfrm::XfrmMessage;
+
+use crate::netlink::{Error, Kind, Socket, Transport, gaps, request_name, wipe};
 
 /// States and policies of the kernel, in the network namespace its transport was opened in.
 #[derive(Debug)]
 pub struct Kernel<T> {
     transport: T,
+    /// Whether it knows XFRMA_SA_DIR; `None` before it was asked.
+    directions: Option<bool>,
 }
 
-/// A change of outer addresses of the states behind one policy (XFRM_MSG_MIGRATE).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Migration {
-    /// The policy.
-    pub policy: PolicyId,
-    /// Reqid of the states.
-    pub reqid: u32,
-    /// Mode of the states.
-    pub mode: ike_proto::dataplane::Mode,
-    /// Source and destination so far.
-    pub from: (IpAddr, IpAddr),
-    /// Source and destination from now on.
-    pub to: (IpAddr, IpAddr),
-    /// Encapsulation from now on.
-    pub encapsulation: Option<Encapsulation>,
+impl Kernel<Socket> {
+    /// The kernel, in the network namespace of this thread.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self::new(Socket::open()?))
+    }
+}
+
+impl<T> Kernel<T> {
+    /// The transport.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
 }
 
 impl<T: Transport> Kernel<T> {
     /// Speaks over `transport`.
     pub fn new(transport: T) -> Self {
-        Self { transport }
+        Self { transport, directions: None }
     }
 
-    /// Reserves an SPI between `min` and `max` for an inbound state.
-    pub fn allocate_spi(
+    /// True if the kernel knows directions of states (XFRMA_SA_DIR, 6.10).
+    pub fn knows_directions(&mut self) -> Result<bool, Error> {
+        if let Some(known) = self.directions {
+            return Ok(known);
+        }
+        let known = self.knows_attribute(gaps::XFRMA_SA_DIR, &[0xff])?;
+        self.directions = Some(known);
+        Ok(known)
+    }
+
+    /// True if the kernel refuses `malformed` as a value of attribute `kind`: it knows the attribute. An
+    /// older one skips it and finds that there is no state with SPI 0. Leaves nothing behind.
+    pub(crate) fn knows_attribute(&mut self, kind: u16, malformed: &[u8]) -> Result<bool, Error> {
+        let mut message = netlink_packet_xfrm::state::DelGetMessage::default();
+        message.user_sa_id.family = netlink_packet_xfrm::constants::AF_INET;
+        message.user_sa_id.proto = netlink_packet_xfrm::constants::IPPROTO_ESP;
+        message.nlas.push(gaps::attribute(kind, malformed));
+        match self.transport.request(XfrmMessage::GetSa(message), Kind::Get) {
+            Ok(answers) => {
+                answers.into_iter().for_each(|mut answer| wipe::message(&mut answer));
+                Ok(false)
+            }
+            Err(error) if error.is_absent() => Ok(false),
+            Err(error) if matches!(error.errno, libc::EINVAL | libc::ERANGE) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request for one thing and gives what `take` makes of the answer.
+    fn read<R>(
         &mut self,
-        src: IpAddr,
-        dst: IpAddr,
-        reqid: u32,
-        mark: Mark,
-        range: (u32, u32),
-    ) -> Result<u32, Error> {
-        todo!()
+        message: XfrmMessage,
+        take: impl Fn(&XfrmMessage) -> Option<R>,
+    ) -> Result<R, Error> {
+        let request = request_name(&message);
+        let answers = self.transport.request(message, Kind::Get)?;
+        let found = answers.iter().find_map(take);
+        answers.into_iter().for_each(|mut answer| wipe::message(&mut answer));
+        found.ok_or_else(|| Error::unreadable(request, "the answer is about something else"))
     }
-    /// Adds a state (XFRM_MSG_NEWSA). One with this id must not exist.
-    pub fn add_state(&mut self, state: &State) -> Result<(), Error> {
-        todo!()
+
+    /// As [`Self::read`]; `None` if it is not there.
+    fn read_if_there<R>(
+        &mut self,
+        message: XfrmMessage,
+        take: impl Fn(&XfrmMessage) -> Option<R>,
+    ) -> Result<Option<R>, Error> {
+        match self.read(message, take) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
-    /// Turns a reserved SPI into a state, or changes the limits and encapsulation of one (XFRM_MSG_UPDSA).
-    pub fn update_state(&mut self, state: &State) -> Result<(), Error> {
-        todo!()
+
+    /// Sends a request that is answered by an acknowledgement alone.
+    fn tell(&mut self, message: XfrmMessage, kind: Kind) -> Result<(), Error> {
+        self.transport.request(message, kind).map(drop)
     }
-    /// Deletes a state; false if there is none.
-    pub fn delete_state(&mut self, id: &StateId) -> Result<bool, Error> {
-        todo!()
+
+    /// As [`Self::tell`]; false if what it is about is not there.
+    fn tell_if_there(&mut self, message: XfrmMessage) -> Result<bool, Error> {
+        match self.tell(message, Kind::Ack) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_absent() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
-    /// A state, if there is one.
-    pub fn state(&mut self, id: &StateId) -> Result<Option<StateInfo>, Error> {
-        todo!()
-    }
-    /// All ESP states. A dump that the kernel says was interrupted is made again.
-    pub fn states(&mut self) -> Result<Vec<StateInfo>, Error> {
-        todo!()
-    }
-    /// Sets the sequence numbers of a state (XFRM_MSG_NEWAE).
-    pub fn set_replay(&mut self, id: &StateId, replay: &Replay) -> Result<(), Error> {
-        todo!()
-    }
-    /// Adds a policy, or takes the place of one with this id (XFRM_MSG_UPDPOLICY).
-    pub fn set_policy(&mut self, policy: &Policy) -> Result<(), Error> {
-        todo!()
-    }
-    /// Deletes a policy; false if there is none.
-    pub fn delete_policy(&mut self, id: &PolicyId) -> Result<bool, Error> {
-        todo!()
-    }
-    /// A policy, if there is one.
-    pub fn policy(&mut self, id: &PolicyId) -> Result<Option<PolicyInfo>, Error> {
-        todo!()
-    }
-    /// All main policies; those of sockets are left out.
-    pub fn policies(&mut self) -> Result<Vec<PolicyInfo>, Error> {
-        todo!()
-    }
-    /// Moves the states behind a policy, and its templates, to other outer addresses; sequence numbers
-    /// and counters go on.
-    pub fn migrate(&mut self, migration: &Migration) -> Result<(), Error> {
-        todo!()
+
+    /// Sends a dump request and collects what `take` makes of the answers. A dump during which the table
+    /// changed is made again, a few times.
+    fn list<R>(
+        &mut self,
+        message: &XfrmMessage,
+        take: impl Fn(&XfrmMessage) -> Option<R>,
+    ) -> Result<Vec<R>, Error> {
+        let mut left = DUMPS;
+        loop {
+            left -= 1;
+            let mut list = Vec::new();
+            let result = self.transport.dump(message.clone(), &mut |mut answer| {
+                list.extend(take(&answer));
+                wipe::message(&mut answer);
+            });
+            match result {
+                Ok(()) => return Ok(list),
+                Err(error) if left > 0 && may_retry(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
+
+/// Interrupted, cut short, or overrun.
+fn may_retry(error: &Error) -> bool {
+    matches!(error.errno, libc::EINTR | libc::EMSGSIZE | libc::ENOBUFS)
+}
+
+/// How often a dump is made before its interruption is an error.
+const DUMPS: u32 = 8;

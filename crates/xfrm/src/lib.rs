@@ -8,17 +8,18 @@
 
 #![deny(unsafe_code)]
 
-mod faulty;
+mod address;
+mod doubles;
+pub mod event;
 pub mod kernel;
 pub mod netlink;
+pub mod plane;
 pub mod policy;
-mod recording;
 pub mod selector;
+pub mod socket;
 pub mod state;
 mod summary;
-mod tracer;
 
-pub use faulty::{Fault, Faulty};
-pub use recording::{RecordedSa, Recording};
+pub use doubles::{Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict};
+pub use plane::XfrmNetlink;
 pub use summary::{CommandKind, Summary};
-pub use tracer::Tracer;

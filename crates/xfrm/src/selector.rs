@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_xfrm::Address;
+
+use crate::address;
+
 /// An address and the number of its leading bits that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
@@ -35,4 +39,83 @@ pub struct Selector {
     pub dst_port: Port,
     /// Interface index; 0 is any.
     pub ifindex: u32,
+}
+
+impl Prefix {
+    /// The first `length` bits of `address`, the rest zero. A length over the address's is taken as that.
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        match address {
+            IpAddr::V4(v4) => {
+                let length = length.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+                Self { address: IpAddr::V4((v4.to_bits() & mask).into()), length }
+            }
+            IpAddr::V6(v6) => {
+                let length = length.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+                Self { address: IpAddr::V6((v6.to_bits() & mask).into()), length }
+            }
+        }
+    }
+
+    /// `address` alone.
+    pub fn host(address: IpAddr) -> Self {
+        Self::new(address, u8::MAX)
+    }
+}
+
+impl Port {
+    /// `value` alone.
+    pub fn exact(value: u16) -> Self {
+        Self { value, mask: u16::MAX }
+    }
+}
+
+impl Selector {
+    /// Any protocol and port between two prefixes.
+    pub fn between(src: Prefix, dst: Prefix) -> Self {
+        let any = Port::default();
+        Self { src, dst, protocol: 0, src_port: any, dst_port: any, ifindex: 0 }
+    }
+
+    /// True if both prefixes are of one family; the kernel takes no other.
+    pub fn is_consistent(&self) -> bool {
+        self.src.address.is_ipv4() == self.dst.address.is_ipv4()
+    }
+
+    /// As the kernel has it.
+    pub(crate) fn encode(&self) -> netlink_packet_xfrm::Selector {
+        netlink_packet_xfrm::Selector {
+            daddr: Address::from_ip(&self.dst.address),
+            saddr: Address::from_ip(&self.src.address),
+            dport: self.dst_port.value,
+            dport_mask: self.dst_port.mask,
+            sport: self.src_port.value,
+            sport_mask: self.src_port.mask,
+            family: address::family(&self.src.address),
+            prefixlen_d: self.dst.length,
+            prefixlen_s: self.src.length,
+            proto: self.protocol,
+            ifindex: self.ifindex.cast_signed(),
+            user: 0,
+        }
+    }
+
+    /// From what the kernel has; `None` if it has none, which is no family.
+    pub(crate) fn decode(kernel: &netlink_packet_xfrm::Selector) -> Option<Self> {
+        Some(Self {
+            src: Prefix {
+                address: address::decode(&kernel.saddr, kernel.family)?,
+                length: kernel.prefixlen_s,
+            },
+            dst: Prefix {
+                address: address::decode(&kernel.daddr, kernel.family)?,
+                length: kernel.prefixlen_d,
+            },
+            protocol: kernel.proto,
+            src_port: Port { value: kernel.sport, mask: kernel.sport_mask },
+            dst_port: Port { value: kernel.dport, mask: kernel.dport_mask },
+            ifindex: kernel.ifindex.cast_unsigned(),
+        })
+    }
 }

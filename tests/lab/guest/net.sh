@@ -100,10 +100,18 @@ impair() {
     tc -n "$(netns "$side")" qdisc replace dev $dev root netem $@
 }
 
+# capture: what each side puts on the wire. What it takes from there is not looked
+# at, for a kernel shows packets it decrypted on the interface they came by.
 capture() {
-    ip netns exec left tcpdump -q -U -Z root -n -i l0 -w "$OUT/wire.pcap" >/dev/null 2>"$OUT/tcpdump.log" &
-    echo $! >"$STATE/tcpdump.pid"
-    wait_for 5 grep -q listening "$OUT/tcpdump.log" || note "no capture: $(cat "$OUT/tcpdump.log")"
+    local side
+    for side in us them; do capture_at $side; done
+}
+
+capture_at() {
+    local dev
+    case $1 in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
+    in_ns "$1" tcpdump -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
+    wait_for 5 grep -q listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
 }
 
 # half_open SIDE: leaves a half-open IKE SA at that side, by an IKE_SA_INIT

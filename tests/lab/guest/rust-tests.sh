@@ -27,7 +27,8 @@ for file in /mnt/*; do
         echo "FAIL ${file##*/} does not list its tests"
         failed=$((failed + 1))
     }
-    for test in $(sed -n 's/: test$//p' <<<"$tests"); do
+    mapfile -t tests <<<"$(sed -n 's/: test$//p' <<<"$tests")"
+    for test in "${tests[@]}"; do
         name=${file##*/}::$test
         wanted "$name" || continue
         rc=0

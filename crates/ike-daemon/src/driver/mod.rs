@@ -49,6 +49,8 @@ pub(crate) enum Request {
     Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
     Shutdown(oneshot::Sender<()>),
+    /// Stop without a word to the peers, and leave the data plane as it is.
+    Leave(oneshot::Sender<()>),
 }
 
 /// One shard: an endpoint and its surroundings.
@@ -71,6 +73,7 @@ pub struct Driver {
     deadline: Option<Instant>,
     stopping: Option<(RequestId, oneshot::Sender<()>)>,
     stopped: bool,
+    leaving: Option<oneshot::Sender<()>>,
     log: log::Log,
 }
 
@@ -109,6 +112,7 @@ impl Driver {
             deadline: None,
             stopping: None,
             stopped: false,
+            leaving: None,
             log: log::Log::default(),
         };
         (driver, handle)
@@ -152,8 +156,8 @@ impl Driver {
             }
             self.drain().await;
         }
-        self.plane.close().await;
-        if let Some((_, answer)) = self.stopping {
+        self.plane.close(self.leaving.is_some()).await;
+        for answer in self.stopping.map(|(_, answer)| answer).into_iter().chain(self.leaving) {
             let _ = answer.send(());
         }
     }
@@ -169,12 +173,18 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, command));
             }
             Request::List(answer) => {
-                let views = usage::views(self.endpoint.ike_sas(), &self.plane, now().mono).await;
-                // The asker may have gone away.
-                let _ = answer.send(views);
+                let views = usage::views(self.endpoint.ike_sas(), self.plane.line(), now().mono);
+                // A task, for the counters of many SAs take long. The asker may have gone away.
+                tokio::spawn(async move {
+                    let _ = answer.send(views.await);
+                });
             }
             Request::Lift(target, answer) => {
                 let _ = answer.send(self.shunts.lift(&target, &self.plane).await);
+            }
+            Request::Leave(answer) => {
+                self.leaving = Some(answer);
+                self.stopped = true;
             }
             Request::Shutdown(answer) => {
                 let id = self.next_request();

@@ -1,8 +1,20 @@
 //! NETLINK_XFRM: one request at a time, its answers, and what the kernel says of a refusal.
+//!
+//! Messages are those of [`netlink_packet_xfrm`]; what that crate lacks is in `gaps`. They hold keys and
+//! must not be printed: its `Debug` shows them.
+
+pub(crate) mod answer;
+mod faulty;
+pub(crate) mod gaps;
+mod socket;
+pub(crate) mod wipe;
 
 use std::fmt;
 
 use netlink_packet_xfrm::XfrmMessage;
+
+pub use faulty::{FaultyTransport, NetlinkFault};
+pub use socket::Socket;
 
 /// What a request of this kind is answered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,8 +33,26 @@ pub enum Kind {
 
 /// Sends requests to the kernel: the real one or, in tests, one that fails when told to.
 pub trait Transport {
-    /// Sends `message` and returns what the kernel answers, acknowledgements left out.
+    /// Sends `message` and returns what the kernel answers, acknowledgements left out. Answers may hold
+    /// keys; the caller wipes them.
     fn request(&mut self, message: XfrmMessage, kind: Kind) -> Result<Vec<XfrmMessage>, Error>;
+
+    /// Sends the [`Kind::Dump`] request `message` and hands each answer to `each` as it comes. After an
+    /// error `each` may have seen some of the answers.
+    fn dump(
+        &mut self,
+        message: XfrmMessage,
+        each: &mut dyn FnMut(XfrmMessage),
+    ) -> Result<(), Error> {
+        self.request(message, Kind::Dump)?.into_iter().for_each(each);
+        Ok(())
+    }
+
+    /// Sends requests that are answered by an acknowledgement alone, in order, and returns what became of
+    /// each. One that fails does not stop the others.
+    fn batch(&mut self, requests: Vec<(XfrmMessage, Kind)>) -> Vec<Result<(), Error>> {
+        requests.into_iter().map(|(message, kind)| self.request(message, kind).map(drop)).collect()
+    }
 }
 
 /// Why the kernel did not do what was asked. It never holds key material.
@@ -46,13 +76,73 @@ impl Error {
     pub fn is_present(&self) -> bool {
         self.errno == libc::EEXIST
     }
+
+    /// True if the kernel may or may not have done what was asked: its answer did not arrive.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self.errno, libc::ETIMEDOUT | libc::ENOBUFS)
+    }
+
+    /// A request that this crate does not send, because the kernel would refuse or misread it.
+    pub(crate) fn invalid(request: &'static str, text: impl Into<String>) -> Self {
+        Self { request, errno: libc::EINVAL, message: Some(text.into()) }
+    }
+
+    /// An answer that makes no sense.
+    pub(crate) fn unreadable(request: &'static str, text: impl Into<String>) -> Self {
+        Self { request, errno: 0, message: Some(text.into()) }
+    }
+
+    /// A dump that missed changes or ended early.
+    pub(crate) fn interrupted(request: &'static str) -> Self {
+        let text = "the table changed while it was read";
+        Self { request, errno: libc::EINTR, message: Some(text.into()) }
+    }
+
+    /// An answer that did not come.
+    pub(crate) fn unanswered(request: &'static str) -> Self {
+        let text = "no answer from the kernel";
+        Self { request, errno: libc::ETIMEDOUT, message: Some(text.into()) }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.request, std::io::Error::from_raw_os_error(self.errno))?;
-        self.message.as_ref().map_or(Ok(()), |text| write!(f, " ({text})"))
+        write!(f, "{}: ", self.request)?;
+        match (&self.message, self.errno) {
+            (Some(text), 0) => write!(f, "{text}"),
+            (None, 0) => write!(f, "the kernel's answer cannot be read"),
+            (Some(text), errno) => {
+                write!(f, "{} ({text})", std::io::Error::from_raw_os_error(errno))
+            }
+            (None, errno) => write!(f, "{}", std::io::Error::from_raw_os_error(errno)),
+        }
     }
 }
 
 impl std::error::Error for Error {}
+
+/// What `message` asks, in a few words.
+pub(crate) fn request_name(message: &XfrmMessage) -> &'static str {
+    match message {
+        XfrmMessage::AddSa(_) => "add state",
+        XfrmMessage::UpdateSa(_) => "update state",
+        XfrmMessage::DeleteSa(_) => "delete state",
+        XfrmMessage::GetSa(_) => "read state",
+        XfrmMessage::GetDumpSa(_) => "list states",
+        XfrmMessage::FlushSa(_) => "flush states",
+        XfrmMessage::AllocSpi(_) => "allocate SPI",
+        XfrmMessage::AddPolicy(_) => "add policy",
+        XfrmMessage::UpdatePolicy(_) => "set policy",
+        XfrmMessage::DeletePolicy(_) => "delete policy",
+        XfrmMessage::GetPolicy(_) => "read policy",
+        XfrmMessage::FlushPolicy(_) => "flush policies",
+        XfrmMessage::NewAsyncEvent(_) => "set sequence numbers",
+        XfrmMessage::GetAsyncEvent(_) => "read sequence numbers",
+        XfrmMessage::Migrate(_) => "migrate",
+        XfrmMessage::GetSadInfo(_) => "count states",
+        XfrmMessage::GetSpdInfo(_) => "count policies",
+        XfrmMessage::SetPolicyDefault(_) => "set default policy",
+        XfrmMessage::GetPolicyDefault(_) => "read default policy",
+        _ => "request",
+    }
+}

@@ -1,11 +1,17 @@
 //! Policies: which packets are protected, and how.
 
+mod encode;
+mod priority;
+
 use std::net::IpAddr;
 
 use ike_proto::dataplane::{Mark, Mode};
 
 use crate::selector::Selector;
 use crate::state::Offload;
+
+pub(crate) use encode::{decode, direction, encode, encode_id};
+pub use priority::{PriorityClass, priority};
 
 /// What a policy looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +87,29 @@ pub struct PolicyInfo {
     pub policy: Policy,
     /// The kernel's number of it.
     pub index: u32,
+    /// When it was added, in seconds since 1970.
+    pub added: u64,
     /// When it was last used, in seconds since 1970; 0 for never.
     pub last_used: u64,
+}
+
+impl Policy {
+    /// A policy without options.
+    pub fn new(id: PolicyId, priority: u32, action: Action) -> Self {
+        Self { id, priority, action, icmp: false, cpu_acquire: false, offload: None }
+    }
+}
+
+impl PolicyId {
+    /// Packets that match `selector`, without a mark, on no XFRM interface.
+    pub fn new(selector: Selector, direction: PolicyDirection) -> Self {
+        Self { selector, direction, mark: Mark::default(), if_id: 0 }
+    }
+}
+
+impl Template {
+    /// ESP by any state of `reqid` from `src` to `dst`.
+    pub fn new(src: IpAddr, dst: IpAddr, reqid: u32, mode: Mode) -> Self {
+        Self { src, dst, spi: 0, reqid, mode, optional: false }
+    }
 }

@@ -1,5 +1,10 @@
 //! ESP states: the kernel's word for SAs.
 
+mod algorithms;
+mod decode;
+mod encode;
+mod replay;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -7,6 +12,11 @@ use ike_proto::crypto::Secret;
 pub use ike_proto::dataplane::{Direction, Mark, Mode, UdpEncap};
 
 use crate::selector::Selector;
+
+pub use algorithms::Unsupported;
+pub(crate) use decode::{decode, mode, offload};
+pub(crate) use encode::{encapsulation, encode, mark_attribute, mode_number, offload_attribute};
+pub(crate) use replay::Form;
 
 /// What names a state: the kernel looks it up by all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,6 +206,8 @@ pub struct StateInfo {
     pub direction: Option<Direction>,
     /// XFRM interface.
     pub if_id: u32,
+    /// Set on packets after processing.
+    pub set_mark: Mark,
     /// CPU.
     pub cpu: Option<u32>,
     /// Limits.
@@ -216,6 +228,8 @@ pub struct StateInfo {
     pub flags: u8,
     /// XFRM_SA_XFLAG_* flags, raw.
     pub extra_flags: u32,
+    /// Number of the ACQUIRE it answers; 0 is none.
+    pub sequence: u32,
 }
 
 /// Counters of packets a state refused.
@@ -227,6 +241,54 @@ pub struct StateErrors {
     pub replay: u32,
     /// ICV wrong.
     pub integrity_failed: u32,
+}
+
+impl State {
+    /// A state with these essentials and the kernel's defaults: any inner packet, no limits, no
+    /// encapsulation, no direction, a replay window of 32.
+    pub fn new(id: StateId, src: IpAddr, mode: Mode, protection: Protection) -> Self {
+        Self {
+            id,
+            src,
+            mode,
+            reqid: 0,
+            protection,
+            replay: Replay { window: 32, ..Replay::default() },
+            encapsulation: None,
+            selector: None,
+            direction: None,
+            if_id: 0,
+            set_mark: Mark::default(),
+            lifetime: Lifetime::default(),
+            no_pmtu_discovery: false,
+            no_ecn: false,
+            decapsulate_dscp: false,
+            dont_encapsulate_dscp: false,
+            icmp: false,
+            any_family: false,
+            cpu: None,
+            offload: None,
+            tfc_padding: 0,
+            iptfs: Iptfs::default(),
+            mapping_interval: Duration::ZERO,
+        }
+    }
+}
+
+impl StateId {
+    /// The state `spi` to `dst`, without a mark.
+    pub fn new(spi: u32, dst: IpAddr) -> Self {
+        Self { spi, dst, mark: Mark::default() }
+    }
+}
+
+impl Encapsulation {
+    /// Ports, of either kind.
+    pub fn ports(&self) -> UdpEncap {
+        match *self {
+            Self::Udp(ports) | Self::Tcp(ports) => ports,
+        }
+    }
 }
 
 impl std::fmt::Debug for Algorithm {

@@ -1,0 +1,190 @@
+//! ESP in the kernel: XFRM, and the routes that lead there.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicySpec,
+    Reply, TrafficSelector,
+};
+use routes::{Leftovers, Routes, Via};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, watch};
+use xfrm::Tracer;
+use xfrm::event::Events;
+use xfrm::kernel::Kernel;
+use xfrm::netlink::Socket;
+use xfrm::plane::XfrmNetlink;
+
+use super::Plane;
+use crate::config::PlaneOptions;
+
+/// The kernel with its events.
+type Xfrm = XfrmNetlink<Socket, Events>;
+
+/// What the kernel can do; the error says what it lacks.
+pub(super) fn probe() -> io::Result<String> {
+    Ok("XFRM".into())
+}
+
+/// Starts the plane. Must be called in a tokio runtime.
+pub(super) fn start(options: PlaneOptions, keep: bool) -> io::Result<Plane> {
+    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
+    let kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
+    let events = Events::open().map_err(|error| explain("events", &error))?;
+    let xfrm = XfrmNetlink::new(kernel, events, capabilities());
+    let routes = match options.install_routes {
+        true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
+        false => None,
+    };
+    let bell = Arc::new(Notify::new());
+    let (deadline, deadlines) = watch::channel(None);
+    ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
+    let plane = KernelPlane { xfrm, routes, deadline };
+    Ok(Plane { control: Box::new(Tracer::new(plane)), bell, ike: None, lost: Arc::default() })
+}
+
+/// XFRM with its routes.
+struct KernelPlane {
+    xfrm: Xfrm,
+    routes: Option<Routes>,
+    /// When the bell is to be rung although there is no event.
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+impl KernelPlane {
+    fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
+        let (id, via) = (spec.id, via(&spec));
+        let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
+        // The policy before its route, so that no packet gets there without it.
+        self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
+        let Some(routes) = &self.routes else { return Ok(Reply::Done) };
+        let routed = match via {
+            Some(via) => routes.install(id, &local, &remote, via),
+            None => routes.remove(id),
+        };
+        if let Err(error) = routed {
+            // The policy holds all the same, and the route is tried again when the system's routes change.
+            tracing::warn!(%error, "no route to what is protected");
+        }
+        Ok(Reply::Done)
+    }
+
+    fn unroute(&self, what: impl Fn(&Routes) -> Result<(), DataPlaneError>) {
+        if let Some(Err(error)) = self.routes.as_ref().map(what) {
+            tracing::warn!(%error, "routes not removed");
+        }
+    }
+}
+
+impl DataPlane for KernelPlane {
+    fn capabilities(&self) -> Capabilities {
+        self.xfrm.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        let reply = match command {
+            Command::InstallPolicy(spec) => self.install(*spec),
+            Command::RemovePolicy(id) => {
+                self.unroute(|routes| routes.remove(id));
+                self.xfrm.apply(Command::RemovePolicy(id))
+            }
+            Command::Flush => {
+                self.unroute(Routes::flush);
+                self.xfrm.apply(Command::Flush)
+            }
+            other => self.xfrm.apply(other),
+        };
+        self.deadline.send_replace(self.xfrm.deadline());
+        reply
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        let event = self.xfrm.poll_event();
+        self.deadline.send_replace(self.xfrm.deadline());
+        event
+    }
+}
+
+/// Where packets of this host that `policy` is about are to go; `None` leaves it to the system. Packets that
+/// an XFRM interface takes are routed to it by whoever made it, and routes do not know protocols.
+fn via(policy: &PolicySpec) -> Option<Via> {
+    let whole =
+        |ts: &TrafficSelector| ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX;
+    let processing = &policy.processing;
+    let selective = !policy.local_ts.iter().chain(&policy.remote_ts).all(whole);
+    if selective || processing.if_id_out != 0 || !processing.policies {
+        return None;
+    }
+    let outer = match policy.action {
+        PolicyAction::Protect { mode, local, remote, .. } => Outer { mode, local, remote },
+        PolicyAction::Trap => policy.outer?,
+        PolicyAction::Pass => return Some(Via::Elsewhere),
+        PolicyAction::Drop | PolicyAction::Shunt { .. } => return None,
+    };
+    let Outer { mode, local, remote } = outer;
+    // The ends of transport mode are reached as ever.
+    (mode != Mode::Transport && !remote.is_unspecified()).then_some(Via::Peer { local, remote })
+}
+
+/// Rings `bell` when `events` is readable or a deadline has come, until the plane is gone.
+fn ring(
+    events: OwnedFd,
+    bell: Arc<Notify>,
+    mut deadlines: watch::Receiver<Option<Instant>>,
+) -> io::Result<()> {
+    #[expect(deprecated, reason = "its successor is unsafe, and an OwnedFd is what it asks for")]
+    let events = AsyncFd::with_interest(events, Interest::READABLE)?;
+    tokio::spawn(async move {
+        let mut rung = None;
+        loop {
+            let due = deadlines.borrow_and_update().filter(|due| Some(*due) != rung);
+            tokio::select! {
+                changed = deadlines.changed() => if changed.is_err() { return },
+                ready = events.readable() => match ready {
+                    Ok(mut ready) => {
+                        // The plane reads until there is nothing left; what comes then is news again.
+                        ready.clear_ready();
+                        bell.notify_one();
+                    }
+                    Err(error) => return tracing::error!(%error, "events of the kernel"),
+                },
+                () = sleep_until(due) => {
+                    rung = due;
+                    bell.notify_one();
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn explain(what: &str, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => " (the kernel data plane needs root, or CAP_NET_ADMIN)",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{what}: {error}{hint}"))
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 1,
+        processing: true,
+    }
+}

@@ -1,0 +1,76 @@
+//! What the tests on a real kernel share: a network namespace for each, and what `ip` says.
+#![expect(clippy::unwrap_used, reason = "test code")]
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use ike_proto::crypto::Secret;
+use xfrm::kernel::Kernel;
+use xfrm::netlink::Socket;
+use xfrm::state::{Algorithm, Mode, Protection, State, StateId};
+
+/// A kernel to test with, in a network namespace of this thread alone; `None`, with a word on standard
+/// error, where there is none. `IKE_KERNEL_TESTS=must` makes that a failure.
+pub fn kernel() -> Option<Kernel<Socket>> {
+    if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+        let lack = format!("not shown, for lack of a network namespace: {error}");
+        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
+        eprintln!("{lack}");
+        return None;
+    }
+    ip("link set lo up");
+    Some(Kernel::open().unwrap())
+}
+
+/// As [`kernel`], if it has ESP as well. `IKE_KERNEL_TESTS_ESP=must` makes the lack of it a failure.
+pub fn kernel_with_esp() -> Option<Kernel<Socket>> {
+    let mut kernel = kernel()?;
+    let state = state(0xffff_ff01, "192.0.2.1", "192.0.2.2");
+    if let Err(error) = kernel.add_state(&state) {
+        let lack = format!("not shown, for lack of ESP: {error}");
+        let must = std::env::var_os("IKE_KERNEL_TESTS_ESP").is_some_and(|must| must == "must");
+        assert!(!must, "{lack}");
+        eprintln!("{lack}");
+        return None;
+    }
+    assert!(kernel.delete_state(&state.id).unwrap());
+    Some(kernel)
+}
+
+/// What `ip` prints; it must succeed.
+pub fn ip(arguments: &str) -> String {
+    run("ip", arguments)
+}
+
+/// What a program prints; it must succeed.
+pub fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program).args(arguments.split_whitespace()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What `ip` prints, with runs of white space as one blank, so that lines can be searched for.
+pub fn ip_words(arguments: &str) -> String {
+    ip(arguments).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// AES-GCM-16 with a key of `bits`.
+pub fn gcm(bits: usize) -> Protection {
+    Protection::Aead(Algorithm {
+        name: "rfc4106(gcm(aes))".into(),
+        key: Secret::new((1..).take(bits / 8 + 4).collect()),
+        icv_bits: 128,
+    })
+}
+
+/// A state in tunnel mode.
+pub fn state(spi: u32, src: &str, dst: &str) -> State {
+    let id = StateId::new(spi, addr(dst));
+    State { reqid: 7, ..State::new(id, addr(src), Mode::Tunnel, gcm(128)) }
+}

@@ -1,0 +1,122 @@
+# The kernels beside the root's own, for setup.sh. Sourced, never run.
+# shellcheck shell=sh
+
+BUILD_PACKAGES="gcc libc6-dev make flex bison bc patch xz-utils"
+
+# trixie: the packaged kernel of another suite, without its user space.
+kernel_trixie() {
+    dir=$(kernel_dir trixie)
+    if [ -x "$dir/linux" ]; then
+        say "lab: kernel trixie is complete"
+        return
+    fi
+    say "lab: kernel trixie into $dir"
+    new=$dir.new
+    rm -rf "$new"
+    mkdir -p "$new"
+    fetch user-mode-linux trixie "$new"
+    dpkg-deb -x "$new"/*.deb "$new/package" || die "cannot unpack the kernel of trixie"
+    mv "$new/package/usr/bin/linux.uml" "$new/linux"
+    mv "$new/package/usr/lib/uml/modules" "$new/modules"
+    deb_version "$new"/*.deb >"$new/version"
+    rm -rf "$new/package" "$new"/*.deb "$dir"
+    mv "$new" "$dir"
+}
+
+# netdevsim: built here from forky's source, with the configuration and the
+# patches of tests/lab/kernel. The same ones are not built again, even if
+# the mirror has a newer source by now.
+kernel_netdevsim() {
+    dir=$(kernel_dir netdevsim)
+    key=$(cat "$LAB_SRC"/kernel/* | sha256sum | cut -d ' ' -f 1)
+    if [ -x "$dir/linux" ] && [ "$(cat "$dir/key" 2>/dev/null)" = "$key" ]; then
+        say "lab: kernel netdevsim is complete"
+        return
+    fi
+    say "lab: kernel netdevsim into $dir (about 5 minutes of two cores)"
+    # shellcheck disable=SC2086
+    install_packages $BUILD_PACKAGES
+    new=$dir.new
+    rm -rf "$new"
+    mkdir -p "$new/build"
+    suite_packages forky
+    package=$(lab_apt apt-cache search --names-only '^linux-source-[0-9.]*$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
+    [ -n "$package" ] || die "the mirror has no linux-source for forky"
+    fetch "$package" forky "$new"
+    deb_version "$new"/*.deb >"$new/version"
+    unpack_source "$new" "$package"
+    build_kernel "$new" >"$LAB_DIR/kernel.log" 2>&1 || {
+        tail -n 20 "$LAB_DIR/kernel.log" >&2
+        die "the kernel netdevsim was not built (whole log: $LAB_DIR/kernel.log)"
+    }
+    strip -o "$new/linux" "$new/build/linux"
+    rm -rf "$new/build" "$new/source" "$new"/*.deb "$dir"
+    echo "$key" >"$new/key"
+    mv "$new" "$dir"
+}
+
+# unpack_source DIR PACKAGE: without what no user-mode kernel is made of, which
+# is most of it; Kconfig and Makefiles are needed all the same.
+unpack_source() {
+    say "lab: unpacking $2"
+    mkdir -p "$1/source"
+    dpkg-deb --fsys-tarfile "$1"/*.deb | tar -xO "./usr/src/$2.tar.xz" |
+        tar -xJ -C "$1/source" --strip-components=1 --exclude='*/Documentation/*.rst' --exclude='*/tools/testing/*' \
+            --exclude='*/arch/[a-tv-wyz]*.[chS]' --exclude='*.dts' --exclude='*.dtsi' --exclude='*/sound/*.[ch]' \
+            --exclude='*/drivers/gpu/*.[ch]' --exclude='*/drivers/net/ethernet/*.[ch]' \
+            --exclude='*/drivers/net/wireless/*.[ch]' --exclude='*/drivers/media/*.[ch]' ||
+        die "cannot unpack $2"
+}
+
+build_kernel() (
+    set -e
+    cd "$1/source"
+    for patch in "$LAB_SRC"/kernel/*.patch; do patch -p1 --no-backup-if-mismatch <"$patch"; done
+    make ARCH=um O="$1/build" KCONFIG_ALLCONFIG="$LAB_SRC/kernel/config" allnoconfig
+    grep '^CONFIG_' "$LAB_SRC/kernel/config" | while read -r line; do
+        grep -q -x "$line" "$1/build/.config" || echo "not in this kernel: $line"
+    done >"$1/missing"
+    cat "$1/missing"
+    [ ! -s "$1/missing" ]
+    make ARCH=um O="$1/build" -j "$(nproc)" linux
+)
+
+deb_version() { dpkg-deb -f "$1" Version; }
+
+# Packages of other suites, by an apt that has nothing to do with this machine's
+# own lists. Signatures are checked with the keys of the root.
+lab_apt() { APT_CONFIG=$LAB_DIR/apt/conf "$@"; }
+
+suite_packages() {
+    apt=$LAB_DIR/apt
+    rm -rf "$apt"
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/parts"
+    : >"$apt/status"
+    uri=$(mirror_or_die)
+    echo "deb [signed-by=$LAB_ROOT/usr/share/keyrings/debian-archive-keyring.gpg] $uri $1 main" >"$apt/sources"
+    cat >"$apt/conf" <<CONF
+Dir::State "$apt";
+Dir::State::lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt/cache";
+Dir::Etc::sourcelist "$apt/sources";
+Dir::Etc::sourceparts "$apt/parts";
+Dir::Etc::preferencesparts "$apt/parts";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+APT::Sandbox::User "root";
+CONF
+    lab_apt apt-get update -q >"$LAB_DIR/apt.log" 2>&1 || {
+        tail -n 20 "$LAB_DIR/apt.log" >&2
+        die "no package lists of $1"
+    }
+}
+
+# fetch PACKAGE SUITE DIR
+fetch() {
+    suite_packages "$2"
+    (cd "$3" && lab_apt apt-get download -q "$1") >"$LAB_DIR/apt.log" 2>&1 || {
+        tail -n 20 "$LAB_DIR/apt.log" >&2
+        die "cannot get $1 of $2"
+    }
+}
