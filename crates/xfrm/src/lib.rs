@@ -20,6 +20,8 @@ pub mod socket;
 pub mod state;
 mod summary;
 
-pub use doubles::{Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict};
+pub use doubles::{
+    Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict, judge,
+};
 pub use plane::XfrmNetlink;
 pub use summary::{CommandKind, Summary};

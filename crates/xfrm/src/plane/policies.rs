@@ -164,17 +164,14 @@ impl Policies {
         self.entries.values().map(|entry| &entry.spec)
     }
 
+    /// The slots that the policy `id` wants.
+    pub(super) fn slots_of(&self, id: PolicyId) -> &[SlotId] {
+        self.entries.get(&id).map_or(&[], |entry| &entry.slots)
+    }
+
     /// Whose policy is in the kernel for `slot`.
     pub(super) fn holder(&self, slot: &SlotId) -> Option<&Arc<PolicySpec>> {
         self.slots.get(slot)?.claims.first().map(|claim| &claim.spec)
-    }
-
-    /// What is in the kernel, as far as is known.
-    pub(super) fn installed(&self) -> impl Iterator<Item = &Policy> {
-        self.slots.values().filter_map(|slot| match &slot.installed {
-            Installed::This(policy) => Some(policy),
-            Installed::Nothing | Installed::Unknown => None,
-        })
     }
 
     /// True if nothing is installed and nothing failed to be removed.
@@ -222,15 +219,18 @@ impl Policies {
         self.entries.insert(id, entry);
     }
 
-    /// Gives the kernel what is first in each slot. The first failure ends it; what then may differ from
-    /// what is wanted is remembered.
+    /// Gives the kernel what is first in each slot: policies first, removals after, so that what goes is
+    /// there until what comes is. The first failure ends it; what then may differ from what is wanted is
+    /// remembered.
     fn sync<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
         slots: &[SlotId],
     ) -> Result<(), Error> {
+        let is_held = |id: &&SlotId| self.slots.get(id).is_some_and(|slot| !slot.claims.is_empty());
+        let (held, vacant): (Vec<&SlotId>, Vec<&SlotId>) = slots.iter().partition(is_held);
         let mut result = Ok(());
-        for id in slots {
+        for id in held.into_iter().chain(vacant) {
             if result.is_err() {
                 if self.slots.get(id).is_some_and(|slot| !slot.is_right()) {
                     self.doubtful.insert(*id);
