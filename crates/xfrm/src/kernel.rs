@@ -1,10 +1,12 @@
 //! The kernel's IPsec by typed calls.
 
+mod batch;
 mod info;
 mod migrate;
 mod policies;
 mod states;
 
+pub use batch::Change;
 pub use info::{Counts, DefaultPolicy};
 pub use migrate::Migration;
 

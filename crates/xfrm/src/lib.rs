@@ -15,6 +15,7 @@ pub mod kernel;
 pub mod netlink;
 pub mod plane;
 pub mod policy;
+pub mod probe;
 pub mod selector;
 pub mod socket;
 pub mod state;
