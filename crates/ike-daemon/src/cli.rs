@@ -55,6 +55,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Lists the network devices and what each offloads of ESP (hw_offload)
+    Offload {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
@@ -106,7 +112,7 @@ pub enum DataPlaneKind {
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// Child, or connection if no child has this name
-    #[arg(required_unless_present_any = ["ike", "child"], value_name = "CHILD")]
+    #[arg(required_unless_present_any = ["ike", "child", "all"], value_name = "CHILD")]
     pub name: Option<String>,
     /// Connection, exactly
     #[arg(long, value_name = "CONNECTION")]
@@ -114,6 +120,9 @@ pub struct UpArgs {
     /// Child, exactly
     #[arg(long, value_name = "CHILD", conflicts_with = "name")]
     pub child: Option<String>,
+    /// Everything that is configured, has a peer's address and is not up, all at once
+    #[arg(long, conflicts_with_all = ["name", "ike", "child"])]
+    pub all: bool,
     /// Seconds to wait for the outcome
     #[arg(long, value_parser = seconds, default_value = "165", value_name = "TIME")]
     pub timeout: Duration,
@@ -187,10 +196,17 @@ mod tests {
 
     #[test]
     fn a_name_is_needed() {
-        for words in [&["up"][..], &["down"], &["rekey"], &["up", "net", "--child", "net"]] {
+        for words in [
+            &["up"][..],
+            &["down"],
+            &["rekey"],
+            &["up", "net", "--child", "net"],
+            &["up", "net", "--all"],
+        ] {
             let words = std::iter::once(&"ike-daemon").chain(words);
             assert!(Cli::try_parse_from(words).is_err());
         }
         assert!(Cli::try_parse_from(["ike-daemon", "down", "--ike", "site"]).is_ok());
+        assert!(Cli::try_parse_from(["ike-daemon", "up", "--all"]).is_ok());
     }
 }

@@ -13,6 +13,7 @@ mod doubles;
 pub mod event;
 pub mod kernel;
 pub mod netlink;
+pub mod offload;
 pub mod plane;
 pub mod policy;
 pub mod probe;

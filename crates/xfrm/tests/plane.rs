@@ -470,6 +470,7 @@ fn what_others_installed_is_left_alone() {
     let (mut plane, sim, _) = plane();
     // Somebody else's plane in the same kernel, with reqids of its own choice.
     let mut other = XfrmNetlink::new(Kernel::new(sim.clone()), SimKernel::new(), capabilities());
+    other.kernel_mut().tag_policies(0x11, 0);
     let foreign = Child::new(1, 8).between("10.8.0.0/16", "10.9.0.0/16").with(|p| p.reqid = 77);
     apply(&mut other, foreign.up()).unwrap();
     let child = Child::new(1, 1);

@@ -17,13 +17,14 @@ use xfrm::Tracer;
 use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
-use xfrm::plane::XfrmNetlink;
+use xfrm::offload::{Devices, Offloader};
+use xfrm::plane::{WithLinks, XfrmNetlink};
 
 use super::Plane;
-use crate::config::PlaneOptions;
+use crate::config::{PlaneOptions, Ports};
 
 /// The kernel with its events.
-type Xfrm = XfrmNetlink<Socket, Events>;
+type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
 
 /// What the kernel can do; the error says what it lacks.
 pub(super) fn probe() -> io::Result<String> {
@@ -31,11 +32,13 @@ pub(super) fn probe() -> io::Result<String> {
 }
 
 /// Starts the plane. Must be called in a tokio runtime.
-pub(super) fn start(options: PlaneOptions, keep: bool) -> io::Result<Plane> {
+pub(super) fn start(options: PlaneOptions, ports: Ports, keep: bool) -> io::Result<Plane> {
     let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
-    let kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
-    let events = Events::open().map_err(|error| explain("events", &error))?;
-    let xfrm = XfrmNetlink::new(kernel, events, capabilities());
+    let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
+    let events = Events::open().and_then(WithLinks::new);
+    let events = events.map_err(|error| explain("events", &error))?;
+    let offloader = offloader(&mut kernel, ports, keep)?;
+    let xfrm = XfrmNetlink::new(kernel, events, capabilities()).with_installer(offloader);
     let routes = match options.install_routes {
         true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
         false => None,
@@ -45,6 +48,20 @@ pub(super) fn start(options: PlaneOptions, keep: bool) -> io::Result<Plane> {
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
     let plane = KernelPlane { xfrm, routes, deadline };
     Ok(Plane { control: Box::new(Tracer::new(plane)), bell, ike: None, lost: Arc::default() })
+}
+
+/// What offloads SAs, and lets IKE on `ports` pass the devices it offloads to.
+fn offloader(
+    kernel: &mut Kernel<Socket>,
+    ports: Ports,
+    keep: bool,
+) -> io::Result<Offloader<Devices>> {
+    let devices = Devices::open().map_err(|error| explain("devices", &error))?;
+    let mut offloader = Offloader::new(devices, vec![ports.ike, ports.nat_t]);
+    if !keep && let Err(error) = offloader.remove_leftovers(kernel) {
+        tracing::warn!(%error, "policies of an earlier run that let IKE pass are still there");
+    }
+    Ok(offloader)
 }
 
 /// XFRM with its routes.

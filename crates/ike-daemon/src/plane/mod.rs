@@ -113,7 +113,7 @@ pub fn start(
     keep: bool,
 ) -> io::Result<Plane> {
     match choice {
-        Choice::Kernel => kernel::start(options, keep),
+        Choice::Kernel => kernel::start(options, sockets.ports(), keep),
         Choice::Userspace | Choice::None if keep => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "--keep-sas needs the kernel data plane: no other has SAs that outlive this process",

@@ -11,21 +11,28 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{Direction, Mode, Outer, PolicyId, Processing, TrafficSelector};
+use ike_proto::dataplane::{
+    DataPlaneError, Direction, Mode, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
+    TrafficSelector,
+};
 
 use super::policies::Policies;
 use super::selectors::pairs;
 use super::view::{POLICY_TAG, Remains, templates};
-use super::{Source, XfrmNetlink};
+use super::{Source, XfrmNetlink, fail};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
-use crate::policy::{PolicyDirection, PolicyId as SlotId, PolicyInfo};
+use crate::policy::{Policy, PolicyDirection, PolicyId as SlotId, PolicyInfo};
 use crate::state::{StateId, StateInfo};
 
 /// How long an inbound state that was replaced goes on decrypting.
 pub const LINGER: Duration = Duration::from_secs(5);
+
+/// Policies of an earlier run that only drop or pass packets.
+const BARE: PolicyId = PolicyId(u64::MAX);
 
 /// How long until a removal that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -84,6 +91,7 @@ pub(super) struct Adopted {
 
 #[derive(Debug)]
 struct Child {
+    policy: PolicyId,
     slots: Vec<SlotId>,
     inbound: Vec<StateId>,
     outbound: Vec<StateId>,
@@ -93,8 +101,8 @@ struct Child {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaving {
     State(StateId),
-    /// Unless a policy of this run is there by then.
-    Policy(SlotId),
+    /// By the name it was adopted under.
+    Policy(PolicyId),
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
@@ -120,16 +128,20 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         for orphan in orphans.into_values() {
             match wanted(&orphan).and_then(|time| now.checked_add(time)) {
                 Some(until) => {
-                    self.adopted.keep(&orphan, until);
+                    self.adopted.keep(&orphan, until, &mut self.policies);
                     kept.push(orphan);
                 }
-                None => self.adopted.drop_orphan(&orphan, now),
+                None => {
+                    let child = Child::of(&orphan, now, &mut self.policies);
+                    child.leave(now, now, &mut self.adopted.leaving);
+                }
             }
         }
-        let settled = now + settle;
-        let bare = bare.into_iter().map(|slot| (settled, Leaving::Policy(slot)));
-        self.adopted.leaving.extend(bare);
-        self.adopted.remove_due(&mut self.kernel, &self.policies, now);
+        if !bare.is_empty() {
+            self.policies.adopt(spec(BARE, PolicyAction::Drop), bare, true);
+            self.adopted.leaving.push((now + settle, Leaving::Policy(BARE)));
+        }
+        self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
         Ok(kept)
     }
 
@@ -149,7 +161,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 self.adopted.supersede(reqid, now);
             }
         }
-        self.adopted.remove_due(&mut self.kernel, &self.policies, now);
+        self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
     }
 }
 
@@ -191,7 +203,7 @@ impl Adopted {
     pub(super) fn remove_due<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
-        policies: &Policies,
+        policies: &mut Policies,
         now: Instant,
     ) {
         let expired = self.children.iter().filter(|(_, child)| child.until <= now);
@@ -214,23 +226,24 @@ impl Adopted {
     }
 
     /// Removes all, due or not.
-    pub(super) fn clear<T: Transport>(&mut self, kernel: &mut Kernel<T>, now: Instant) {
+    pub(super) fn clear<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        policies: &mut Policies,
+        now: Instant,
+    ) {
         for child in std::mem::take(&mut self.children).into_values() {
             child.leave(now, now, &mut self.leaving);
         }
         self.slots.clear();
         self.leaving.iter_mut().for_each(|(at, _)| *at = now);
-        self.remove_due(kernel, &Policies::default(), now);
+        self.remove_due(kernel, policies, now);
     }
 
-    fn keep(&mut self, orphan: &Orphan, until: Instant) {
-        let child = Child::of(orphan, until);
+    fn keep(&mut self, orphan: &Orphan, until: Instant, policies: &mut Policies) {
+        let child = Child::of(orphan, until, policies);
         self.slots.extend(child.slots.iter().map(|slot| (*slot, orphan.reqid)));
         self.children.insert(orphan.reqid, child);
-    }
-
-    fn drop_orphan(&mut self, orphan: &Orphan, now: Instant) {
-        Child::of(orphan, now).leave(now, now, &mut self.leaving);
     }
 
     fn supersede(&mut self, reqid: u32, now: Instant) {
@@ -249,21 +262,28 @@ impl Adopted {
 }
 
 impl Child {
-    fn of(orphan: &Orphan, until: Instant) -> Self {
+    /// `orphan`, whose policies are in `policies` from now on.
+    fn of(orphan: &Orphan, until: Instant, policies: &mut Policies) -> Self {
         let (outbound, inbound): (Vec<_>, Vec<_>) =
             orphan.states.iter().partition(|state| orphan.is_outbound(state));
         let ids = |states: Vec<&StateInfo>| states.iter().map(|state| state.id).collect();
-        let mut slots: Vec<SlotId> = orphan.policies.iter().map(|info| info.policy.id).collect();
+        let mut there: Vec<_> = orphan.policies.iter().map(|info| info.policy.clone()).collect();
         // What leaves is held back longest.
-        slots.sort_by_key(|slot| slot.direction == PolicyDirection::Out);
-        Self { slots, inbound: ids(inbound), outbound: ids(outbound), until }
+        there.sort_by_key(|policy| policy.id.direction == PolicyDirection::Out);
+        let slots = there.iter().map(|policy| policy.id).collect();
+        // The shunts of this run have numbers from the middle on.
+        let policy = PolicyId(BARE.0 - u64::from(orphan.reqid));
+        let Outer { mode, local, remote } = orphan.outer;
+        let action = PolicyAction::Protect { mode, local, remote, outbound: None };
+        policies.adopt(spec(policy, action), there, false);
+        Self { policy, slots, inbound: ids(inbound), outbound: ids(outbound), until }
     }
 
     /// Leaves at `now`, its inbound states at `inbound`.
     fn leave(self, now: Instant, inbound: Instant, list: &mut Vec<(Instant, Leaving)>) {
         list.extend(self.outbound.into_iter().map(|state| (now, Leaving::State(state))));
         list.extend(self.inbound.into_iter().map(|state| (inbound, Leaving::State(state))));
-        list.extend(self.slots.into_iter().map(|slot| (now, Leaving::Policy(slot))));
+        list.push((now, Leaving::Policy(self.policy)));
     }
 }
 
@@ -271,18 +291,32 @@ impl Leaving {
     fn remove<T: Transport>(
         self,
         kernel: &mut Kernel<T>,
-        policies: &Policies,
-    ) -> Result<(), Error> {
+        policies: &mut Policies,
+    ) -> Result<(), DataPlaneError> {
         match self {
-            Self::State(id) => kernel.delete_state(&id).map(drop),
-            Self::Policy(slot) if policies.holder(&slot).is_some() => Ok(()),
-            Self::Policy(slot) => kernel.delete_policy(&slot).map(drop),
+            Self::State(id) => kernel.delete_state(&id).map(drop).map_err(fail),
+            Self::Policy(id) => policies.remove(kernel, id).map(drop),
         }
     }
 }
 
+/// The name of policies of an earlier run.
+fn spec(id: PolicyId, action: PolicyAction) -> PolicySpec {
+    PolicySpec {
+        id,
+        child: "of an earlier run".into(),
+        owner: String::new(),
+        local_ts: Vec::new(),
+        remote_ts: Vec::new(),
+        action,
+        priority: 0,
+        processing: Arc::default(),
+        outer: None,
+    }
+}
+
 /// Children by reqid, and policies that are of none.
-fn sort(remains: Remains) -> (BTreeMap<u32, Orphan>, Vec<SlotId>) {
+fn sort(remains: Remains) -> (BTreeMap<u32, Orphan>, Vec<Policy>) {
     let Remains { states, policies } = remains;
     let mut orphans: BTreeMap<u32, Orphan> = BTreeMap::new();
     let mut bare = Vec::new();
@@ -298,7 +332,7 @@ fn sort(remains: Remains) -> (BTreeMap<u32, Orphan>, Vec<SlotId>) {
                 let orphan = of(&mut orphans, template.reqid, outer);
                 orphan.policies.push(policy);
             }
-            _ => bare.push(policy.policy.id),
+            _ => bare.push(policy.policy),
         }
     }
     for state in states {

@@ -93,7 +93,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             }
         }
         self.acquires.forget_due(&mut self.kernel, now);
-        self.adopted.remove_due(&mut self.kernel, &self.policies, now);
+        self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
         for id in self.watch.take_due(now) {
             self.look_at(id);
         }
@@ -112,13 +112,23 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                     self.events.push_back(Event::Mapping { sa, remote });
                 }
             }
-            KernelEvent::Lost => {
-                if let Err(error) = self.resync() {
-                    tracing::warn!(%error, "events were lost, and what there is cannot be read");
+            KernelEvent::Link(change) => {
+                if self.installer.link_changed(&mut self.kernel, change) {
+                    self.look_at_all();
                 }
+            }
+            KernelEvent::Lost => {
+                self.installer.restore(&mut self.kernel);
+                self.look_at_all();
             }
             // Nobody gives policies limits, and what others delete is found by its traffic.
             _ => {}
+        }
+    }
+
+    fn look_at_all(&mut self) {
+        if let Err(error) = self.resync() {
+            tracing::warn!(%error, "events were lost, and what there is cannot be read");
         }
     }
 

@@ -6,7 +6,10 @@ use ike_proto::dataplane::HwOffload;
 
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
+use crate::offload::{FindDevice, LinkChange, Offloader};
 use crate::state::{Offload, State, StateId};
+
+pub use crate::offload::InstallError;
 
 /// Adds states, with the offload that is asked for or with what there is.
 pub trait Install<T: Transport> {
@@ -25,21 +28,15 @@ pub trait Install<T: Transport> {
 
     /// All states are gone.
     fn flush(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error>;
-}
 
-/// Why a state was not installed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InstallError {
-    /// It has nothing to do with offload.
-    Kernel(Error),
-    /// The offload asked for by name is not to be had: a sentence.
-    Refused(String),
-}
-
-impl From<Error> for InstallError {
-    fn from(error: Error) -> Self {
-        Self::Kernel(error)
+    /// A device went down, came up or is gone. True if the kernel has dropped states with it, of which it
+    /// tells nobody.
+    fn link_changed(&mut self, _: &mut Kernel<T>, _: LinkChange) -> bool {
+        false
     }
+
+    /// Events were lost: installs what is needed besides the states once more.
+    fn restore(&mut self, _: &mut Kernel<T>) {}
 }
 
 /// Adds states in software. Offload asked for by name is refused.
@@ -71,5 +68,33 @@ impl<T: Transport> Install<T> for Software {
 
     fn flush(&mut self, _: &mut Kernel<T>) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+impl<T: Transport, D: FindDevice> Install<T> for Offloader<D> {
+    fn install(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        state: &mut State,
+        wanted: HwOffload,
+        protocols: &BTreeSet<u8>,
+    ) -> Result<Option<Offload>, InstallError> {
+        Self::install(self, kernel, state, wanted, protocols)
+    }
+
+    fn removed(&mut self, kernel: &mut Kernel<T>, id: &StateId) {
+        Self::removed(self, kernel, id);
+    }
+
+    fn flush(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
+        Self::flush(self, kernel)
+    }
+
+    fn link_changed(&mut self, kernel: &mut Kernel<T>, change: LinkChange) -> bool {
+        Self::link_changed(self, kernel, change)
+    }
+
+    fn restore(&mut self, kernel: &mut Kernel<T>) {
+        Self::restore(self, kernel);
     }
 }

@@ -22,6 +22,7 @@ mod adopt;
 mod clock;
 mod events;
 mod install;
+mod links;
 mod policies;
 mod priority;
 mod reqid;
@@ -48,6 +49,7 @@ pub use adopt::{LINGER, Orphan};
 pub use clock::{Clock, SystemClock};
 pub use events::{ACQUIRE_INTERVAL, Source};
 pub use install::{Install, InstallError, Software};
+pub use links::WithLinks;
 pub use reqid::REQIDS;
 pub use view::{POLICY_TAG, Remains};
 
@@ -200,12 +202,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     }
 
     fn flush(&mut self) -> Result<(), DataPlaneError> {
+        self.adopted.clear(&mut self.kernel, &mut self.policies, self.clock.now());
         let policies = self.policies.clear(&mut self.kernel);
         let sas = self.sas.clear(&mut self.kernel, self.installer.as_mut());
         let rest = self.installer.flush(&mut self.kernel).map_err(fail);
         self.watch.clear();
         self.acquires.clear(&mut self.kernel);
-        self.adopted.clear(&mut self.kernel, self.clock.now());
         self.events.clear();
         policies.and(sas).and(rest)?;
         self.reqids.clear();

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ike_proto::dataplane::precedence::Rank;
+use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
 
 use super::fail;
@@ -95,6 +95,30 @@ impl Policies {
             tracing::debug!(error = %again, "policies are put right later");
         }
         Err(DataPlaneError(format!("policy of child {child}: {error}")))
+    }
+
+    /// Takes note that the kernel has `policies`, of an earlier run, under the name of `spec`. Where another
+    /// policy of this run is wanted it comes first; of those that stand in for others only if `yields`.
+    pub(super) fn adopt(&mut self, spec: PolicySpec, policies: Vec<Policy>, yields: bool) {
+        self.take(spec.id);
+        let order = Order {
+            stands_in: yields,
+            automatic: true,
+            priority: u32::MAX,
+            breadth: u32::MAX,
+            class: u8::MAX,
+        };
+        let (spec, mut slots) = (Arc::new(spec), Vec::with_capacity(policies.len()));
+        for policy in policies {
+            let slot = self.slots.entry(policy.id).or_insert_with(|| Slot {
+                claims: Vec::new(),
+                installed: Installed::This(policy.clone()),
+            });
+            slots.push(policy.id);
+            let rank = Rank { order, claim: u64::MAX, since: Reverse(0) };
+            slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
+        }
+        self.entries.insert(spec.id, Entry { spec, since: 0, slots });
     }
 
     /// Removes a policy, if it is there. What it was in front of takes its place.

@@ -128,6 +128,13 @@ impl Reqids {
         }
     }
 
+    /// Numbers after `reqid` are given out next: those up to it are in use by what is adopted.
+    pub(super) fn start_after(&mut self, reqid: u32) {
+        if REQIDS.contains(&reqid) {
+            self.last = reqid;
+        }
+    }
+
     /// The reqid of `policy`, if it has one.
     pub(super) fn of(&self, policy: PolicyId) -> Option<u32> {
         self.bound.get(&policy).map(|binding| binding.reqid)
