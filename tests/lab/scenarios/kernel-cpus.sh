@@ -52,6 +52,6 @@ gone
 for end in us them; do states $end 0; done
 # The traps are still there.
 wait_for "$PATIENCE" on 1 "$by" || fail "the trap is gone with the children"
-on 1 "$by" || true
-expect_cpus "$by" '[-1,1]'
+for cpu in 0 1; do on $cpu "$by" || true; done
+for end in us them; do expect_cpus $end '[-1,0,1]'; done
 ping_both
