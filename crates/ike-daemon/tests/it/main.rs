@@ -14,3 +14,4 @@ mod ppk;
 mod program;
 mod readme;
 mod secrets;
+mod shunts;

@@ -16,7 +16,7 @@ use crate::event::{
 };
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
-use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
+use crate::exchange::child_offer::{OfferSpec, offer, usable_methods};
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;

@@ -6,7 +6,8 @@
 //!                               <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr}
 //! ```
 
-use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
+use super::child_offer::{OfferSpec, offer, usable_methods};
+use super::child_sa::{ChildRequest, ReadyChild};
 use super::followup::{OurOffer, TheirOffer};
 use super::ppk::MixedPpk;
 use super::ppk::create_child::NO_KEY;

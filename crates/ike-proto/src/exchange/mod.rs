@@ -1,6 +1,7 @@
 //! The exchanges, one file each, initiator and responder side by side.
 
 pub(crate) mod auth;
+pub(crate) mod child_offer;
 pub(crate) mod child_sa;
 pub(crate) mod create_child;
 pub(crate) mod detail;

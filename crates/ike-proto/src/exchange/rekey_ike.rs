@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::child_sa::{respond_ke, usable_methods};
+use super::child_offer::usable_methods;
+use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
 use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};

@@ -14,7 +14,7 @@ use crate::config::{Action, ChildConfig};
 use crate::dataplane::{Command, Flow, SaId};
 use crate::event::{ChildSaId, Event, Failure, RequestId};
 use crate::exchange::Payloads;
-use crate::exchange::child_sa::{OfferSpec, offer};
+use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::{Chain, OurOffer};
 use crate::exchange::resource::Join;
 use crate::keys::epoch::Opened;
