@@ -68,6 +68,10 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let earlier = if args.keep_sas { Earlier::Keep(&config) } else { Earlier::Remove };
     let start = |sockets: &Sockets| plane::start(choice, sockets, options, earlier);
     let (sockets, plane) = open(&listen, config.ports, start)?;
+    let unmet = config.unmet(&plane.capabilities());
+    if !unmet.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, unmet.join("\n")));
+    }
     let ports = sockets.ports();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
     let mut crypto = pq_kem::provider();
