@@ -19,6 +19,8 @@ ip -n right route add default via $US_OWN
 refused() {
     local says='No route to host|Unreachable'
     [ "$CASE" != drop ] || says='Invalid argument'
+    # A policy that blocks has one answer for whom it keeps back.
+    [ "$DATA_PLANE" = userspace ] || says='Operation not permitted'
     in_ns us ping -n -c 1 -W 1 $RIGHT_IN >"$STATE/refused" 2>&1 || true
     grep -q -E "$says" "$STATE/refused"
 }
