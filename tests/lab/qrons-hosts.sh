@@ -172,7 +172,7 @@ tunnels() {
     done
     run host | sh || die "ike-daemon of this host does not start"
     local begin=$EPOCHREALTIME
-    control up --all || die "not all tunnels came up (log: $WORK/host/log)"
+    control up --all >&2 || die "not all tunnels came up (log: $WORK/host/log)"
     say "qrons: $N tunnels by one command in $(jq -n "($EPOCHREALTIME - $begin) * 1000 | round") ms"
     expect_tunnels "$1"
 }
@@ -205,12 +205,36 @@ expect_tunnels() {
     esac
 }
 
-# counters MODE: what the NIC counted, if it counts.
-counters() {
+# nic: what the NICs of this host count of ESP.
+nic() {
     local dev
     for dev in $(printf '%s\n' "${HERE_DEV[@]}" | sort -u); do
-        ethtool -S "$dev" 2>/dev/null | sed -n "s/^ *\(.*ipsec.*\)/$dev \1/p"
-    done >"$WORK/ethtool.$1"
+        ethtool -S "$dev" 2>/dev/null | sed -n "s/^ *\(.*ipsec.*\): /$dev \1 /p"
+    done
+}
+
+# used_policies: those of tunnels that leave this host, are in the NIC, and were
+# used: one word each.
+used_policies() {
+    ip -s xfrm policy | awk '
+        function done() { if (out && nic && used && !ike) print "used"; out = nic = used = ike = 0 }
+        /^src/ { done(); ike = / proto udp / }
+        /dir out/ { out = 1 }
+        /offload parameters: .* mode packet/ { nic = 1 }
+        / use [0-9]/ { used = 1 }
+        END { done() }'
+}
+
+# carried MODE: what was measured went through every tunnel, by the counters of
+# its SAs. A simulated NIC in packet mode does not encrypt and counts nothing;
+# there the policies of the NIC must have been used.
+carried() {
+    nic >"$WORK/nic.$1"
+    control list --json | jq -e 'all(.[]."child-sas"[]; (."packets-in" | tonumber) > 0 and (."packets-out" | tonumber) > 0)' >/dev/null &&
+        return
+    if [ "$1" != packet ] || [ ! -d /sys/bus/netdevsim ]; then die "a tunnel carried nothing"; fi
+    [ "$(used_policies | wc -l)" = "$N" ] || die "a policy in the NIC was not used"
+    say "qrons: the NIC counts nothing; its policies were used"
 }
 
 # -- throughput ----------------------------------------------------------------
@@ -299,7 +323,7 @@ table() {
         done
     done
     for mode in $MODES; do
-        [ ! -s "$WORK/ethtool.$mode" ] || printf '\nCounters of the NIC after %s offload:\n%s\n' "$mode" "$(cat "$WORK/ethtool.$mode")"
+        [ ! -s "$WORK/nic.$mode" ] || printf '\nCounted by the NICs of this host until the end of %s offload:\n%s\n' "$mode" "$(cat "$WORK/nic.$mode")"
     done
 }
 
@@ -310,10 +334,7 @@ certificates
 for mode in $MODES; do
     tunnels "$mode"
     measure "$mode"
-    # What was measured went through the tunnels: their counters have moved.
-    control list --json | jq -e 'all(.[]."child-sas"[]; (."packets-in" | tonumber) > 0)' >/dev/null ||
-        die "a tunnel carried nothing"
-    counters "$mode"
+    carried "$mode"
     halt_all
 done
 table
