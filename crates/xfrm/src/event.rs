@@ -13,7 +13,6 @@ use netlink_sys::protocols::NETLINK_XFRM;
 use netlink_sys::{Socket as Netlink, SocketAddr};
 use rustix::net::sockopt;
 use tracing::debug;
-use zeroize::Zeroize;
 
 use crate::address;
 use crate::netlink::{answer, gaps, wipe};
@@ -149,7 +148,7 @@ impl Events {
             if let Some(event) = self.waiting.pop_front() {
                 return Ok(Some(event));
             }
-            self.received.zeroize();
+            wipe::octets(&mut self.received);
             match self.netlink.recv_from(&mut self.received, libc::MSG_TRUNC) {
                 Ok((_, sender)) if sender.port_number() != 0 => {}
                 Ok((length, _)) if length > self.received.len() => {
@@ -272,7 +271,7 @@ fn acquire(message: &netlink_packet_xfrm::monitor::AcquireMessage) -> Option<Eve
         policy: policy_id(&acquire.policy.selector, acquire.policy.direction, nlas)?,
         index: acquire.policy.index,
         sequence: acquire.seq,
-        cpu: gaps::value_u32(nlas, gaps::XFRMA_SA_PCPU),
+        cpu: gaps::value_u32(nlas, gaps::XFRMA_SA_PCPU).filter(|&cpu| cpu != u32::MAX),
     }))
 }
 

@@ -16,11 +16,14 @@ pub mod netlink;
 pub mod offload;
 pub mod plane;
 pub mod policy;
+pub mod probe;
 pub mod selector;
 pub mod socket;
 pub mod state;
 mod summary;
 
-pub use doubles::{Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict};
+pub use doubles::{
+    Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict, judge,
+};
 pub use plane::XfrmNetlink;
 pub use summary::{CommandKind, Summary};

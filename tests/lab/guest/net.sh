@@ -127,7 +127,7 @@ capture_at() {
     local dev
     case $1 in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
     in_ns "$1" tcpdump -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
-    wait_for 5 grep -q listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
+    wait_for 10 grep -q -s listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
 }
 
 # half_open SIDE: leaves a half-open IKE SA at that side, by an IKE_SA_INIT

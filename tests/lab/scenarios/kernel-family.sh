@@ -2,7 +2,6 @@
 # with ourselves.
 # CASES: 6in4 4in6 6in6 6in4-ours 4in6-ours
 # PLANE: kernel
-# KERNELS: forky trixie
 net_direct
 case $CASE in *-ours) ours_too ;; esac
 [ "${CASE%-ours}" = 6in4 ] || ipv6_outer

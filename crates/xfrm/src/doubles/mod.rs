@@ -7,5 +7,5 @@ mod tracer;
 
 pub use faulty::{Fault, Faulty};
 pub use recording::{RecordedSa, Recording};
-pub use sim::{Packet, SimKernel, Verdict};
+pub use sim::{Packet, SimKernel, Verdict, judge};
 pub use tracer::Tracer;

@@ -155,7 +155,7 @@ impl<T: Transport> Kernel<T> {
         self.tell(message, Kind::Replace)
     }
 
-    fn state_message(
+    pub(super) fn state_message(
         &mut self,
         request: &'static str,
         state: &State,
@@ -186,7 +186,7 @@ fn user_sa_id(id: &StateId) -> UserSaId {
     }
 }
 
-fn state_id(id: &StateId) -> DelGetMessage {
+pub(super) fn state_id(id: &StateId) -> DelGetMessage {
     DelGetMessage {
         user_sa_id: user_sa_id(id),
         nlas: state::mark_attribute(id.mark).into_iter().collect(),

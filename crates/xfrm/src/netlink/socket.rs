@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage,
+    Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_xfrm::XfrmMessage;
 use netlink_sys::protocols::NETLINK_XFRM;
@@ -43,20 +43,19 @@ impl Socket {
     }
 
     /// Appends `message` to `buffer` with its header, and wipes its keys. Returns its sequence number.
-    fn append(&mut self, mut message: XfrmMessage, kind: Kind, buffer: &mut Vec<u8>) -> u32 {
+    fn append(&mut self, message: XfrmMessage, flags: u16, buffer: &mut Vec<u8>) -> u32 {
         // 0 is the kernel's own, of events.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         let mut header = NetlinkHeader::default();
-        header.flags = flags(kind);
+        header.flags = flags;
         header.sequence_number = self.sequence;
         let mut request = NetlinkMessage::new(header, message.into());
         request.finalize();
-        let start = buffer.len();
+        let start = buffer.len().next_multiple_of(4);
         buffer.resize(start + request.buffer_len(), 0);
         request.serialize(&mut buffer[start..]);
-        if let netlink_packet_core::NetlinkPayload::InnerMessage(inner) = request.payload {
-            message = inner;
-            wipe::message(&mut message);
+        if let NetlinkPayload::InnerMessage(message) = &mut request.payload {
+            wipe::message(message);
         }
         self.sequence
     }
@@ -75,7 +74,7 @@ impl Socket {
     /// Receives one datagram from the kernel.
     fn receive(&mut self, request: &'static str) -> Result<(), Error> {
         loop {
-            self.received.zeroize();
+            wipe::octets(&mut self.received);
             match self.netlink.recv_from(&mut self.received, libc::MSG_TRUNC) {
                 Ok((_, sender)) if sender.port_number() != 0 => {}
                 Ok((length, _)) if length > self.received.len() => {
@@ -145,13 +144,13 @@ impl Socket {
         each: &mut dyn FnMut(XfrmMessage),
     ) -> Result<(), Error> {
         let request = request_name(&message);
-        let mut buffer = Vec::with_capacity(REQUEST);
-        let sequence = self.append(message, kind, &mut buffer);
+        let mut buffer = Vec::with_capacity(length(&message));
+        let sequence = self.append(message, flags(kind), &mut buffer);
         let sent = self.send(request, &buffer);
         buffer.zeroize();
         sent?;
         let result = self.collect(request, sequence, kind, each);
-        self.received.zeroize();
+        wipe::octets(&mut self.received);
         result
     }
 }
@@ -173,12 +172,83 @@ impl Transport for Socket {
     ) -> Result<(), Error> {
         self.transact(message, Kind::Dump, each)
     }
+
+    fn batch(&mut self, requests: Vec<(XfrmMessage, Kind)>) -> Vec<Result<(), Error>> {
+        let mut results = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let together = requests.by_ref().take(TOGETHER).collect();
+            results.extend(self.send_together(together));
+        }
+        results
+    }
+}
+
+impl Socket {
+    /// Sends `requests` in one datagram. The last one alone asks for an acknowledgement: the kernel works
+    /// in order, and reports an error whether asked to or not.
+    fn send_together(&mut self, requests: Vec<(XfrmMessage, Kind)>) -> Vec<Result<(), Error>> {
+        // Exactly: a vector that grows leaves keys behind.
+        let mut buffer = Vec::with_capacity(requests.iter().map(|r| length(&r.0)).sum());
+        let last = requests.len().saturating_sub(1);
+        let mut sent: Vec<(u32, &'static str, Result<(), Error>)> = Vec::new();
+        for (at, (message, kind)) in requests.into_iter().enumerate() {
+            let name = request_name(&message);
+            let quiet = if at == last { 0 } else { NLM_F_ACK };
+            let sequence = self.append(message, flags(kind) & !quiet, &mut buffer);
+            sent.push((sequence, name, Ok(())));
+        }
+        let name = sent.last().map_or("request", |last| last.1);
+        let mut result = self.send(name, &buffer);
+        buffer.zeroize();
+        let mut ended = false;
+        while result.is_ok() && !ended {
+            result = self.receive(name).and_then(|()| self.sort_in(&mut sent, &mut ended));
+        }
+        if let Err(error) = result {
+            // Which of them were done is not known, but for those that were refused.
+            for (_, request, outcome) in sent.iter_mut().filter(|sent| sent.2.is_ok()) {
+                *outcome = Err(Error { request, ..error.clone() });
+            }
+        }
+        sent.into_iter().map(|(_, _, outcome)| outcome).collect()
+    }
+
+    /// Notes the refusals in what was received; `ended` is set by the answer to the last request.
+    fn sort_in(
+        &self,
+        sent: &mut [(u32, &'static str, Result<(), Error>)],
+        ended: &mut bool,
+    ) -> Result<(), Error> {
+        let last = sent.last().map_or(0, |last| last.0);
+        for frame in answer::frames(&self.received) {
+            let frame = frame.map_err(|text| Error::unreadable("request", text))?;
+            let Some((_, request, outcome)) = sent.iter_mut().find(|s| s.0 == frame.sequence)
+            else {
+                continue;
+            };
+            let answer =
+                answer::classify(&frame).map_err(|text| Error::unreadable(request, text))?;
+            if let answer::Answer::End { errno, text: message } = answer {
+                if errno != 0 {
+                    *outcome = Err(Error { request, errno, message });
+                }
+                *ended |= frame.sequence == last;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()
     }
+}
+
+/// Octets of `message` with its header and padding.
+fn length(message: &XfrmMessage) -> usize {
+    NetlinkHeader::default().buffer_len() + Emitable::buffer_len(message).next_multiple_of(4)
 }
 
 fn flags(kind: Kind) -> u16 {
@@ -204,5 +274,5 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Datagrams of a dump are 32 KiB at most; an answer of another kind is one message.
 const DATAGRAM: usize = 64 * 1024;
 
-/// More than any request but a large migration.
-const REQUEST: usize = 2048;
+/// Requests in one datagram: all their refusals fit into the receive buffer of a default system.
+const TOGETHER: usize = 64;

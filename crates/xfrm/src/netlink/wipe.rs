@@ -14,6 +14,12 @@ pub(crate) fn message(message: &mut XfrmMessage) {
     }
 }
 
+/// Empties `buffer` and overwrites what was in it; its capacity stays.
+pub(crate) fn octets(buffer: &mut Vec<u8>) {
+    buffer.as_mut_slice().zeroize();
+    buffer.clear();
+}
+
 /// Overwrites the keys in `attributes`.
 pub(crate) fn attributes(attributes: &mut [XfrmAttrs]) {
     for attribute in attributes {

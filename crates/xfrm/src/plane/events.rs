@@ -93,6 +93,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             }
         }
         self.acquires.forget_due(&mut self.kernel, now);
+        self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
         for id in self.watch.take_due(now) {
             self.look_at(id);
         }

@@ -18,6 +18,7 @@
 //! With `net.core.xfrm_larval_drop = 0` the kernel keeps packets meanwhile, in the policy; a
 //! replaced policy hands them on.
 
+mod adopt;
 mod clock;
 mod events;
 mod install;
@@ -37,20 +38,22 @@ use std::fmt;
 use std::time::Instant;
 
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, PolicyId, PolicySpec,
-    Reply, SaId, SaSpec,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, PolicyAction, PolicyId,
+    PolicySpec, Processing, Reply, SaId, SaSpec,
 };
 
 use crate::kernel::Kernel;
 use crate::netlink::Transport;
 
+pub use adopt::{LINGER, Orphan};
 pub use clock::{Clock, SystemClock};
 pub use events::{ACQUIRE_INTERVAL, Source};
 pub use install::{Install, InstallError, Software};
 pub use links::WithLinks;
 pub use reqid::REQIDS;
-pub use view::Remains;
+pub use view::{POLICY_TAG, Remains};
 
+use adopt::Adopted;
 use events::Acquires;
 use policies::Policies;
 use reqid::Reqids;
@@ -63,7 +66,7 @@ use watch::Watch;
 /// * Commands: [`DataPlane::apply`].
 /// * Events: [`DataPlane::poll_event`], when the descriptor of its [`Source`] is readable or
 ///   [`deadline`](Self::deadline) has come.
-/// * What an earlier run left: [`Remains::find`] before the first command.
+/// * What an earlier run left: [`take_over`](Self::take_over) before the first command.
 pub struct XfrmNetlink<T, S> {
     kernel: Kernel<T>,
     source: S,
@@ -75,13 +78,15 @@ pub struct XfrmNetlink<T, S> {
     policies: Policies,
     watch: Watch,
     acquires: Acquires,
+    adopted: Adopted,
     events: VecDeque<Event>,
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     /// A plane over `kernel`, with events from `source`. It can do what `capabilities` say: what the kernel
     /// was found to have.
-    pub fn new(kernel: Kernel<T>, source: S, capabilities: Capabilities) -> Self {
+    pub fn new(mut kernel: Kernel<T>, source: S, capabilities: Capabilities) -> Self {
+        kernel.tag_policies(POLICY_TAG, 0);
         Self {
             kernel,
             source,
@@ -93,6 +98,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             policies: Policies::default(),
             watch: Watch::default(),
             acquires: Acquires::default(),
+            adopted: Adopted::default(),
             events: VecDeque::new(),
         }
     }
@@ -126,17 +132,20 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
 
     /// When [`DataPlane::poll_event`] is to be called although the source has nothing.
     pub fn deadline(&self) -> Option<Instant> {
-        [self.watch.next(), self.acquires.next()].into_iter().flatten().min()
+        let all = [self.watch.next(), self.acquires.next(), self.adopted.next()];
+        all.into_iter().flatten().min()
     }
 
     /// True if nothing of this plane is in the kernel.
     pub fn is_empty(&self) -> bool {
-        self.sas.is_empty() && self.policies.is_empty()
+        self.sas.is_empty() && self.policies.is_empty() && self.adopted.is_empty()
     }
 
     fn install_sa(&mut self, spec: &SaSpec) -> Result<(), DataPlaneError> {
         let SaSpec { policy, ref local_ts, ref remote_ts, ref processing, .. } = *spec;
-        let reqid = self.reqids.take(policy, local_ts, remote_ts, processing);
+        let ifindex = interface(processing)?;
+        let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
+        let reqid = self.reqids.take(policy, local_ts, remote_ts, processing, adopted);
         let result = self.sas.install(&mut self.kernel, self.installer.as_mut(), spec, reqid);
         if result != Ok(true) {
             self.reqids.release(policy);
@@ -160,12 +169,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     }
 
     fn install_policy(&mut self, spec: PolicySpec) -> Result<(), DataPlaneError> {
-        let ifindex = match &spec.processing.interface {
-            None => 0,
-            Some(name) => interface(name)?,
-        };
-        let (id, new) = (spec.id, self.policies.spec(spec.id).is_none());
-        let reqid = self.reqids.take(id, &spec.local_ts, &spec.remote_ts, &spec.processing);
+        let PolicySpec { id, ref local_ts, ref remote_ts, ref processing, .. } = spec;
+        let ifindex = interface(processing)?;
+        let new = self.policies.spec(id).is_none();
+        let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
+        let reqid = self.reqids.take(id, local_ts, remote_ts, processing, adopted);
+        let protects = matches!(spec.action, PolicyAction::Protect { .. });
         let means = Means {
             reqid,
             ifindex,
@@ -176,6 +185,9 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         if !new || result.is_err() {
             // It was counted before, or it is not there.
             self.reqids.release(id);
+        }
+        if protects && result.is_ok() {
+            self.replaced(id);
         }
         result
     }
@@ -190,6 +202,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     }
 
     fn flush(&mut self) -> Result<(), DataPlaneError> {
+        self.adopted.clear(&mut self.kernel, &mut self.policies, self.clock.now());
         let policies = self.policies.clear(&mut self.kernel);
         let sas = self.sas.clear(&mut self.kernel, self.installer.as_mut());
         let rest = self.installer.flush(&mut self.kernel).map_err(fail);
@@ -248,9 +261,10 @@ impl<T, S> fmt::Debug for XfrmNetlink<T, S> {
     }
 }
 
-/// The index of an interface of this thread's network namespace.
-fn interface(name: &str) -> Result<u32, DataPlaneError> {
+/// The index of the interface that policies hold on, in this thread's network namespace; 0 for any.
+fn interface(processing: &Processing) -> Result<u32, DataPlaneError> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+    let Some(name) = &processing.interface else { return Ok(0) };
     let flags = SocketFlags::CLOEXEC;
     let index = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
         .and_then(|socket| netdevice::name_to_index(socket, name));

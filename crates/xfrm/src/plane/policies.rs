@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ike_proto::dataplane::precedence::Rank;
+use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
 
 use super::fail;
@@ -97,6 +97,30 @@ impl Policies {
         Err(DataPlaneError(format!("policy of child {child}: {error}")))
     }
 
+    /// Takes note that the kernel has `policies`, of an earlier run, under the name of `spec`. Where another
+    /// policy of this run is wanted it comes first; of those that stand in for others only if `yields`.
+    pub(super) fn adopt(&mut self, spec: PolicySpec, policies: Vec<Policy>, yields: bool) {
+        self.take(spec.id);
+        let order = Order {
+            stands_in: yields,
+            automatic: true,
+            priority: u32::MAX,
+            breadth: u32::MAX,
+            class: u8::MAX,
+        };
+        let (spec, mut slots) = (Arc::new(spec), Vec::with_capacity(policies.len()));
+        for policy in policies {
+            let slot = self.slots.entry(policy.id).or_insert_with(|| Slot {
+                claims: Vec::new(),
+                installed: Installed::This(policy.clone()),
+            });
+            slots.push(policy.id);
+            let rank = Rank { order, claim: u64::MAX, since: Reverse(0) };
+            slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
+        }
+        self.entries.insert(spec.id, Entry { spec, since: 0, slots });
+    }
+
     /// Removes a policy, if it is there. What it was in front of takes its place.
     pub(super) fn remove<T: Transport>(
         &mut self,
@@ -164,17 +188,14 @@ impl Policies {
         self.entries.values().map(|entry| &entry.spec)
     }
 
+    /// The slots that the policy `id` wants.
+    pub(super) fn slots_of(&self, id: PolicyId) -> &[SlotId] {
+        self.entries.get(&id).map_or(&[], |entry| &entry.slots)
+    }
+
     /// Whose policy is in the kernel for `slot`.
     pub(super) fn holder(&self, slot: &SlotId) -> Option<&Arc<PolicySpec>> {
         self.slots.get(slot)?.claims.first().map(|claim| &claim.spec)
-    }
-
-    /// What is in the kernel, as far as is known.
-    pub(super) fn installed(&self) -> impl Iterator<Item = &Policy> {
-        self.slots.values().filter_map(|slot| match &slot.installed {
-            Installed::This(policy) => Some(policy),
-            Installed::Nothing | Installed::Unknown => None,
-        })
     }
 
     /// True if nothing is installed and nothing failed to be removed.
@@ -222,15 +243,18 @@ impl Policies {
         self.entries.insert(id, entry);
     }
 
-    /// Gives the kernel what is first in each slot. The first failure ends it; what then may differ from
-    /// what is wanted is remembered.
+    /// Gives the kernel what is first in each slot: policies first, removals after, so that what goes is
+    /// there until what comes is. The first failure ends it; what then may differ from what is wanted is
+    /// remembered.
     fn sync<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
         slots: &[SlotId],
     ) -> Result<(), Error> {
+        let is_held = |id: &&SlotId| self.slots.get(id).is_some_and(|slot| !slot.claims.is_empty());
+        let (held, vacant): (Vec<&SlotId>, Vec<&SlotId>) = slots.iter().partition(is_held);
         let mut result = Ok(());
-        for id in slots {
+        for id in held.into_iter().chain(vacant) {
             if result.is_err() {
                 if self.slots.get(id).is_some_and(|slot| !slot.is_right()) {
                     self.doubtful.insert(*id);

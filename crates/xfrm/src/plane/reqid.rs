@@ -62,13 +62,15 @@ impl Default for Reqids {
 
 impl Reqids {
     /// Counts one more user of the reqid of `policy`. The first one decides which it is; the selectors of
-    /// a policy may change with the addresses while its SAs remain.
+    /// a policy may change with the addresses while its SAs remain. If a new number is needed, and that of what
+    /// is `adopted` is not taken yet, it becomes that.
     pub(super) fn take(
         &mut self,
         policy: PolicyId,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         processing: &Processing,
+        adopted: Option<u32>,
     ) -> u32 {
         if let Some(binding) = self.bound.get_mut(&policy) {
             binding.users += 1;
@@ -77,7 +79,7 @@ impl Reqids {
         let (reqid, key) = match processing.reqid {
             0 => {
                 let key = Key::new(local, remote, processing);
-                (self.share(key.clone()), Some(key))
+                (self.share(key.clone(), adopted), Some(key))
             }
             configured => (configured, None),
         };
@@ -102,12 +104,13 @@ impl Reqids {
         }
     }
 
-    fn share(&mut self, key: Key) -> u32 {
+    fn share(&mut self, key: Key, adopted: Option<u32>) -> u32 {
         if let Some(shared) = self.shared.get_mut(&key) {
             shared.bindings += 1;
             return shared.reqid;
         }
-        let reqid = self.unused();
+        let adopted = adopted.filter(|reqid| REQIDS.contains(reqid) && !self.used.contains(reqid));
+        let reqid = adopted.unwrap_or_else(|| self.unused());
         self.used.insert(reqid);
         self.shared.insert(key, Shared { reqid, bindings: 1 });
         reqid
@@ -125,6 +128,13 @@ impl Reqids {
         }
     }
 
+    /// Numbers after `reqid` are given out next: those up to it are in use by what is adopted.
+    pub(super) fn start_after(&mut self, reqid: u32) {
+        if REQIDS.contains(&reqid) {
+            self.last = reqid;
+        }
+    }
+
     /// The reqid of `policy`, if it has one.
     pub(super) fn of(&self, policy: PolicyId) -> Option<u32> {
         self.bound.get(&policy).map(|binding| binding.reqid)
@@ -133,13 +143,6 @@ impl Reqids {
     /// Nothing uses any.
     pub(super) fn clear(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
-    }
-
-    /// Numbers after `reqid` are given out next: those up to it may be in use by what is adopted.
-    pub(super) fn start_after(&mut self, reqid: u32) {
-        if REQIDS.contains(&reqid) {
-            self.last = reqid;
-        }
     }
 }
 
@@ -169,7 +172,7 @@ mod tests {
     fn take(reqids: &mut Reqids, policy: u64, local: &[&str], processing: &Processing) -> u32 {
         let local: Vec<_> = local.iter().map(|text| text.parse().unwrap()).collect();
         let remote = ["10.2.0.0/16".parse().unwrap()];
-        reqids.take(PolicyId(policy), &local, &remote, processing)
+        reqids.take(PolicyId(policy), &local, &remote, processing, None)
     }
 
     #[test]
@@ -202,7 +205,7 @@ mod tests {
     fn numbers_start_over_and_leave_out_those_in_use() {
         let (mut reqids, plain) = (Reqids::default(), Processing::default());
         let first = take(&mut reqids, 1, &["10.1.0.0/16"], &plain);
-        reqids.start_after(*REQIDS.end());
+        reqids.last = *REQIDS.end();
         assert_eq!(take(&mut reqids, 2, &["10.4.0.0/16"], &plain), first + 1);
     }
 }

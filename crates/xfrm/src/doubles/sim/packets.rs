@@ -121,25 +121,9 @@ impl SimKernel {
 impl Inner {
     /// What would become of a packet that is to leave.
     pub(super) fn would(&self, packet: &Packet) -> Verdict {
-        let Some(info) = self.lookup(PolicyDirection::Out, packet) else { return Verdict::Clear };
-        let Action::Allow(templates) = &info.policy.action else { return Verdict::Dropped };
-        let Some(template) = templates.first() else { return Verdict::Clear };
-        let takes = |state: &StateInfo| {
-            let (src, dst) = ends(template, packet);
-            fits(template, state)
-                && (src.is_unspecified() || state.src == src)
-                && state.id.dst == dst
-                && state.direction != Some(Direction::In)
-                && (template.spi == 0 || template.spi == state.id.spi)
-                && marked(state.id.mark, packet.mark)
-                && state.if_id == packet.if_id
-                && state.selector.is_none_or(|selector| matches(&selector, packet))
-        };
-        let states = self.states.iter().filter(|state| !state.is_acquire());
-        match states.map(SimState::info).find(takes) {
-            Some(state) => Verdict::Esp(state.id),
-            None => Verdict::Acquire,
-        }
+        let policies: Vec<_> = self.policies.iter().map(|policy| policy.info.clone()).collect();
+        let states: Vec<_> = self.states.iter().map(SimState::info).collect();
+        judge(&policies, &states, packet)
     }
 
     fn acquire(&mut self, packet: &Packet) {
@@ -175,14 +159,51 @@ impl Inner {
     }
 
     fn lookup(&self, direction: PolicyDirection, packet: &Packet) -> Option<&PolicyInfo> {
-        self.policies.iter().map(|policy| &policy.info).find(|info| {
-            let id = &info.policy.id;
-            id.direction == direction
-                && id.if_id == packet.if_id
-                && marked(id.mark, packet.mark)
-                && matches(&id.selector, packet)
-        })
+        find(self.policies.iter().map(|policy| &policy.info), direction, packet)
     }
+}
+
+/// What a kernel with these policies and states does with a packet that is to leave. Of policies with one
+/// priority the first one counts.
+pub fn judge(policies: &[PolicyInfo], states: &[StateInfo], packet: &Packet) -> Verdict {
+    let Some(info) = find(policies.iter(), PolicyDirection::Out, packet) else {
+        return Verdict::Clear;
+    };
+    let Action::Allow(templates) = &info.policy.action else { return Verdict::Dropped };
+    let Some(template) = templates.first() else { return Verdict::Clear };
+    let (src, dst) = ends(template, packet);
+    let takes = |state: &&StateInfo| {
+        // What the kernel made for an acquire has no algorithms.
+        !state.algorithms.is_empty()
+            && fits(template, state)
+            && (src.is_unspecified() || state.src == src)
+            && state.id.dst == dst
+            && state.direction != Some(Direction::In)
+            && (template.spi == 0 || template.spi == state.id.spi)
+            && marked(state.id.mark, packet.mark)
+            && state.if_id == packet.if_id
+            && state.selector.is_none_or(|selector| matches(&selector, packet))
+    };
+    match states.iter().find(takes) {
+        Some(state) => Verdict::Esp(state.id),
+        None => Verdict::Acquire,
+    }
+}
+
+/// The policy that a packet meets.
+fn find<'a>(
+    policies: impl Iterator<Item = &'a PolicyInfo>,
+    direction: PolicyDirection,
+    packet: &Packet,
+) -> Option<&'a PolicyInfo> {
+    let meets = |info: &&PolicyInfo| {
+        let id = &info.policy.id;
+        id.direction == direction
+            && id.if_id == packet.if_id
+            && marked(id.mark, packet.mark)
+            && matches(&id.selector, packet)
+    };
+    policies.filter(meets).min_by_key(|info| info.policy.priority)
 }
 
 /// Outer ends of what a template asks for.

@@ -26,7 +26,12 @@ impl Inner {
         message.user_policy_info.index = match old.and_then(|at| self.policies.get(at)) {
             Some(_) if new => return Err(libc::EEXIST),
             Some(old) => old.info.index,
-            None => self.number() << 3,
+            // As asked for, unless another has it.
+            None => match message.user_policy_info.index {
+                0 => self.number() << 3,
+                taken if self.policies.iter().any(|p| p.info.index == taken) => self.number() << 3,
+                index => index,
+            },
         };
         info.index = message.user_policy_info.index;
         if let Some(at) = old {
