@@ -45,7 +45,6 @@ LAB_TIMEOUT=$limit
 LAB_MODULES=
 LAB_SCENARIO=qrons
 TENANTS=$tenants
-LABEL="Functional run: one user-mode kernel, simulated NICs"
 ENV
 : >"$OUT/output"
 printf '%q ' "${options[@]}" >"$OUT/options"

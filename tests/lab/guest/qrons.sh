@@ -1,38 +1,11 @@
 #!/bin/bash
-# The inside of qrons.sh: tenants in namespaces, each joined to the host, which
-# is the guest itself, by a pair of simulated offloading ports.
+# The inside of qrons.sh.
 set -eu
 . /out/env
 US=none THEM=none
 . /lab/guest/lib.sh
 
-# As wide as QRoNS's wires.
-MTU=9214
-
-nic ipsec_packet Y
-nic ipsec_deliver Y
-for i in $(seq "$TENANTS"); do
-    new_ns "t$i"
-    echo "$i 1" >/sys/bus/netdevsim/new_device
-    dev=$(basename /sys/bus/netdevsim/devices/"netdevsim$i"/net/*)
-    ip link set "$dev" name "h$i"
-    port "t$i" eth0 $((100 + i))
-    exec 9<"/run/netns/t$i" 8</proc/self/ns/net
-    echo "8:$(cat "/sys/class/net/h$i/ifindex") 9:$(ifindex "t$i" eth0)" >/sys/bus/netdevsim/link_device
-    exec 9<&- 8<&-
-    ip addr add "10.77.$i.1/30" dev "h$i"
-    ip link set "h$i" mtu $MTU up
-    ip -n "t$i" addr add "10.77.$i.2/30" dev eth0
-    ip -n "t$i" link set eth0 mtu $MTU
-    echo "t$i 10.77.$i.1 h$i 10.77.$i.2 eth0 ip netns exec t$i sh"
-done >"$STATE/tenants"
-ip link set lo up
-
 # shellcheck disable=SC2154
 eval "options=($(cat "$OUT/options"))"
-bash /lab/qrons-hosts.sh -d "$DAEMON" -w "$STATE/qrons" -l "$LABEL" "${options[@]}" "$STATE/tenants" 2>"$OUT/progress.log" || {
-    tail -n 20 "$OUT/progress.log"
-    cp -r "$STATE/qrons" "$OUT/" 2>/dev/null || true
-    rm -rf "$OUT"/qrons/*/private "$OUT"/qrons/pki
-    exit 1
-}
+tenants "$TENANTS"
+qrons "${options[@]}"
