@@ -62,7 +62,8 @@ not-kept)
     start us
     expect_log us 'goes on as an earlier run left it'
     sleep 2
-    [ "$(kernel_states us)" = 2 ] || fail "$(kernel_states us) states, not the 2 that were left"
+    # The peer may be back already.
+    [ "$CASE" = them ] || [ "$(kernel_states us)" = 2 ] || fail "$(kernel_states us) states, not the 2 that were left"
     # strongSwan drops its half of the old SA before it has the new one.
     case $CASE in
     them) ping_end ;;
