@@ -22,7 +22,6 @@ use xfrm::plane::{WithLinks, XfrmNetlink};
 use xfrm::probe::Features;
 
 use super::adopt::{self, Adopted};
-use super::overlap::Overlaps;
 use super::{Earlier, Plane};
 use crate::config::{PlaneOptions, Ports};
 
@@ -76,8 +75,8 @@ pub(super) fn start(
     let bell = Arc::new(Notify::new());
     let (deadline, deadlines) = watch::channel(xfrm.deadline());
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
-    let overlaps = (!options.overlap).then(Overlaps::default);
-    let plane = KernelPlane { xfrm, routes, stale_routes: keep, overlaps, deadline };
+    xfrm.refuse_overlaps(!options.overlap);
+    let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline };
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { control, bell, ike: None, lost: Arc::default(), adopted })
 }
@@ -125,8 +124,6 @@ struct KernelPlane {
     routes: Option<Routes>,
     /// Routes of an earlier run may be there.
     stale_routes: bool,
-    /// `overlapip = no`.
-    overlaps: Option<Overlaps>,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -134,15 +131,9 @@ struct KernelPlane {
 impl KernelPlane {
     fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
         let (id, via) = (spec.id, via(&spec));
-        if let Some(overlaps) = &self.overlaps {
-            overlaps.judge(&spec)?;
-        }
+        let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
         // The policy before its route, so that no packet gets there without it.
-        self.xfrm.apply(Command::InstallPolicy(Box::new(spec.clone())))?;
-        if let Some(overlaps) = &mut self.overlaps {
-            overlaps.installed(&spec);
-        }
-        let PolicySpec { local_ts: local, remote_ts: remote, .. } = spec;
+        self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
         let Some(routes) = &self.routes else { return Ok(Reply::Done) };
         let routed = match via {
             Some(via) => routes.install(id, &local, &remote, via),
@@ -181,16 +172,10 @@ impl DataPlane for KernelPlane {
             Command::InstallPolicy(spec) => self.install(*spec),
             Command::RemovePolicy(id) => {
                 self.unroute(|routes| routes.remove(id));
-                if let Some(overlaps) = &mut self.overlaps {
-                    overlaps.removed(id);
-                }
                 self.xfrm.apply(Command::RemovePolicy(id))
             }
             Command::Flush => {
                 self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
-                if let Some(overlaps) = &mut self.overlaps {
-                    overlaps.clear();
-                }
                 self.xfrm.apply(Command::Flush)
             }
             other => self.xfrm.apply(other),

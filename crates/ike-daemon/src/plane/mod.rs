@@ -18,7 +18,6 @@ mod adopt;
 pub(crate) mod control;
 mod kernel;
 mod none;
-mod overlap;
 mod userspace;
 
 pub use adopt::Adopted;
