@@ -224,6 +224,8 @@ pub struct StateInfo {
     pub errors: StateErrors,
     /// Hardware offload as the kernel did it.
     pub offload: Option<Offload>,
+    /// IP-TFS, if the mode is that.
+    pub iptfs: Iptfs,
     /// XFRM_STATE_* flags, raw.
     pub flags: u8,
     /// XFRM_SA_XFLAG_* flags, raw.
