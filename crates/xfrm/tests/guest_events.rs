@@ -1,5 +1,6 @@
 //! Events of a kernel with ESP.
 #![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::disallowed_types, reason = "packets for the kernel to protect")]
 #![cfg(target_os = "linux")]
 
 mod support;

@@ -1,5 +1,4 @@
 //! What a kernel has, migration, and speed, on a kernel with ESP.
-#![expect(clippy::unwrap_used, reason = "test code")]
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -8,7 +7,7 @@ use ike_proto::crypto::CipherSuite;
 use ike_proto::dataplane::Mode;
 use ike_proto::wire::registry::{EncrId, IntegId};
 use support::{addr, ip, ip_words, kernel, kernel_with_esp, state};
-use xfrm::kernel::{Change, Migration};
+use xfrm::kernel::{Change, Migration, Move};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use xfrm::selector::{Prefix, Selector};
 use xfrm::state::{Direction, Encapsulation, Replay, State, StateId, UdpEncap};
@@ -151,8 +150,8 @@ fn migration_of_two() {
         kernel.add_state(&State { reqid, ..state(spi, "192.0.2.1", dst) }).unwrap();
     }
     let entries = [
-        (7, Mode::Tunnel, (at(1), at(2)), (at(11), at(12))),
-        (8, Mode::Tunnel, (at(1), at(3)), (at(11), at(13))),
+        Move { reqid: 7, mode: Mode::Tunnel, from: (at(1), at(2)), to: (at(11), at(12)) },
+        Move { reqid: 8, mode: Mode::Tunnel, from: (at(1), at(3)), to: (at(11), at(13)) },
     ];
     kernel.migrate_all(&id, &entries, None).unwrap();
     for (spi, dst) in [(0x8001, at(12)), (0x8002, at(13))] {

@@ -1,5 +1,4 @@
 //! States in a kernel with ESP, compared with what `ip xfrm` says of them.
-#![expect(clippy::unwrap_used, reason = "test code")]
 #![cfg(target_os = "linux")]
 
 mod support;
