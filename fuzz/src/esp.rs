@@ -199,6 +199,7 @@ impl Bench {
             action: PolicyAction::Protect { mode: self.mode, local, remote, outbound },
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         }))
     }
 

@@ -6,22 +6,26 @@ set -eu
 
 usage() {
     cat <<USAGE
-usage: run.sh [--list] [--keep] [-j N] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
+usage: run.sh [--list] [--keep] [-j N] [-p PLANE] [-k KERNEL] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
   --list   names only
   --keep   keep the logs of scenarios that passed as well
   -j N     guests at a time (2)
+  -p PLANE, -k KERNEL   whatever the scenarios say: the daemon's data plane
+           (userspace, kernel), and the guest's kernel (forky, trixie, netdevsim)
 IKE_DAEMON names the binary (target/release/ike-daemon), IKE_LAB_OUT the folder
 for logs (target/lab), IKE_LAB_US=strongswan puts a second strongSwan in place of
-the daemon, IKE_LAB=skip leaves the lab out.
+the daemon, IKE_LAB_PLANE is another way to say -p, IKE_LAB=skip leaves the lab out.
 USAGE
 }
 
-JOBS=2 KEEP=no LIST=no
+JOBS=2 KEEP=no LIST=no KERNEL='' PLANE=${IKE_LAB_PLANE:-}
 WANTED=()
 while [ $# -gt 0 ]; do
     case $1 in
     --list) LIST=yes ;;
     --keep) KEEP=yes ;;
+    -k) KERNEL=$2 && shift ;;
+    -p) PLANE=$2 && shift ;;
     -j) JOBS=$2 && shift ;;
     -j*) JOBS=${1#-j} ;;
     -h | --help) usage && exit ;;
@@ -40,8 +44,8 @@ runs() {
     for file in "$LAB_SRC"/scenarios/*.sh; do
         scenario=$(basename "$file" .sh)
         cases=$(header "$file" CASES)
-        planes=$(header "$file" PLANE)
-        kernels=$(header "$file" KERNELS)
+        planes=${PLANE:-$(header "$file" PLANE)}
+        kernels=${KERNEL:-$(header "$file" KERNELS)}
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
     done
 }
@@ -53,7 +57,7 @@ runs_of() {
     for c in $2; do
         for plane in $3; do
             for kernel in $4; do
-                [ "$plane" = kernel ] || [ "$kernel" = forky ] || continue
+                [ "$plane" = kernel ] || [ "$kernel" = "${4%% *}" ] || continue
                 name=$scenario
                 [ "$c" = - ] || name+=@$c
                 [ "$plane" = "${3%% *}" ] || name+=:$plane

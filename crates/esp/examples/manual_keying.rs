@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use esp::io::{
-    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, TunOptions,
-    UserspacePlane, routes::RouteOptions, set_mark,
+    ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, RouteOptions,
+    TunOptions, UserspacePlane, set_mark,
 };
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
 use ike_proto::dataplane::{
@@ -122,6 +122,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
         },
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     })))?;
     if let Some((local, remote)) = args.pass {
         plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
@@ -133,6 +134,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             action: PolicyAction::Pass,
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         })))?;
     }
     Ok(())

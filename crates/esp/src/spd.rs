@@ -1,24 +1,17 @@
 //! The security policy database (RFC 4301 §4.4.1).
 //!
-//! Policies may overlap, and peers may claim what others have. Which one a packet meets is decided by:
-//!
-//! 1. what protects, passes or drops before what stands in for a child that is not up (`Shunt`);
-//! 2. a configured priority before an automatic one, the lower number first, as strongSwan has it;
-//! 3. the more specific pair of selectors;
-//! 4. exemptions, then drops, then protection, then the trap it was triggered by;
-//! 5. the owner who was there first: a later peer does not get the traffic of an earlier one by asking
-//!    for the same selectors. Of one owner's policies the newest counts, for that is the one its other
-//!    end knows of.
+//! [`precedence`](ike_proto::dataplane::precedence) says which policy a packet meets.
 //!
 //! Overlaps between owners are logged, and refused if [`Spd::refuse_overlaps`] says so.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use ike_proto::dataplane::overlaps::{self, Held};
+use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
-use tracing::{info, warn};
 
-use crate::selector::{Side, breadth, matches, overlap};
+use crate::selector::{Side, matches};
 
 /// The most entries one policy may expand to.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -30,26 +23,6 @@ struct Entry {
     local: TrafficSelector,
     remote: TrafficSelector,
     policy: Arc<PolicySpec>,
-}
-
-/// Earlier entries win.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    order: Order,
-    /// When the owner first had these selectors.
-    claim: u64,
-    /// When the policy came.
-    since: Reverse<u64>,
-}
-
-/// What the policy and its selectors say by themselves: rules 1 to 4.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order {
-    stands_in: bool,
-    automatic: bool,
-    priority: u32,
-    breadth: u32,
-    class: u8,
 }
 
 /// All policies of a plane, in the order in which they apply.
@@ -77,7 +50,7 @@ impl Spd {
         let since = match earlier {
             Some(entry) => entry.rank.since,
             None => {
-                self.judge_overlaps(&spec)?;
+                overlaps::judge(&spec, self.count + 1, self.held(), self.refuses_overlaps)?;
                 self.count += 1;
                 Reverse(self.count)
             }
@@ -86,8 +59,9 @@ impl Spd {
         let mut added = Vec::with_capacity(pairs);
         for &local in &policy.local_ts {
             for &remote in &policy.remote_ts {
-                let order = order(&policy, &local, &remote);
-                let claim = self.claim(&policy.owner, &local, &remote).unwrap_or(since.0);
+                let order = Order::of(&policy, &local, &remote);
+                let claim =
+                    overlaps::claim(&policy.owner, &local, &remote, self.held()).unwrap_or(since.0);
                 let rank = Rank { order, claim, since };
                 added.push(Entry { rank, local, remote, policy: Arc::clone(&policy) });
             }
@@ -124,97 +98,14 @@ impl Spd {
         self.entries.iter().map(|entry| (&entry.local, &entry.remote, &entry.policy.action))
     }
 
-    /// Since when `owner` has had this pair of selectors.
-    fn claim(&self, owner: &str, local: &TrafficSelector, remote: &TrafficSelector) -> Option<u64> {
-        let same = self.entries.iter().filter(|entry| {
-            entry.policy.owner == owner && entry.local == *local && entry.remote == *remote
-        });
-        same.map(|entry| entry.rank.claim).min()
-    }
-
-    /// Who gets the traffic of `there` that `new`, not installed yet, claims too; the winner first.
-    fn decide<'a>(
-        &self,
-        new: &'a PolicySpec,
-        there: &'a Entry,
-    ) -> (&'a PolicySpec, &'a PolicySpec) {
-        let Entry { local, remote, policy, rank } = there;
-        let since = self.count + 1;
-        let claim = self.claim(&new.owner, local, remote).unwrap_or(since);
-        let order = order(new, local, remote);
-        let wins = Rank { order, claim, since: Reverse(since) } < *rank;
-        if wins { (new, policy) } else { (policy, new) }
-    }
-
-    /// Names the policies of others that protect what `spec` is to protect.
-    fn judge_overlaps(&self, spec: &PolicySpec) -> Result<(), DataPlaneError> {
-        if !protects(spec) {
-            return Ok(());
-        }
-        let any = |a: &[TrafficSelector], b: &TrafficSelector| a.iter().any(|a| overlap(a, b));
-        let mut told = Vec::new();
-        for entry in &self.entries {
-            let Entry { local, remote, policy, .. } = entry;
-            let theirs = protects(policy)
-                && policy.owner != spec.owner
-                && any(&spec.local_ts, local)
-                && any(&spec.remote_ts, remote);
-            if !theirs || told.contains(&policy.id) {
-                continue;
-            }
-            told.push(policy.id);
-            let (owner, other) = (&spec.owner, &policy.owner);
-            if self.refuses_overlaps {
-                return Err(DataPlaneError(format!(
-                    "{owner}, child {}: {local} === {remote} overlaps child {} of {other}",
-                    spec.child, policy.child
-                )));
-            }
-            let alike = spec.local_ts.contains(local) && spec.remote_ts.contains(remote);
-            if alike {
-                let (winner, loser) = self.decide(spec, entry);
-                let (owner, child) = (&winner.owner, &winner.child);
-                let (not_to, not_child) = (&loser.owner, &loser.child);
-                warn!(%owner, %child, %not_to, %not_child, %local, %remote, "{}: it goes to {owner}",
-                    claimants(owner, not_to));
-            } else {
-                let (child, others) = (&spec.child, &policy.child);
-                info!(%owner, %child, %other, %others, %local, %remote,
-                    "traffic selectors overlap: a priority wins, else the narrower ones");
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Who claims the same traffic. An owner is a connection and, in brackets, the peer's identity.
-fn claimants(a: &str, b: &str) -> &'static str {
-    let peer = |owner: &str| owner.split_once(" [").map(|(_, peer)| peer.to_owned());
-    match (peer(a), peer(b)) {
-        (Some(a), Some(b)) if a == b => "two connections with one peer claim the same traffic",
-        (Some(_), Some(_)) => "two peers claim the same traffic",
-        _ => "two connections claim the same traffic",
-    }
-}
-
-fn protects(policy: &PolicySpec) -> bool {
-    matches!(policy.action, PolicyAction::Protect { .. })
-}
-
-fn order(policy: &PolicySpec, local: &TrafficSelector, remote: &TrafficSelector) -> Order {
-    let class = match policy.action {
-        PolicyAction::Pass => 0,
-        PolicyAction::Drop => 1,
-        PolicyAction::Protect { .. } => 2,
-        PolicyAction::Trap => 3,
-        PolicyAction::Shunt { .. } => 4,
-    };
-    Order {
-        stands_in: matches!(policy.action, PolicyAction::Shunt { .. }),
-        automatic: policy.priority == 0,
-        priority: policy.priority,
-        breadth: breadth(local) + breadth(remote),
-        class,
+    /// All entries, in the order in which they apply.
+    fn held(&self) -> impl Iterator<Item = Held<'_>> + Clone {
+        self.entries.iter().map(|Entry { rank, local, remote, policy }| Held {
+            policy,
+            local,
+            remote,
+            rank: *rank,
+        })
     }
 }
 
@@ -235,12 +126,14 @@ mod tests {
             action: PolicyAction::Protect { mode: Mode::Tunnel, local, remote, outbound: None },
             priority,
             processing: Arc::default(),
+            outer: None,
         }
     }
 
     /// Who gets the traffic by what is logged when `new` comes, and by what is done then.
     fn winner(spd: &mut Spd, new: PolicySpec) -> (String, String) {
-        let said = spd.decide(&new, &spd.entries[0]).0.owner.clone();
+        let first = spd.held().next().unwrap();
+        let said = overlaps::decide(&new, spd.count + 1, spd.held(), first).0.owner.clone();
         spd.install(new).unwrap();
         (said, spd.entries[0].policy.owner.clone())
     }
@@ -255,12 +148,5 @@ mod tests {
         spd.remove(PolicyId(3));
         spd.remove(PolicyId(1));
         assert_eq!(winner(&mut spd, spec(4, "a [x]", 0)), owner("b [y]"), "the first is gone");
-    }
-
-    #[test]
-    fn one_peer_is_not_called_two() {
-        assert!(claimants("a [x]", "b [x]").starts_with("two connections with one peer"));
-        assert!(claimants("a [x]", "b [y]").starts_with("two peers"));
-        assert!(claimants("a", "b [y]").starts_with("two connections claim"));
     }
 }

@@ -11,7 +11,7 @@ use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esp::io::routes::RouteOptions;
+use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TunOptions, UserspacePlane};
 use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;
@@ -103,6 +103,7 @@ impl Host {
             action,
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         };
         self.plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
     }
@@ -409,6 +410,7 @@ async fn many_policies_inside() {
         action: PolicyAction::Trap,
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     };
     host.plane.apply(Command::InstallPolicy(Box::new(many))).unwrap();
     assert!(!host.hears("10.200.0.1", &four).await && !host.hears("10.202.80.127", &four).await);
@@ -446,6 +448,7 @@ async fn a_device_that_somebody_deletes_inside() {
         action: PolicyAction::Trap,
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     };
     assert!(host.plane.apply(Command::InstallPolicy(Box::new(trap))).is_err());
     host.remove(3);

@@ -22,6 +22,7 @@ fn policy(id: u64, local: &str, remote: &str, action: PolicyAction) -> PolicySpe
         action,
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     }
 }
 

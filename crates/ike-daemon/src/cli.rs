@@ -55,6 +55,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Lists the network devices and what each offloads of ESP (hw_offload)
+    Offload {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
@@ -79,6 +85,11 @@ pub struct RunArgs {
     /// What carries the traffic
     #[arg(long, value_enum, default_value_t = DataPlaneKind::Auto)]
     pub data_plane: DataPlaneKind,
+    /// Leaves SAs and policies in the kernel at the end, and takes over what an earlier run left
+    ///
+    /// Traffic goes on by them until the connections are up again. Needs the kernel data plane.
+    #[arg(long)]
+    pub keep_sas: bool,
     /// Address to listen on, instead of all (may be given several times)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<IpAddr>,
@@ -87,9 +98,9 @@ pub struct RunArgs {
 /// What carries the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DataPlaneKind {
-    /// The best there is
+    /// The kernel if it has ESP, else this process
     Auto,
-    /// The kernel's XFRM (not in this build yet)
+    /// The kernel's XFRM
     Kernel,
     /// ESP in this process, over a TUN device
     Userspace,
@@ -101,7 +112,7 @@ pub enum DataPlaneKind {
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// Child, or connection if no child has this name
-    #[arg(required_unless_present_any = ["ike", "child"], value_name = "CHILD")]
+    #[arg(required_unless_present_any = ["ike", "child", "all"], value_name = "CHILD")]
     pub name: Option<String>,
     /// Connection, exactly
     #[arg(long, value_name = "CONNECTION")]
@@ -109,6 +120,9 @@ pub struct UpArgs {
     /// Child, exactly
     #[arg(long, value_name = "CHILD", conflicts_with = "name")]
     pub child: Option<String>,
+    /// Everything that is configured, has a peer's address and is not up, all at once
+    #[arg(long, conflicts_with_all = ["name", "ike", "child"])]
+    pub all: bool,
     /// Seconds to wait for the outcome
     #[arg(long, value_parser = seconds, default_value = "165", value_name = "TIME")]
     pub timeout: Duration,
@@ -182,10 +196,17 @@ mod tests {
 
     #[test]
     fn a_name_is_needed() {
-        for words in [&["up"][..], &["down"], &["rekey"], &["up", "net", "--child", "net"]] {
+        for words in [
+            &["up"][..],
+            &["down"],
+            &["rekey"],
+            &["up", "net", "--child", "net"],
+            &["up", "net", "--all"],
+        ] {
             let words = std::iter::once(&"ike-daemon").chain(words);
             assert!(Cli::try_parse_from(words).is_err());
         }
         assert!(Cli::try_parse_from(["ike-daemon", "down", "--ike", "site"]).is_ok());
+        assert!(Cli::try_parse_from(["ike-daemon", "up", "--all"]).is_ok());
     }
 }

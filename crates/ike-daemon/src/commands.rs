@@ -11,6 +11,7 @@ use crate::control::protocol::{Named, Request, Response};
 use crate::control::sas::IkeSa;
 use crate::control::{client, render};
 use crate::demo;
+use crate::offload;
 use crate::pki;
 
 mod run;
@@ -21,6 +22,9 @@ pub(crate) fn run(cli: Cli) -> Status {
     match cli.command {
         Command::Run(args) => run::run(&args, control),
         Command::Check { config } => check(&config),
+        Command::Up(UpArgs { all: true, timeout, .. }) => {
+            ask(control, &Request::UpAll { timeout: Some(timeout.as_secs_f64()) }, "up")
+        }
         Command::Up(args) => ask(control, &Request::Up(up(args)), "up"),
         Command::Down(args) => ask(control, &Request::Down(named(args)), "deleted"),
         Command::Rekey { name, reauth: false } => {
@@ -30,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Status {
             ask(control, &Request::Reauth(named(name)), "reauthenticated")
         }
         Command::List { json } => list(control, json),
+        Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
         Command::Pki(args) => pki::run(&args),
         Command::Demo { suite, json } => demonstrate(suite, json),
@@ -131,7 +136,7 @@ fn exchange(control: &Path, request: &Request) -> Result<Response, Status> {
 }
 
 fn up(args: UpArgs) -> Named {
-    let UpArgs { name, ike, child, timeout } = args;
+    let UpArgs { name, ike, child, timeout, all: _ } = args;
     Named { name, ike, child, timeout: Some(timeout.as_secs_f64()) }
 }
 

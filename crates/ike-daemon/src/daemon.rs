@@ -55,14 +55,15 @@ impl Daemon {
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let rng = Box::new(pq_kem::os_random());
-        let endpoint = Endpoint::new(endpoint_config, crypto, rng, plane.capabilities());
+        let capabilities = plane.capabilities();
+        let endpoint = Endpoint::new(endpoint_config, crypto, rng, capabilities);
         let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
         let lost = Arc::clone(&plane.lost);
         let (mut driver, handle) = Driver::new(endpoint, sockets, plane, credentials.clone());
         if let Some(tap) = tap {
             driver.set_tap(tap);
         }
-        let operator = Operator::new(handle, config, ports, credentials);
+        let operator = Operator::new(handle, config, ports, credentials, capabilities);
         let events = operator.handle().events();
         let driver = tokio::spawn(driver.run());
         let tasks = vec![
@@ -104,12 +105,24 @@ impl Daemon {
             // It empties the data plane and ends by itself.
             let _ = tokio::time::timeout(limit, &mut self.driver).await;
         }
+        self.end_tasks().await;
+        confirmed
+    }
+
+    /// Stops without a word to the peers, and leaves the data plane as it is: its SAs go on. True if that
+    /// was done within `limit`.
+    pub async fn leave(mut self, limit: Duration) -> bool {
+        let done = tokio::time::timeout(limit, self.operator.handle().leave()).await.is_ok();
+        self.end_tasks().await;
+        done
+    }
+
+    async fn end_tasks(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();
             // Once it is gone, so is what it owned: the control socket, for one.
             let _ = task.await;
         }
-        confirmed
     }
 }
 

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod fetch;
 pub mod log;
 pub mod net;
+mod offload;
 pub mod operator;
 pub mod pki;
 pub mod plane;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, EndpointConfig};
-use ike_proto::dataplane::Flow;
+use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
-use crate::config::{Config, Ports};
+use crate::config::{Config, HostSpec, Hosts, Ports};
 use crate::driver::{Credentials, Handle, IkeView};
 use crate::net::resolve::{self, Ends};
 
@@ -39,6 +39,7 @@ pub struct Operator {
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
     credentials: Credentials,
+    plane: Capabilities,
 }
 
 /// The SAs a command is about.
@@ -50,10 +51,16 @@ struct Chosen {
 
 impl Operator {
     /// An operator of the driver behind `handle`, which listens on `ports` and answers by
-    /// `credentials`.
-    pub fn new(handle: Handle, config: Config, ports: Ports, credentials: Credentials) -> Self {
+    /// `credentials`, over a data plane that can do `plane`.
+    pub fn new(
+        handle: Handle,
+        config: Config,
+        ports: Ports,
+        credentials: Credentials,
+        plane: Capabilities,
+    ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(config)));
-        Self { handle, config, ports, credentials }
+        Self { handle, config, ports, credentials, plane }
     }
 
     /// The driver.
@@ -70,6 +77,30 @@ impl Operator {
     pub async fn up(&self, target: &Target) -> Result<(), String> {
         let (connection, child) = to_initiate(&self.config(), target)?;
         self.initiate(connection, child, None).await
+    }
+
+    /// Brings up, all at once, every child that is not up and every connection without children, where
+    /// the peer's address is configured; the number of them. The error names those that failed.
+    pub async fn up_all(&self) -> Result<usize, String> {
+        let views = self.list().await?;
+        let wanted = not_up(&self.config(), &views);
+        let count = wanted.len();
+        let begin = |(connection, child): (String, Option<String>)| {
+            let operator = self.clone();
+            let name = child.as_ref().map_or_else(String::new, |child| format!("/{child}"));
+            let name = format!("{connection}{name}");
+            (name, tokio::spawn(async move { operator.initiate(connection, child, None).await }))
+        };
+        let tasks: Vec<_> = wanted.into_iter().map(begin).collect();
+        let mut failures = Vec::new();
+        for (name, task) in tasks {
+            let outcome = task.await.unwrap_or_else(|error| Err(error.to_string()));
+            failures.extend(outcome.err().map(|why| format!("{name}: {why}")));
+        }
+        match failures.as_slice() {
+            [] => Ok(count),
+            failed => Err(format!("{} of {count} failed\n{}", failed.len(), failed.join("\n"))),
+        }
     }
 
     /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
@@ -107,6 +138,10 @@ impl Operator {
 
     /// Puts `config` in the place of the present one. SAs keep what they were made with.
     pub async fn reload(&self, config: Config) -> Result<(), String> {
+        let unmet = config.unmet(&self.plane);
+        if !unmet.is_empty() {
+            return Err(unmet.join("\n"));
+        }
         if config.ports != self.config().ports {
             tracing::warn!("[charon] port and port_nat_t take effect at the next start");
         }
@@ -288,6 +323,34 @@ fn to_initiate(config: &Config, target: &Target) -> Result<(String, Option<Strin
             several.join(", ")
         )),
     }
+}
+
+/// What `up --all` means: connection and child.
+fn not_up(config: &Config, views: &[IkeView]) -> Vec<(String, Option<String>)> {
+    let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
+    let alive: BTreeSet<&str> = views.iter().map(|v| v.status.connection.as_str()).collect();
+    let mut wanted = Vec::new();
+    for connection in &config.endpoint.connections {
+        if !config.hosts.get(&connection.name).is_some_and(has_peer) {
+            continue;
+        }
+        let name = &connection.name;
+        if connection.children.is_empty() && !alive.contains(name.as_str()) {
+            wanted.push((name.clone(), None));
+        }
+        let down = |child: &&str| !up.contains(&(name.clone(), (*child).to_owned()));
+        let children = connection.children.iter().map(|child| child.name.as_str()).filter(down);
+        wanted.extend(children.map(|child| (name.clone(), Some(child.to_owned()))));
+    }
+    wanted
+}
+
+/// True if there is an address, or a name of one, to initiate to.
+fn has_peer(hosts: &Hosts) -> bool {
+    hosts.remote.iter().any(|host| match host {
+        HostSpec::Address(spec) => spec.host().is_some(),
+        HostSpec::Name(_) => true,
+    })
 }
 
 /// The SAs that `target` means.

@@ -51,6 +51,8 @@ fn host() -> Host {
         plain_esp: true,
         iptfs: false,
         per_cpu: false,
+        cpus: 0,
+        processing: false,
     };
     let crypto = Arc::new(pq_kem::provider());
     (Endpoint::new(config, crypto, Box::new(pq_kem::os_random()), plane), HashMap::new())

@@ -39,6 +39,8 @@ impl DataPlane for Printing {
             plain_esp: true,
             iptfs: false,
             per_cpu: false,
+            cpus: 0,
+            processing: false,
         }
     }
 

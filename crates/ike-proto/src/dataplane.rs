@@ -3,6 +3,9 @@
 //! One command enum, so that recording, tracing and fault injection are each one `match`. The engine
 //! chooses inbound SPIs itself (it encodes the shard in them), so no command allocates one.
 
+pub mod overlaps;
+pub mod precedence;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -106,6 +109,40 @@ pub enum CopyDscp {
     No,
 }
 
+/// How AGGFRAG payloads (RFC 9347) are sent and received: `charon.iptfs` of strongswan.conf(5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iptfs {
+    /// `dont_frag`, or the peer's wish: inner packets are not split between the payloads this end sends.
+    pub dont_frag: bool,
+    /// `accept_fragments`: the peer may split inner packets. For the peer; the data plane takes them
+    /// either way.
+    pub accept_fragments: bool,
+    /// `drop_time`: how long packets that came out of order wait for those before them.
+    pub drop_time: Duration,
+    /// `init_delay`: how long a packet waits for others to share its payload with.
+    pub init_delay: Duration,
+    /// `max_queue_size`: octets that may wait to be sent.
+    pub max_queue_size: u32,
+    /// `packet_size`: octets of an outer packet at most; 0 goes by the path MTU.
+    pub packet_size: u32,
+    /// `reorder_window`: packets that may come out of order.
+    pub reorder_window: u16,
+}
+
+impl Default for Iptfs {
+    fn default() -> Self {
+        Self {
+            dont_frag: false,
+            accept_fragments: true,
+            drop_time: Duration::from_secs(1),
+            init_delay: Duration::ZERO,
+            max_queue_size: 1 << 20,
+            packet_size: 0,
+            reorder_window: 3,
+        }
+    }
+}
+
 /// How packets are treated beyond what the peers negotiate: the processing info of an SPD entry
 /// (RFC 4301 §4.4.1.2) and what the options of a child in swanctl.conf(5) add to it. The same for all SAs
 /// and policies of one child.
@@ -143,8 +180,11 @@ pub struct Processing {
     pub policies: bool,
     /// `policies_fwd_out`: forward policies for what leaves, too.
     pub policies_fwd_out: bool,
-    /// Outbound policies ask for an SA for each CPU (RFC 9611).
+    /// Outbound policies ask for an SA for each CPU (RFC 9611). As configured in a child's configuration;
+    /// in what the data plane gets, true once the peers have agreed on it.
     pub per_cpu: bool,
+    /// For SAs of [`Mode::Iptfs`].
+    pub iptfs: Iptfs,
 }
 
 impl Default for Processing {
@@ -167,6 +207,7 @@ impl Default for Processing {
             policies: true,
             policies_fwd_out: false,
             per_cpu: false,
+            iptfs: Iptfs::default(),
         }
     }
 }
@@ -256,6 +297,20 @@ pub struct PolicySpec {
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
+    /// Of a trap: where the SAs will be that it waits for. A kernel needs it for templates and routes.
+    /// [`PolicyAction::Protect`] says it itself, and the others need none.
+    pub outer: Option<Outer>,
+}
+
+/// Between which ends SAs are, and in which mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outer {
+    /// Mode.
+    pub mode: Mode,
+    /// This end.
+    pub local: IpAddr,
+    /// The peer's end.
+    pub remote: IpAddr,
 }
 
 /// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
@@ -374,6 +429,63 @@ pub struct Capabilities {
     pub iptfs: bool,
     /// SAs per CPU (RFC 9611).
     pub per_cpu: bool,
+    /// CPUs, for `per_cpu`: twice as many SAs of one child are taken from a peer.
+    pub cpus: u32,
+    /// What [`Processing`] has beyond its defaults. Where false, an SA or a policy that needs more than
+    /// that is refused.
+    pub processing: bool,
+}
+
+impl Capabilities {
+    /// The first option of a child that asks for more than there is, as swanctl.conf(5) spells it.
+    /// `hw_offload = auto` asks for nothing.
+    pub fn lacks(&self, mode: Mode, processing: &Processing) -> Option<&'static str> {
+        let Processing {
+            reqid,
+            if_id_in,
+            if_id_out,
+            mark_in,
+            mark_out,
+            mark_in_sa,
+            set_mark_in,
+            set_mark_out,
+            ref interface,
+            hw_offload,
+            copy_df,
+            copy_ecn,
+            copy_dscp,
+            icmp,
+            policies,
+            policies_fwd_out,
+            per_cpu,
+            iptfs: _,
+        } = *processing;
+        let none = Mark::default();
+        let offload = !matches!(hw_offload, HwOffload::No | HwOffload::Auto);
+        let asked = [
+            ("mode = transport", mode == Mode::Transport && !self.transport_mode),
+            ("mode = iptfs", mode == Mode::Iptfs && !self.iptfs),
+            ("mode = beet", mode == Mode::Beet && !self.processing),
+            ("per_cpu_sas", per_cpu && !self.per_cpu),
+            ("reqid", reqid != 0 && !self.processing),
+            ("if_id_in", if_id_in != 0 && !self.processing),
+            ("if_id_out", if_id_out != 0 && !self.processing),
+            ("mark_in", mark_in != none && !self.processing),
+            ("mark_out", mark_out != none && !self.processing),
+            ("mark_in_sa", mark_in_sa && !self.processing),
+            ("set_mark_in", set_mark_in != none && !self.processing),
+            ("set_mark_out", set_mark_out != none && !self.processing),
+            ("interface", interface.is_some() && !self.processing),
+            ("hw_offload", offload && !self.processing),
+            ("copy_df = no", !copy_df && !self.processing),
+            ("copy_ecn = no", !copy_ecn && !self.processing),
+            ("copy_dscp", copy_dscp != CopyDscp::Out && !self.processing),
+            ("icmp", icmp && !self.processing),
+            ("policies = no", !policies && !self.processing),
+            ("policies_fwd_out", policies_fwd_out && !self.processing),
+        ];
+        asked.into_iter().find_map(|(option, lacking)| lacking.then_some(option))
+    }
 }
 
 /// A data plane. `apply` is synchronous, as netlink is.

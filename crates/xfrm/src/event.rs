@@ -16,6 +16,7 @@ use tracing::debug;
 
 use crate::address;
 use crate::netlink::{answer, gaps, wipe};
+use crate::offload::LinkChange;
 use crate::policy::{self, PolicyId};
 use crate::selector::Selector;
 use crate::state::{self, StateId};
@@ -62,6 +63,9 @@ pub enum Event {
     PolicyDeleted(PolicyId),
     /// All policies were deleted ([`Events::open_all`]).
     PoliciesFlushed,
+    /// A device went down, came up or is gone: not from [`Events`], but from a
+    /// [`LinkWatch`](crate::offload::LinkWatch).
+    Link(LinkChange),
     /// Events were lost, for they came faster than they were read: what is there must be read anew.
     Lost,
 }

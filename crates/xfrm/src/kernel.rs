@@ -22,6 +22,8 @@ pub struct Kernel<T> {
     transport: T,
     /// Whether it knows XFRMA_SA_DIR; `None` before it was asked.
     directions: Option<bool>,
+    /// The number that the next policy asks for; 0 leaves it to the kernel.
+    next_index: u32,
 }
 
 impl Kernel<Socket> {
@@ -41,7 +43,7 @@ impl<T> Kernel<T> {
 impl<T: Transport> Kernel<T> {
     /// Speaks over `transport`.
     pub fn new(transport: T) -> Self {
-        Self { transport, directions: None }
+        Self { transport, directions: None, next_index: 0 }
     }
 
     /// True if the kernel knows directions of states (XFRMA_SA_DIR, 6.10).

@@ -53,19 +53,21 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod doubles;
 pub mod event;
-mod faulty;
 pub mod kernel;
 pub mod netlink;
+pub mod offload;
+pub mod plane;
 pub mod policy;
 pub mod probe;
-mod recording;
 pub mod selector;
+pub mod socket;
 pub mod state;
 mod summary;
-mod tracer;
 
-pub use faulty::{Fault, Faulty};
-pub use recording::{RecordedSa, Recording};
+pub use doubles::{
+    Fault, Faulty, Packet, RecordedSa, Recording, SimKernel, Tracer, Verdict, judge,
+};
+pub use plane::XfrmNetlink;
 pub use summary::{CommandKind, Summary};
-pub use tracer::Tracer;

@@ -51,6 +51,7 @@ fn policy(id: u64, action: PolicyAction) -> Command {
         action,
         priority: 0,
         processing: Arc::default(),
+        outer: None,
     }))
 }
 

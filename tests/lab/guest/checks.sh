@@ -81,9 +81,6 @@ counted() {
     done
 }
 
-# kernel_states SIDE: number of SAs in that side's kernel.
-kernel_states() { ip -n "$(netns "$1")" xfrm state list | grep -c '^src' || true; }
-
 # wire EXPRESSION: packets that went over the wire so far and match.
 wire() {
     local side

@@ -6,7 +6,9 @@
 OUT=/out
 STATE=/run/lab
 
+. /lab/guest/kernel.sh
 . /lab/guest/net.sh
+. /lab/guest/netdevsim.sh
 . /lab/guest/conf.sh
 . /lab/guest/strongswan.sh
 . /lab/guest/daemon.sh
@@ -81,6 +83,10 @@ forget() {
 }
 
 stop() { note "stop $1"; "$(kind "$1")_stop" "$1"; }
+
+# ours_too: the peer is the side under test once more. Before site.
+ours_too() { THEM=$US; }
+
 log_of() { echo "$OUT/$1.log"; }
 
 # sas SIDE: the IKE SAs as a JSON array in VICI's words, whatever the program.

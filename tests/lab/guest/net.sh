@@ -74,16 +74,32 @@ net_nat() {
     join nat out0 192.0.2.254/24 "$outside" $out_if $pub/24
     ip -n "$inside" route add default via 172.16.0.1
     in_ns nat sysctl -qw net.ipv4.ip_forward=1
-    # This kernel has no nftables nat chain; the connection tracking action of
-    # tc does the same rewriting, on the outer interface in both directions.
-    modprobe -a sch_ingress cls_flower act_ct nf_nat nf_conntrack
+    nat_nftables 2>/dev/null || nat_tc
+    inner_networks
+    capture
+}
+
+# Ports are random, for a mapping that was forgotten must not come back as it was.
+nat_nftables() {
+    in_ns nat nft -f - <<NFT
+table ip nat {
+    chain post {
+        type nat hook postrouting priority srcnat
+        oifname out0 meta l4proto udp masquerade to :20000-29999 fully-random
+    }
+}
+NFT
+}
+
+# Debian's kernels have no nat chain of nftables here; the connection tracking action of
+# tc does the same rewriting, on the outer interface in both directions.
+nat_tc() {
+    modules sch_ingress cls_flower act_ct nf_nat nf_conntrack
     tc -n nat qdisc add dev out0 clsact
     tc -n nat filter add dev out0 egress protocol ip prio 1 flower ip_proto udp src_ip 172.16.0.0/24 \
         action ct commit nat src addr 192.0.2.254 port 20000-29999 pipe action pass
     tc -n nat filter add dev out0 ingress protocol ip prio 1 flower ip_proto udp dst_ip 192.0.2.254 \
         action ct nat pipe action pass
-    inner_networks
-    capture
 }
 
 # forget_nat: the router loses its table, as after a restart; the next packet
@@ -95,7 +111,7 @@ impair() {
     local side=$1 dev
     shift
     case $side in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
-    modprobe sch_netem
+    modules sch_netem
     # shellcheck disable=SC2068
     tc -n "$(netns "$side")" qdisc replace dev $dev root netem $@
 }
@@ -111,7 +127,7 @@ capture_at() {
     local dev
     case $1 in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
     in_ns "$1" tcpdump -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
-    wait_for 5 grep -q listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
+    wait_for 10 grep -q -s listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
 }
 
 # half_open SIDE: leaves a half-open IKE SA at that side, by an IKE_SA_INIT

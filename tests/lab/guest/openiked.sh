@@ -16,7 +16,7 @@ openiked_site() {
 
 openiked_start() {
     local side=$1
-    modprobe af_key
+    modules af_key
     (
         umask 077
         cat >"$STATE/$side.iked.conf" <<CONF

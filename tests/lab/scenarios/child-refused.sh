@@ -1,5 +1,6 @@
 # No common ESP proposal: the IKE SA stands, the child does not.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 net us esp_proposals aes256gcm16
@@ -7,4 +8,4 @@ net them esp_proposals aes128-sha256
 start
 up_fails "$CASE" || fail "the child came up without a common proposal"
 expect_log them 'N\(NO_PROP\)'
-[ "$(kernel_states them)" = 0 ] || fail "SAs left in the kernel of them"
+kernel_clean us them

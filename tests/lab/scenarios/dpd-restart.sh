@@ -1,6 +1,7 @@
 # The other side dies and comes back; the side named notices and, told to
 # restart, brings the tunnel up again by itself.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 ike "$CASE" dpd_delay 1s

@@ -1,5 +1,6 @@
 # No NAT, but the side named asks for UDP encapsulation as if there were one.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 ike "$CASE" encap true

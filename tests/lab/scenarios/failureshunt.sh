@@ -1,6 +1,7 @@
 # The peer dies: traffic for it does not leave in clear, though the host has
 # a route for it, until the tunnel is back; nor when our daemon dies as well.
 # CASES: auto reject drop
+# PLANE: userspace kernel
 net_direct
 site
 ike us dpd_delay 1s

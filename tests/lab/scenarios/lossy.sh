@@ -2,6 +2,7 @@
 # establish by either side, rekey by both, delete.
 # CASES: us them
 # TIMEOUT: 150
+# PLANE: userspace kernel
 net_direct
 site
 conf both charon.retransmit_timeout 0.6

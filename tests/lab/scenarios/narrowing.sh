@@ -1,6 +1,7 @@
 # The side named initiates with wider selectors than the other allows, and
 # gets the narrower ones.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 case $CASE in

@@ -1,6 +1,7 @@
 # A tunnel with OpenIKED, brought up by either side.
 # CASES: us them
 # THEM: openiked
+# PLANE: userspace kernel
 net_direct
 openiked_site
 if [ "$CASE" = us ]; then

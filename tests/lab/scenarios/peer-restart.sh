@@ -1,6 +1,7 @@
 # A peer that lost everything connects anew: INITIAL_CONTACT clears what the
 # other side still had of it.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 start

@@ -2,6 +2,7 @@
 # packet is lost.
 # TIMEOUT: 180
 # CASES: child ike
+# PLANE: userspace kernel
 net_direct
 site
 # Delay makes the requests cross on the wire.

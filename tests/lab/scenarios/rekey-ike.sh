@@ -1,6 +1,7 @@
 # The IKE SA is rekeyed by either side under traffic; the child moves over
 # untouched and can be rekeyed afterwards, by both.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 start

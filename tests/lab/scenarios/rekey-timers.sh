@@ -1,5 +1,6 @@
 # Lifetimes of seconds at both ends: rekeys of both kinds, from both sides,
 # on their own, for a quarter of a minute of traffic without loss.
+# PLANE: userspace kernel
 net_direct
 site
 ike both rekey_time 5s

@@ -1,6 +1,7 @@
 # Two connections and, on one of them, two children, all brought up at the
 # same moment by the side named.
 # CASES: us them
+# PLANE: userspace kernel
 net_direct
 site
 child site net2 "$LEFT_NET2" "$RIGHT_NET2"

@@ -29,9 +29,7 @@ use std::time::Instant;
 mod device;
 mod encap;
 mod guard;
-mod prefix;
 mod raw;
-pub mod routes;
 mod sender;
 mod tasks;
 mod userspace;
@@ -40,10 +38,8 @@ pub use device::{Device, MemoryHost, TunOptions};
 pub use encap::{EncapSocket, IkeDatagram};
 pub use guard::{Guard, GuardOptions};
 pub use raw::{ClearSockets, PlainEsp};
+pub use routes::{DEFAULT_MARK, RouteOptions};
 pub use userspace::{Config, UserspacePlane};
-
-/// The mark of IKE and ESP packets, unless configured otherwise.
-pub const DEFAULT_MARK: u32 = 220;
 
 /// Marks what `socket` sends, so that it does not enter the TUN device. Needs CAP_NET_ADMIN.
 pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {

@@ -6,17 +6,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ike_proto::crypto::{CipherProvider, SecureRandom};
-use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicySpec, Reply,
+};
+use routes::{Leftovers, Routes, Via};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use super::RouteOptions;
 use super::device::Device;
 use super::encap::{EncapSocket, IkeDatagram};
 use super::guard::{Guard, GuardOptions};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
-use super::routes::{RouteOptions, Routes};
 use super::sender::Sockets;
 use super::tasks::{self, Alarm};
 use crate::inbound::Outer;
@@ -54,7 +57,8 @@ pub struct UserspacePlane {
     lost: Arc<Notify>,
     fed: mpsc::Sender<(Outer, Vec<u8>)>,
     plain_esp: bool,
-    routes: Option<Routes>,
+    /// The routes, and the index of the device they lead to.
+    routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
     tasks: JoinSet<()>,
 }
@@ -66,7 +70,10 @@ impl UserspacePlane {
         let Device { readers, writer, interface } = device;
         let (routes, guard) = match interface {
             Some((name, index)) => (
-                routes.map(|options| Routes::start(index, options)).transpose()?,
+                match routes {
+                    Some(options) => Some((Routes::start(options, Leftovers::Remove)?, index)),
+                    None => None,
+                },
                 guard.and_then(|options| start_guard(&name, index, options)),
             ),
             None => (None, None),
@@ -137,6 +144,20 @@ impl UserspacePlane {
         set.map_err(|error| DataPlaneError(format!("nf_tables: {error}")))
     }
 
+    /// Sends what `policy` takes to the device.
+    fn route(&self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
+        let Some((routes, device)) = &self.routes else { return Ok(()) };
+        let via = match policy.action {
+            PolicyAction::Pass => return routes.remove(policy.id),
+            PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
+                Via::Device(*device)
+            }
+            PolicyAction::Shunt { silent: false } => Via::Unreachable,
+            PolicyAction::Shunt { silent: true } => Via::BlackHole,
+        };
+        routes.install(policy.id, &policy.local_ts, &policy.remote_ts, via)
+    }
+
     /// Ends the tasks and waits for them, then removes the routes.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
@@ -167,10 +188,7 @@ impl DataPlane for UserspacePlane {
             Command::InstallPolicy(spec) => {
                 let policy = (*spec).clone();
                 self.plane.apply(Command::InstallPolicy(spec))?;
-                let outside = self.guard().and_then(|()| match &self.routes {
-                    Some(routes) => routes.install(&policy),
-                    None => Ok(()),
-                });
+                let outside = self.guard().and_then(|()| self.route(&policy));
                 if let Err(error) = outside {
                     self.plane.apply(Command::RemovePolicy(policy.id))?;
                     // It drops too much rather than too little if this fails too.
@@ -180,14 +198,14 @@ impl DataPlane for UserspacePlane {
                 Ok(Reply::Done)
             }
             Command::RemovePolicy(id) => {
-                if let Some(routes) = &self.routes {
+                if let Some((routes, _)) = &self.routes {
                     routes.remove(id)?;
                 }
                 self.plane.apply(command)?;
                 self.guard().map(|()| Reply::Done)
             }
             Command::Flush => {
-                if let Some(routes) = &self.routes {
+                if let Some((routes, _)) = &self.routes {
                     routes.flush()?;
                 }
                 self.plane.apply(command)?;

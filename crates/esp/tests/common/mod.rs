@@ -152,6 +152,7 @@ impl Tunnel {
             },
             priority: 0,
             processing: Arc::default(),
+            outer: None,
         }
     }
 

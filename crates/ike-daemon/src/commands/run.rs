@@ -10,7 +10,9 @@ use crate::cli::{RunArgs, Status};
 use crate::config::{self, Config};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
+use crate::driver::Sockets;
 use crate::operator::Operator;
+use crate::plane::Earlier;
 use crate::{log, plane};
 
 /// How long peers have to confirm the deletes at the end.
@@ -56,14 +58,20 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
-    let mut listen = plane::listen(args.data_plane);
+    let options = config.plane;
+    let choice = plane::choose(args.data_plane)?;
+    let mut listen = plane::listen(choice, &options);
     if !args.listen.is_empty() {
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
     }
-    let options = config.plane;
-    let (sockets, plane) =
-        open(&listen, config.ports, |s| plane::start(args.data_plane, s, options))?;
+    let earlier = if args.keep_sas { Earlier::Keep(&config) } else { Earlier::Remove };
+    let start = |sockets: &Sockets| plane::start(choice, sockets, options, earlier);
+    let (sockets, plane) = open(&listen, config.ports, start)?;
+    let unmet = config.unmet(&plane.capabilities());
+    if !unmet.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, unmet.join("\n")));
+    }
     let ports = sockets.ports();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
     let mut crypto = pq_kem::provider();
@@ -82,13 +90,9 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
             () = daemon.lost() => break true,
         }
     };
-    tracing::info!("shutting down");
+    tracing::info!(keep_sas = args.keep_sas, "shutting down");
     tokio::select! {
-        confirmed = daemon.shutdown(FAREWELL) => {
-            if !confirmed {
-                tracing::warn!("some peers have not confirmed the deletes");
-            }
-        }
+        () = end(daemon, args.keep_sas) => {}
         () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
     }
     if lost {
@@ -96,6 +100,16 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         return Err(std::io::Error::other("the data plane has lost its device"));
     }
     Ok(())
+}
+
+async fn end(daemon: Daemon, keep_sas: bool) {
+    if keep_sas {
+        if !daemon.leave(FAREWELL).await {
+            tracing::warn!("the data plane does not answer");
+        }
+    } else if !daemon.shutdown(FAREWELL).await {
+        tracing::warn!("some peers have not confirmed the deletes");
+    }
 }
 
 async fn reload(operator: Operator, file: PathBuf) {

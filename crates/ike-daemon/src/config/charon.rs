@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
+use ike_proto::dataplane::Iptfs;
+use routes::RouteOptions;
 
 use super::diagnostic::Report;
 use super::section::{Section, Unsupported};
@@ -29,11 +31,15 @@ pub struct PlaneOptions {
     /// `overlapip`, as libreswan has it: whether two peers may have children whose traffic selectors
     /// overlap. If not, the later one is refused.
     pub overlap: bool,
+    /// `install_routes`: whether traffic is led to the data plane by routes.
+    pub install_routes: bool,
+    /// `routing_table`, `routing_table_prio` and `fwmark`.
+    pub routes: RouteOptions,
 }
 
 impl Default for PlaneOptions {
     fn default() -> Self {
-        Self { overlap: true }
+        Self { overlap: true, install_routes: true, routes: RouteOptions::default() }
     }
 }
 
@@ -51,7 +57,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("inactivity_close_ike", Some("no")),
     ("init_limit_job_load", Some("0")),
     ("initiator_only", Some("no")),
-    ("install_routes", None),
     ("interfaces_ignore", None),
     ("interfaces_use", None),
     ("keep_alive_dpd_margin", Some("0")),
@@ -68,15 +73,20 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint`, `plane` and the ports.
+/// Reads the section into `endpoint`, `plane`, `iptfs` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
     plane: &mut PlaneOptions,
+    iptfs: &mut Iptfs,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
+    if let Some(section) = s.section("iptfs", report) {
+        *iptfs = read_iptfs(section, report);
+    }
     set(&mut plane.overlap, s.switch("overlapip", report));
+    read_routes(&mut s, plane, report);
     set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
     set(&mut ports.nat_t, s.number("port_nat_t", 0, u16::MAX, report));
     if ports.ike == ports.nat_t && ports.ike != 0 {
@@ -115,6 +125,35 @@ pub(crate) fn read(
     set(&mut ladder.jitter, s.number("retransmit_jitter", 0, 100, report));
     s.finish(UNSUPPORTED, report);
     ports
+}
+
+/// `[charon.iptfs]`: AGGFRAG payloads of all children (RFC 9347).
+fn read_iptfs(mut s: Section<'_>, report: &mut Report<'_>) -> Iptfs {
+    let mut iptfs = Iptfs::default();
+    set(&mut iptfs.accept_fragments, s.switch("accept_fragments", report));
+    set(&mut iptfs.dont_frag, s.switch("dont_frag", report));
+    let micros = |time: u32| Duration::from_micros(time.into());
+    set(&mut iptfs.drop_time, s.number("drop_time", 0, u32::MAX, report).map(micros));
+    set(&mut iptfs.init_delay, s.number("init_delay", 0, u32::MAX, report).map(micros));
+    set(&mut iptfs.max_queue_size, s.number("max_queue_size", 0, u32::MAX, report));
+    set(&mut iptfs.packet_size, s.number("packet_size", 0, 65_535, report));
+    set(&mut iptfs.reorder_window, s.number("reorder_window", 0, u16::MAX, report));
+    s.finish(&[], report);
+    iptfs
+}
+
+fn read_routes(s: &mut Section<'_>, plane: &mut PlaneOptions, report: &mut Report<'_>) {
+    set(&mut plane.install_routes, s.switch("install_routes", report));
+    let RouteOptions { table, priority, mark } = &mut plane.routes;
+    // The kernel's own tables, default, main and local, are not ours to fill.
+    let place = s.place("routing_table");
+    set(table, s.number("routing_table", 1, u32::MAX, report));
+    if (253..=255).contains(table) {
+        let message = format!("`charon.routing_table` is the system's own table {table}");
+        report.expected(place, message, "a table that nobody else fills");
+    }
+    set(priority, s.number("routing_table_prio", 1, 32_765, report));
+    set(mark, s.number("fwmark", 1, u32::MAX, report));
 }
 
 /// 0, or room for the headers and some octets of a fragment.

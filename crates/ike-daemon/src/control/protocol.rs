@@ -3,6 +3,8 @@
 //! ```text
 //! {"command":"up","name":"net","timeout":30}
 //! {"ok":true,"count":1}
+//! {"command":"up-all"}
+//! {"ok":true,"count":16}
 //! {"command":"list"}
 //! {"ok":true,"sas":[{"name":"site","uniqueid":1,"state":"ESTABLISHED",…}]}
 //! {"command":"up","name":"lab"}
@@ -25,6 +27,12 @@ pub const LONGEST_RESPONSE: usize = 1 << 30;
 pub enum Request {
     /// Bring up a child or connection.
     Up(Named),
+    /// Bring up all that is configured, has a peer's address and is not up.
+    UpAll {
+        /// Seconds to wait for the outcome; none waits as long as it takes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout: Option<f64>,
+    },
     /// Delete SAs.
     Down(Named),
     /// Rekey SAs.

@@ -13,7 +13,7 @@ use tokio::net::unix::WriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use super::protocol::{LONGEST_REQUEST, Named, Request, Response};
+use super::protocol::{LONGEST_REQUEST, Request, Response};
 use super::sas::IkeSa;
 use crate::config;
 use crate::operator::Operator;
@@ -174,11 +174,14 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
         },
         Request::Up(named) => {
             let target = named.target();
-            within(&named, async { operator.up(&target).await.map(|()| 1) }).await
+            within(named.timeout, async { operator.up(&target).await.map(|()| 1) }).await
         }
-        Request::Down(named) => within(&named, operator.down(&named.target())).await,
-        Request::Rekey(named) => within(&named, operator.rekey(&named.target())).await,
-        Request::Reauth(named) => within(&named, operator.reauthenticate(&named.target())).await,
+        Request::UpAll { timeout } => within(timeout, operator.up_all()).await,
+        Request::Down(named) => within(named.timeout, operator.down(&named.target())).await,
+        Request::Rekey(named) => within(named.timeout, operator.rekey(&named.target())).await,
+        Request::Reauth(named) => {
+            within(named.timeout, operator.reauthenticate(&named.target())).await
+        }
     }
 }
 
@@ -233,8 +236,11 @@ fn tell_difference(file: &Path, before: &EndpointConfig, after: &EndpointConfig)
 }
 
 /// Waits for `work` as long as the client wants to.
-async fn within(named: &Named, work: impl Future<Output = Result<usize, String>>) -> Response {
-    let limit = named.timeout.and_then(config::seconds);
+async fn within(
+    timeout: Option<f64>,
+    work: impl Future<Output = Result<usize, String>>,
+) -> Response {
+    let limit = timeout.and_then(config::seconds);
     let outcome = match limit {
         Some(limit) => match tokio::time::timeout(limit, work).await {
             Ok(outcome) => outcome,

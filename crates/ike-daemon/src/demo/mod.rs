@@ -116,6 +116,7 @@ impl Stage {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
             esp: true,
+            kernel: false,
             mark: None,
         };
         let any = Ports { ike: 0, nat_t: 0 };

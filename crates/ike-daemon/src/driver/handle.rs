@@ -57,6 +57,11 @@ impl Handle {
         self.ask(Request::Shutdown).await
     }
 
+    /// Stops without a word to the peers, and leaves the data plane as it is.
+    pub async fn leave(&self) -> Result<(), Stopped> {
+        self.ask(Request::Leave).await
+    }
+
     /// Events from now on.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()

@@ -49,6 +49,8 @@ pub(crate) enum Request {
     Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
     Shutdown(oneshot::Sender<()>),
+    /// Stop without a word to the peers, and leave the data plane as it is.
+    Leave(oneshot::Sender<()>),
 }
 
 /// One shard: an endpoint and its surroundings.
@@ -71,6 +73,7 @@ pub struct Driver {
     deadline: Option<Instant>,
     stopping: Option<(RequestId, oneshot::Sender<()>)>,
     stopped: bool,
+    leaving: Option<oneshot::Sender<()>>,
     log: log::Log,
 }
 
@@ -89,9 +92,9 @@ impl Driver {
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
         let handle = Handle::new(request_sender, events.clone());
-        let Plane { control, bell, ike, lost: _ } = plane;
+        let Plane { control, bell, ike, lost: _, adopted } = plane;
         let driver = Self {
-            shunts: Shunts::new(endpoint.config()),
+            shunts: Shunts::new(endpoint.config(), adopted),
             endpoint,
             plane: Control::start(control),
             bell,
@@ -109,6 +112,7 @@ impl Driver {
             deadline: None,
             stopping: None,
             stopped: false,
+            leaving: None,
             log: log::Log::default(),
         };
         (driver, handle)
@@ -121,7 +125,7 @@ impl Driver {
 
     /// Runs until a shutdown was asked for and done, or all handles are gone.
     pub async fn run(mut self) {
-        self.shunts.arm_configured(&self.plane).await;
+        self.shunts.arm_first(&self.plane).await;
         self.drain().await;
         while !self.stopped {
             // Not left to the choice below, where a flood of datagrams would always come first.
@@ -152,8 +156,8 @@ impl Driver {
             }
             self.drain().await;
         }
-        self.plane.close().await;
-        if let Some((_, answer)) = self.stopping {
+        self.plane.close(self.leaving.is_some()).await;
+        for answer in self.stopping.map(|(_, answer)| answer).into_iter().chain(self.leaving) {
             let _ = answer.send(());
         }
     }
@@ -169,12 +173,18 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, command));
             }
             Request::List(answer) => {
-                let views = usage::views(self.endpoint.ike_sas(), &self.plane, now().mono).await;
-                // The asker may have gone away.
-                let _ = answer.send(views);
+                let views = usage::views(self.endpoint.ike_sas(), self.plane.line(), now().mono);
+                // A task, for the counters of many SAs take long. The asker may have gone away.
+                tokio::spawn(async move {
+                    let _ = answer.send(views.await);
+                });
             }
             Request::Lift(target, answer) => {
                 let _ = answer.send(self.shunts.lift(&target, &self.plane).await);
+            }
+            Request::Leave(answer) => {
+                self.leaving = Some(answer);
+                self.stopped = true;
             }
             Request::Shutdown(answer) => {
                 let id = self.next_request();

@@ -10,7 +10,7 @@ use ike_proto::{Transmit, TransmitKind, Transport};
 
 use crate::config::Ports;
 use crate::net::marker::NON_ESP_MARKER;
-use crate::net::socket::PktSocket;
+use crate::net::socket::{PktSocket, SocketOptions};
 
 /// Where and how to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Listen {
     pub lenient: bool,
     /// True if the userspace data plane receives from the NAT-T sockets.
     pub esp: bool,
+    /// True if the kernel does ESP: it takes ESP from the NAT-T sockets, and its policies let IKE alone.
+    pub kernel: bool,
     /// Mark of what the sockets send (needs CAP_NET_ADMIN).
     pub mark: Option<u32>,
 }
@@ -28,7 +30,7 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let addresses = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        Self { addresses, lenient: true, esp: false, mark: None }
+        Self { addresses, lenient: true, esp: false, kernel: false, mark: None }
     }
 }
 
@@ -120,12 +122,13 @@ impl Sockets {
 
 impl Pair {
     fn bind(address: IpAddr, ports: Ports, listen: &Listen) -> io::Result<Self> {
-        let bind = |port| {
+        let bind = |port, esp| {
             let address = SocketAddr::new(address, port);
-            PktSocket::bind(address, listen.mark).map_err(|error| describe(address, &error))
+            let options = SocketOptions { mark: listen.mark, bypass: listen.kernel, esp };
+            PktSocket::bind(address, options).map_err(|error| describe(address, &error))
         };
-        let plain = Arc::new(bind(ports.ike)?);
-        let encap = bind(ports.nat_t)?;
+        let plain = Arc::new(bind(ports.ike, false)?);
+        let encap = bind(ports.nat_t, listen.kernel)?;
         let encap = if listen.esp {
             Encap::Esp(Arc::new(EncapSocket::new(encap.into_socket())?))
         } else {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ike_proto::dataplane::Usage;
 use ike_proto::{ChildState, ChildStatus, IkeStatus};
 
-use crate::plane::control::Control;
+use crate::plane::control::Line;
 
 /// An IKE SA.
 #[derive(Debug, Clone)]
@@ -29,11 +29,13 @@ pub struct ChildView {
     pub outbound: Usage,
 }
 
-pub(super) async fn views(mut sas: Vec<IkeStatus>, plane: &Control, at: Instant) -> Vec<IkeView> {
+/// `sas`, which were so `at` that time, with the counters as they are by now.
+pub(super) async fn views(mut sas: Vec<IkeStatus>, plane: Line, at: Instant) -> Vec<IkeView> {
     let there = |child: &&ChildStatus| child.state != ChildState::Installing;
     let children = sas.iter().flat_map(|sa| &sa.children);
     let ids = children.filter(there).flat_map(|child| [child.inbound, child.outbound]);
-    let mut counted = plane.usage(ids.collect()).await.into_iter();
+    let ids: Vec<_> = ids.collect();
+    let mut counted = plane.usage(&ids).await.into_iter();
     let mut views = Vec::new();
     for mut status in sas.drain(..) {
         let children = std::mem::take(&mut status.children).into_iter().map(|status| {

@@ -21,6 +21,17 @@ pub struct PktSocket {
     bound: SocketAddr,
 }
 
+/// What a socket needs beside a data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SocketOptions {
+    /// Mark of all it sends.
+    pub mark: Option<u32>,
+    /// The kernel's IPsec policies do not hold for it.
+    pub bypass: bool,
+    /// The kernel takes the ESP that arrives.
+    pub esp: bool,
+}
+
 /// Where a received datagram came from and to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
@@ -34,8 +45,9 @@ pub struct Received {
 
 impl PktSocket {
     /// Binds to `address`; an IPv6 socket takes IPv6 only, so that both families can have a wildcard
-    /// socket of one port. `mark` goes on all it sends. Must be called in a tokio runtime.
-    pub fn bind(address: SocketAddr, mark: Option<u32>) -> io::Result<Self> {
+    /// socket of one port. Must be called in a tokio runtime.
+    pub fn bind(address: SocketAddr, options: SocketOptions) -> io::Result<Self> {
+        let SocketOptions { mark, bypass, esp } = options;
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         match address {
             SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -46,10 +58,17 @@ impl PktSocket {
         }
         if let Some(mark) = mark {
             socket.set_mark(mark).map_err(|error| {
-                let why =
-                    format!("mark {mark}: {error} (the userspace data plane needs CAP_NET_ADMIN)");
+                let why = format!("mark {mark}: {error} (the data plane needs CAP_NET_ADMIN)");
                 io::Error::new(error.kind(), why)
             })?;
+        }
+        // Before anything can arrive.
+        if bypass {
+            xfrm::socket::bypass_policies(&socket, address.is_ipv4())
+                .map_err(|error| kernel("a policy of its own", &error))?;
+        }
+        if esp {
+            xfrm::socket::receive_esp(&socket).map_err(|error| kernel("ESP in UDP", &error))?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
@@ -127,6 +146,10 @@ impl PktSocket {
     }
 }
 
+fn kernel(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the kernel refuses the socket {what}: {error}"))
+}
+
 /// A source address in the form of its control message.
 enum Source {
     V4(libc::in_pktinfo),
@@ -163,8 +186,16 @@ mod tests {
     use super::*;
 
     async fn pair(wildcard: &str, address: &str) {
-        let server = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0), None).unwrap();
-        let client = PktSocket::bind(SocketAddr::new(wildcard.parse().unwrap(), 0), None).unwrap();
+        let server = PktSocket::bind(
+            SocketAddr::new(wildcard.parse().unwrap(), 0),
+            SocketOptions::default(),
+        )
+        .unwrap();
+        let client = PktSocket::bind(
+            SocketAddr::new(wildcard.parse().unwrap(), 0),
+            SocketOptions::default(),
+        )
+        .unwrap();
         let address: IpAddr = address.parse().unwrap();
         let to = SocketAddr::new(address, server.bound().port());
         client.send(address, to, &[b"ab", b"c"]).unwrap();

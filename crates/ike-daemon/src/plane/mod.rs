@@ -4,21 +4,24 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use esp::io::routes::RouteOptions;
-use esp::io::{ClearSockets, Config, DEFAULT_MARK, Device, GuardOptions, IkeDatagram, MemoryHost};
-use esp::io::{PlainEsp, TunOptions, UserspacePlane};
-use ike_proto::crypto::SecureRandom;
+use esp::io::IkeDatagram;
 use ike_proto::dataplane::{Capabilities, DataPlane};
 use tokio::sync::{Notify, mpsc};
 use xfrm::Tracer;
+use xfrm::probe::Features;
 
 use crate::cli::DataPlaneKind;
-use crate::config::{PlaneOptions, Ports};
-use crate::driver::{Listen, Sockets, WAITING};
+use crate::config::{Config, PlaneOptions};
+use crate::driver::{Listen, Sockets};
 
+mod adopt;
 pub(crate) mod control;
+mod kernel;
 mod none;
+mod overlap;
+mod userspace;
 
+pub use adopt::Adopted;
 pub use none::NoPlane;
 
 /// A data plane as a driver needs it.
@@ -31,6 +34,8 @@ pub struct Plane {
     pub ike: Option<mpsc::Receiver<IkeDatagram>>,
     /// Rung when it has lost what it works with, as its device, and cannot go on.
     pub lost: Arc<Notify>,
+    /// Children that go on as an earlier run left them.
+    pub adopted: Vec<Adopted>,
 }
 
 impl Plane {
@@ -38,7 +43,7 @@ impl Plane {
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        Self { control, bell, ike: None, lost }
+        Self { control, bell, ike: None, lost, adopted: Vec::new() }
     }
 
     /// What it can do.
@@ -50,59 +55,6 @@ impl Plane {
     pub fn none() -> Self {
         Self::new(NoPlane)
     }
-
-    /// ESP in this process over a TUN device. Needs CAP_NET_ADMIN and CAP_NET_RAW.
-    pub fn userspace(sockets: &Sockets, options: PlaneOptions) -> io::Result<Self> {
-        let device = Device::tun(&TunOptions::default()).map_err(|error| explain("TUN", error))?;
-        let mark = Some(DEFAULT_MARK);
-        let mut plain = Vec::new();
-        for ipv4 in [true, false] {
-            match PlainEsp::open(ipv4, mark) {
-                Ok(socket) => plain.push(Arc::new(socket)),
-                // A host without IPv6.
-                Err(error) if !ipv4 => tracing::debug!(%error, "no raw IPv6 socket"),
-                Err(error) => return Err(explain("raw socket", error)),
-            }
-        }
-        let clear = Some(ClearSockets::open(DEFAULT_MARK).map_err(|e| explain("raw socket", e))?);
-        let routes = Some(RouteOptions::default());
-        let Ports { ike, nat_t } = sockets.ports();
-        let guard = Some(GuardOptions { ports: vec![ike, nat_t] });
-        let parts = Parts { plain, clear, routes, guard };
-        let (plane, esp) = Self::start(sockets, device, parts)?;
-        esp.refuse_overlaps(!options.overlap);
-        Ok(plane)
-    }
-
-    /// ESP in this process over a device in memory: needs no privileges. The host is its far side, and
-    /// the [`esp::Plane`] has its counters.
-    pub fn memory(
-        sockets: &Sockets,
-        capacity: usize,
-    ) -> io::Result<(Self, MemoryHost, esp::Plane)> {
-        let (device, host) = Device::memory(capacity);
-        let (plane, esp) = Self::start(sockets, device, Parts::default())?;
-        Ok((plane, host, esp))
-    }
-
-    fn start(sockets: &Sockets, device: Device, parts: Parts) -> io::Result<(Self, esp::Plane)> {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let Parts { plain, clear, routes, guard } = parts;
-        let config = Config {
-            ciphers: pq_kem::provider().ciphers,
-            rng: random,
-            encap: sockets.encapsulated(),
-            ike: sender,
-            plain,
-            clear,
-            routes,
-            guard,
-        };
-        let plane = UserspacePlane::start(config, device)?;
-        let (bell, lost) = (plane.event_ready(), plane.lost());
-        let esp = plane.plane().clone();
-        Ok((Self { bell, ike: Some(receiver), lost, ..Self::new(plane) }, esp))
-    }
 }
 
 impl fmt::Debug for Plane {
@@ -111,48 +63,77 @@ impl fmt::Debug for Plane {
     }
 }
 
-/// What only a plane with privileges has.
-#[derive(Default)]
-struct Parts {
-    plain: Vec<Arc<PlainEsp>>,
-    clear: Option<ClearSockets>,
-    routes: Option<RouteOptions>,
-    guard: Option<GuardOptions>,
+/// Which data plane it is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The kernel's XFRM, which has these.
+    Kernel(Features),
+    /// ESP in this process, over a TUN device.
+    Userspace,
+    /// None.
+    None,
 }
 
-/// How the sockets must be for a data plane of this kind.
-pub fn listen(kind: DataPlaneKind) -> Listen {
+/// What becomes of the SAs and policies that an earlier run left in the system.
+#[derive(Debug, Clone, Copy)]
+pub enum Earlier<'a> {
+    /// They are removed, and so are those of this run at its end.
+    Remove,
+    /// Those that this configuration has go on until their connections are up again, and so will those of
+    /// this run.
+    Keep(&'a Config),
+}
+
+/// The data plane that `kind` means on this system. The log says which it is, and why if that was left to
+/// us; the error of one that was asked for by name says what the kernel lacks.
+pub fn choose(kind: DataPlaneKind) -> io::Result<Choice> {
     match kind {
-        DataPlaneKind::Auto | DataPlaneKind::Userspace => {
-            Listen { esp: true, mark: Some(DEFAULT_MARK), ..Listen::default() }
-        }
-        DataPlaneKind::Kernel | DataPlaneKind::None => Listen::default(),
+        DataPlaneKind::None => Ok(Choice::None),
+        DataPlaneKind::Userspace => Ok(Choice::Userspace),
+        DataPlaneKind::Kernel => match kernel::probe() {
+            Ok(found) => {
+                tracing::info!(%found, "data plane: the kernel");
+                Ok(Choice::Kernel(found))
+            }
+            Err(error) => Err(io::Error::new(error.kind(), format!("kernel data plane: {error}"))),
+        },
+        DataPlaneKind::Auto => match kernel::probe() {
+            Ok(found) => {
+                tracing::info!(%found, "data plane: the kernel, for it has ESP");
+                Ok(Choice::Kernel(found))
+            }
+            Err(error) => {
+                tracing::info!(%error, "data plane: ESP in user space, for the kernel cannot");
+                Ok(Choice::Userspace)
+            }
+        },
     }
 }
 
-/// The data plane of this kind, over sockets that [`listen`] describes.
-pub fn start(kind: DataPlaneKind, sockets: &Sockets, options: PlaneOptions) -> io::Result<Plane> {
-    match kind {
-        DataPlaneKind::None => Ok(Plane::none()),
-        DataPlaneKind::Auto | DataPlaneKind::Userspace => Plane::userspace(sockets, options),
-        DataPlaneKind::Kernel => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "the kernel data plane is not in this build yet: expected userspace, none or auto",
+/// How the sockets must be for this data plane.
+pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
+    let mark = Some(options.routes.mark);
+    match choice {
+        Choice::Kernel(_) => Listen { kernel: true, mark, ..Listen::default() },
+        Choice::Userspace => Listen { esp: true, mark, ..Listen::default() },
+        Choice::None => Listen::default(),
+    }
+}
+
+/// The data plane, over sockets that [`listen`] describes.
+pub fn start(
+    choice: Choice,
+    sockets: &Sockets,
+    options: PlaneOptions,
+    earlier: Earlier<'_>,
+) -> io::Result<Plane> {
+    match (choice, earlier) {
+        (Choice::Kernel(features), _) => kernel::start(features, options, sockets.ports(), earlier),
+        (_, Earlier::Keep(_)) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "--keep-sas needs the kernel data plane: no other has SAs that outlive this process",
         )),
+        (Choice::Userspace, _) => Plane::userspace(sockets, options),
+        (Choice::None, _) => Ok(Plane::none()),
     }
-}
-
-fn random() -> Box<dyn SecureRandom> {
-    Box::new(pq_kem::os_random())
-}
-
-fn explain(what: &str, error: io::Error) -> io::Error {
-    let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            " (the userspace data plane needs root, or CAP_NET_ADMIN and CAP_NET_RAW)"
-        }
-        io::ErrorKind::NotFound => " (is there a /dev/net/tun?)",
-        _ => "",
-    };
-    io::Error::new(error.kind(), format!("{what}: {error}{hint}"))
 }

@@ -15,6 +15,8 @@ impl DataPlane for NoPlane {
             plain_esp: true,
             iptfs: false,
             per_cpu: false,
+            cpus: 0,
+            processing: true,
         }
     }
 

@@ -51,6 +51,7 @@ impl Pair {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
             esp: carrier == Carrier::Memory,
+            kernel: false,
             mark: None,
         };
         let mut hosts = Vec::new();
@@ -86,6 +87,7 @@ impl Pair {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
             esp: false,
+            kernel: false,
             mark: None,
         };
         let none = |_: &Sockets| Ok(Plane::none());

@@ -88,6 +88,24 @@ async fn one_connection_serves_many_requests() {
 }
 
 #[tokio::test]
+async fn everything_comes_up_by_one_request() {
+    let (pair, path) = serve("all").await;
+    let mut client = Client::connect(&path).await;
+    assert_eq!(
+        client.ask(json!({"command": "up-all", "timeout": 20})).await,
+        json!({"ok": true, "count": 1})
+    );
+    let list = client.ask(json!({"command": "list"})).await;
+    assert_eq!(list["sas"][0]["child-sas"][0]["name"], "net");
+    // What is up stays as it is.
+    assert_eq!(client.ask(json!({"command": "up-all"})).await, json!({"ok": true, "count": 0}));
+    assert_eq!(client.ask(json!({"command": "down", "ike": "site"})).await["ok"], true);
+    drop(pair.right);
+    let dead = client.ask(json!({"command": "up-all"})).await;
+    assert_eq!(dead["error"], "1 of 1 failed\nsite/net: the peer does not answer");
+}
+
+#[tokio::test]
 async fn failures_have_their_reason() {
     let (pair, path) = serve("failures").await;
     let mut client = Client::connect(&path).await;

@@ -332,8 +332,8 @@ impl Endpoint {
     fn on_data_plane_event(&mut self, now: Now, event: dataplane::Event) {
         use dataplane::Event as Plane;
         let sa = match event {
-            Plane::Acquire { policy, local, remote, cpu: _ } => {
-                return self.on_acquire(policy, dataplane::Flow { local, remote });
+            Plane::Acquire { policy, local, remote, cpu } => {
+                return self.on_acquire(now, policy, dataplane::Flow { local, remote }, cpu);
             }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
             // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.

@@ -94,7 +94,7 @@ impl IkeSa {
         let carrying: Vec<_> = established
             .children
             .iter()
-            .filter(|c| c.carries())
+            .filter(|c| c.carries() && (c.routed || !c.processing.per_cpu))
             .map(ChildSa::install_policy)
             .collect();
         batch.extend(carrying);

@@ -1,22 +1,54 @@
 //! Policies.
 
 use netlink_packet_xfrm::XfrmMessage;
-use netlink_packet_xfrm::policy::{DelGetMessage, FlushMessage};
+use netlink_packet_xfrm::policy::{DelGetMessage, FlushMessage, ModifyMessage};
 
 use super::Kernel;
 use crate::netlink::{Error, Kind, Transport};
-use crate::policy::{self, Policy, PolicyId, PolicyInfo};
+use crate::policy::{self, Policy, PolicyDirection, PolicyId, PolicyInfo};
+
+/// Policies with one tag that have a number of their own.
+const NUMBERS: u32 = 1 << 21;
 
 impl<T: Transport> Kernel<T> {
+    /// Has the policies that are made from now on bear `tag` as the top octet of their number
+    /// ([`PolicyInfo::index`]), so that they can be told from others'. `after` is the highest such number in
+    /// use, or 0. One that takes the place of another keeps the other's number. After two million policies the
+    /// numbers begin again; one whose number is still in use gets one without the tag.
+    pub fn tag_policies(&mut self, tag: u8, after: u32) {
+        let next = if after >> 24 == u32::from(tag) { (after >> 3) + 1 } else { 0 };
+        self.next_index = (u32::from(tag) << 24) | ((next % NUMBERS) << 3);
+    }
+
+    /// The number for a new policy.
+    fn take_index(&mut self, direction: PolicyDirection) -> u32 {
+        let index = self.next_index;
+        if index == 0 {
+            return 0;
+        }
+        self.next_index = (index & 0xff00_0000) | ((((index >> 3) + 1) % NUMBERS) << 3);
+        index | u32::from(policy::direction_number(direction))
+    }
+
+    pub(super) fn policy_message(
+        &mut self,
+        request: &'static str,
+        policy: &Policy,
+    ) -> Result<ModifyMessage, Error> {
+        let mut message = policy::encode(policy).map_err(|text| Error::invalid(request, text))?;
+        message.user_policy_info.index = self.take_index(policy.id.direction);
+        Ok(message)
+    }
+
     /// Adds a policy, or takes the place of one with this id (XFRM_MSG_UPDPOLICY).
     pub fn set_policy(&mut self, policy: &Policy) -> Result<(), Error> {
-        let message = policy::encode(policy).map_err(|text| Error::invalid("set policy", text))?;
+        let message = self.policy_message("set policy", policy)?;
         self.tell(XfrmMessage::UpdatePolicy(message), Kind::Replace)
     }
 
     /// Adds a policy (XFRM_MSG_NEWPOLICY). One with this id must not exist.
     pub fn add_policy(&mut self, policy: &Policy) -> Result<(), Error> {
-        let message = policy::encode(policy).map_err(|text| Error::invalid("add policy", text))?;
+        let message = self.policy_message("add policy", policy)?;
         self.tell(XfrmMessage::AddPolicy(message), Kind::Create)
     }
 

@@ -13,6 +13,7 @@ use netlink_packet_xfrm::{
 
 use super::Kernel;
 use crate::address;
+use crate::event::Acquire;
 use crate::netlink::{Error, Kind, Transport, gaps};
 use crate::state::{self, Mark, Mode, Replay, State, StateId, StateInfo};
 
@@ -48,11 +49,39 @@ impl<T: Transport> Kernel<T> {
             nlas.push(gaps::attribute(gaps::XFRMA_SA_DIR, &[gaps::XFRM_SA_DIR_IN]));
         }
         let message = XfrmMessage::AllocSpi(AllocSpiMessage { spi_info, nlas });
-        self.read(message, |answer| match answer {
-            XfrmMessage::AddSa(sa) | XfrmMessage::UpdateSa(sa) => Some(sa.user_sa_info.id.spi),
-            XfrmMessage::AllocSpi(spi) => Some(spi.spi_info.info.id.spi),
-            _ => None,
-        })
+        self.read(message, reserved)
+    }
+
+    /// Has the kernel forget that it asked for a state: until it does, packets that need the state are
+    /// dropped and raise no other acquire. There is no request for that; the state that stands for the
+    /// acquire is given an SPI, by which it can be deleted.
+    pub fn forget_acquire(&mut self, acquire: &Acquire) -> Result<(), Error> {
+        let Acquire { src, dst, reqid, mode, sequence, cpu, ref policy, .. } = *acquire;
+        let info = UserSaInfo {
+            id: netlink_packet_xfrm::Id {
+                daddr: Address::from_ip(&dst),
+                spi: 0,
+                proto: IPPROTO_ESP,
+            },
+            saddr: Address::from_ip(&src),
+            reqid,
+            seq: sequence,
+            family: address::family(&dst),
+            mode: state::mode_number(mode.unwrap_or_default()),
+            ..UserSaInfo::default()
+        };
+        let mut spi_info = UserSpiInfo { info, ..UserSpiInfo::default() };
+        spi_info.spi_range(FORGOTTEN.0, FORGOTTEN.1);
+        let mut nlas: Vec<_> = state::mark_attribute(policy.mark).into_iter().collect();
+        if policy.if_id != 0 {
+            nlas.push(XfrmAttrs::IfId(policy.if_id));
+        }
+        if let Some(cpu) = cpu {
+            nlas.push(gaps::attribute(gaps::XFRMA_SA_PCPU, &cpu.to_ne_bytes()));
+        }
+        let message = XfrmMessage::AllocSpi(AllocSpiMessage { spi_info, nlas });
+        let spi = self.read(message, reserved)?;
+        self.delete_state(&StateId { spi, dst, mark: policy.mark }).map(drop)
     }
 
     /// Adds a state (XFRM_MSG_NEWSA). One with this id must not exist.
@@ -133,6 +162,18 @@ impl<T: Transport> Kernel<T> {
     ) -> Result<ModifyMessage, Error> {
         let directions = state.direction.is_some() && self.knows_directions()?;
         state::encode(state, directions).map_err(|text| Error::invalid(request, text))
+    }
+}
+
+/// SPIs for what is deleted at once.
+const FORGOTTEN: (u32, u32) = (0x100, 0xfff);
+
+/// The SPI that the kernel reserved.
+fn reserved(answer: &XfrmMessage) -> Option<u32> {
+    match answer {
+        XfrmMessage::AddSa(sa) | XfrmMessage::UpdateSa(sa) => Some(sa.user_sa_info.id.spi),
+        XfrmMessage::AllocSpi(spi) => Some(spi.spi_info.info.id.spi),
+        _ => None,
     }
 }
 

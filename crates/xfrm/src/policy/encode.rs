@@ -80,7 +80,8 @@ fn names(id: &PolicyId, nlas: &mut Vec<XfrmAttrs>) {
     }
 }
 
-fn direction_number(direction: PolicyDirection) -> u8 {
+/// The kernel's number of `direction`: the low bits of its policies' numbers, too.
+pub(crate) fn direction_number(direction: PolicyDirection) -> u8 {
     match direction {
         PolicyDirection::In => XFRM_POLICY_IN,
         PolicyDirection::Out => XFRM_POLICY_OUT,

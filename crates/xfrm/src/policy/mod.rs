@@ -10,7 +10,7 @@ use ike_proto::dataplane::{Mark, Mode};
 use crate::selector::Selector;
 use crate::state::Offload;
 
-pub(crate) use encode::{decode, direction, encode, encode_id};
+pub(crate) use encode::{decode, direction, direction_number, encode, encode_id};
 pub use priority::{PriorityClass, priority};
 
 /// What a policy looks at.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
+pub(crate) struct Prefix {
     /// First address.
     pub address: IpAddr,
     /// Length in bits.
@@ -12,7 +12,7 @@ pub struct Prefix {
 }
 
 /// The fewest prefixes that make up `start` to `end`; none if they are not a range of one family.
-pub fn cover(start: IpAddr, end: IpAddr) -> Vec<Prefix> {
+pub(crate) fn cover(start: IpAddr, end: IpAddr) -> Vec<Prefix> {
     let (first, last, width) = match (start, end) {
         (IpAddr::V4(s), IpAddr::V4(e)) => (u128::from(u32::from(s)), u128::from(u32::from(e)), 32),
         (IpAddr::V6(s), IpAddr::V6(e)) => (u128::from(s), u128::from(e), 128),

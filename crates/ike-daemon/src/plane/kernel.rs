@@ -1,0 +1,296 @@
+//! ESP in the kernel: XFRM, and the routes that lead there.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicySpec,
+    Reply, TrafficSelector,
+};
+use routes::{Leftovers, Routes, Via};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, watch};
+use xfrm::Tracer;
+use xfrm::event::Events;
+use xfrm::kernel::Kernel;
+use xfrm::netlink::Socket;
+use xfrm::offload::{Devices, Offloader};
+use xfrm::plane::{WithLinks, XfrmNetlink};
+use xfrm::probe::Features;
+
+use super::adopt::{self, Adopted};
+use super::overlap::Overlaps;
+use super::{Earlier, Plane};
+use crate::config::{PlaneOptions, Ports};
+
+/// The kernel with its events.
+type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
+
+/// How long policies of an earlier run that only drop or pass packets wait for those of this run.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// What the kernel can do; the error says what it lacks.
+pub(super) fn probe() -> io::Result<Features> {
+    let mut kernel = Kernel::open().map_err(|error| match error.raw_os_error() {
+        Some(EPROTONOSUPPORT) => unsupported("it has no XFRM (CONFIG_XFRM_USER)"),
+        _ => explain("netlink", &error),
+    })?;
+    let features = kernel.features().map_err(|error| match error.errno {
+        EPERM => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it lets nobody set up IPsec without root or CAP_NET_ADMIN",
+        ),
+        _ => io::Error::other(error.to_string()),
+    })?;
+    if !features.esp4 && !features.esp6 {
+        return Err(unsupported(
+            "it has no ESP (CONFIG_INET_ESP, CONFIG_INET6_ESP), or no AES-GCM",
+        ));
+    }
+    Ok(features)
+}
+
+/// Starts the plane over a kernel with `features`. Must be called in a tokio runtime.
+pub(super) fn start(
+    features: Features,
+    options: PlaneOptions,
+    ports: Ports,
+    earlier: Earlier<'_>,
+) -> io::Result<Plane> {
+    let keep = matches!(earlier, Earlier::Keep(_));
+    let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
+    let events = Events::open().and_then(WithLinks::new);
+    let events = events.map_err(|error| explain("events", &error))?;
+    let offloader = offloader(&mut kernel, ports, keep)?;
+    let mut xfrm = XfrmNetlink::new(kernel, events, capabilities(features)?);
+    xfrm = xfrm.with_installer(offloader);
+    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
+    let routes = match options.install_routes {
+        true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
+        false => None,
+    };
+    let adopted = take_over(&mut xfrm, earlier)?;
+    let bell = Arc::new(Notify::new());
+    let (deadline, deadlines) = watch::channel(xfrm.deadline());
+    ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
+    let overlaps = (!options.overlap).then(Overlaps::default);
+    let plane = KernelPlane { xfrm, routes, stale_routes: keep, overlaps, deadline };
+    let control = Box::new(Tracer::new(plane));
+    Ok(Plane { control, bell, ike: None, lost: Arc::default(), adopted })
+}
+
+/// Takes over what an earlier run left, or removes it.
+fn take_over(xfrm: &mut Xfrm, earlier: Earlier<'_>) -> io::Result<Vec<Adopted>> {
+    let mut adopted = Vec::new();
+    let (settle, config) = match earlier {
+        Earlier::Remove => (Duration::ZERO, None),
+        Earlier::Keep(config) => (SETTLE, Some(config)),
+    };
+    let taken = xfrm.take_over(settle, |orphan| {
+        let found = config.and_then(|config| adopt::find(config, orphan));
+        let reqid = orphan.reqid;
+        let Some((child, life)) = found else {
+            tracing::info!(reqid, "removed what an earlier run left");
+            return None;
+        };
+        let (connection, name) = (&child.connection, &child.child);
+        tracing::info!(%connection, child = %name, reqid, "goes on as an earlier run left it");
+        adopted.push(child);
+        Some(life)
+    });
+    taken.map_err(|error| io::Error::other(format!("what an earlier run left: {error}")))?;
+    Ok(adopted)
+}
+
+/// What offloads SAs, and lets IKE on `ports` pass the devices it offloads to.
+fn offloader(
+    kernel: &mut Kernel<Socket>,
+    ports: Ports,
+    keep: bool,
+) -> io::Result<Offloader<Devices>> {
+    let devices = Devices::open().map_err(|error| explain("devices", &error))?;
+    let mut offloader = Offloader::new(devices, vec![ports.ike, ports.nat_t]);
+    if !keep && let Err(error) = offloader.remove_leftovers(kernel) {
+        tracing::warn!(%error, "policies of an earlier run that let IKE pass are still there");
+    }
+    Ok(offloader)
+}
+
+/// XFRM with its routes.
+struct KernelPlane {
+    xfrm: Xfrm,
+    routes: Option<Routes>,
+    /// Routes of an earlier run may be there.
+    stale_routes: bool,
+    /// `overlapip = no`.
+    overlaps: Option<Overlaps>,
+    /// When the bell is to be rung although there is no event.
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+impl KernelPlane {
+    fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
+        let (id, via) = (spec.id, via(&spec));
+        if let Some(overlaps) = &self.overlaps {
+            overlaps.judge(&spec)?;
+        }
+        // The policy before its route, so that no packet gets there without it.
+        self.xfrm.apply(Command::InstallPolicy(Box::new(spec.clone())))?;
+        if let Some(overlaps) = &mut self.overlaps {
+            overlaps.installed(&spec);
+        }
+        let PolicySpec { local_ts: local, remote_ts: remote, .. } = spec;
+        let Some(routes) = &self.routes else { return Ok(Reply::Done) };
+        let routed = match via {
+            Some(via) => routes.install(id, &local, &remote, via),
+            None => routes.remove(id),
+        };
+        if let Err(error) = routed {
+            // The policy holds all the same, and the route is tried again when the system's routes change.
+            tracing::warn!(%error, "no route to what is protected");
+        }
+        Ok(Reply::Done)
+    }
+
+    /// What any call may have changed.
+    fn after(&mut self) {
+        if self.stale_routes && !self.xfrm.has_orphans() {
+            self.stale_routes = false;
+            self.unroute(Routes::forget_leftovers);
+        }
+        self.deadline.send_replace(self.xfrm.deadline());
+    }
+
+    fn unroute(&self, what: impl Fn(&Routes) -> Result<(), DataPlaneError>) {
+        if let Some(Err(error)) = self.routes.as_ref().map(what) {
+            tracing::warn!(%error, "routes not removed");
+        }
+    }
+}
+
+impl DataPlane for KernelPlane {
+    fn capabilities(&self) -> Capabilities {
+        self.xfrm.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        let reply = match command {
+            Command::InstallPolicy(spec) => self.install(*spec),
+            Command::RemovePolicy(id) => {
+                self.unroute(|routes| routes.remove(id));
+                if let Some(overlaps) = &mut self.overlaps {
+                    overlaps.removed(id);
+                }
+                self.xfrm.apply(Command::RemovePolicy(id))
+            }
+            Command::Flush => {
+                self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
+                if let Some(overlaps) = &mut self.overlaps {
+                    overlaps.clear();
+                }
+                self.xfrm.apply(Command::Flush)
+            }
+            other => self.xfrm.apply(other),
+        };
+        self.after();
+        reply
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        let event = self.xfrm.poll_event();
+        self.after();
+        event
+    }
+}
+
+/// Where packets of this host that `policy` is about are to go; `None` leaves it to the system. Packets that
+/// an XFRM interface takes are routed to it by whoever made it, and routes do not know protocols.
+fn via(policy: &PolicySpec) -> Option<Via> {
+    let whole =
+        |ts: &TrafficSelector| ts.protocol == 0 && ts.start_port == 0 && ts.end_port == u16::MAX;
+    let processing = &policy.processing;
+    let selective = !policy.local_ts.iter().chain(&policy.remote_ts).all(whole);
+    if selective || processing.if_id_out != 0 || !processing.policies {
+        return None;
+    }
+    let outer = match policy.action {
+        PolicyAction::Protect { mode, local, remote, .. } => Outer { mode, local, remote },
+        PolicyAction::Trap => policy.outer?,
+        PolicyAction::Pass => return Some(Via::Elsewhere),
+        PolicyAction::Drop | PolicyAction::Shunt { .. } => return None,
+    };
+    let Outer { mode, local, remote } = outer;
+    // The ends of transport mode are reached as ever.
+    (mode != Mode::Transport && !remote.is_unspecified()).then_some(Via::Peer { local, remote })
+}
+
+/// Rings `bell` when `events` is readable or a deadline has come, until the plane is gone.
+fn ring(
+    events: OwnedFd,
+    bell: Arc<Notify>,
+    mut deadlines: watch::Receiver<Option<Instant>>,
+) -> io::Result<()> {
+    #[expect(deprecated, reason = "its successor is unsafe, and an OwnedFd is what it asks for")]
+    let events = AsyncFd::with_interest(events, Interest::READABLE)?;
+    tokio::spawn(async move {
+        let mut rung = None;
+        loop {
+            let due = deadlines.borrow_and_update().filter(|due| Some(*due) != rung);
+            tokio::select! {
+                changed = deadlines.changed() => if changed.is_err() { return },
+                ready = events.readable() => match ready {
+                    Ok(mut ready) => {
+                        // The plane reads until there is nothing left; what comes then is news again.
+                        ready.clear_ready();
+                        bell.notify_one();
+                    }
+                    Err(error) => return tracing::error!(%error, "events of the kernel"),
+                },
+                () = sleep_until(due) => {
+                    rung = due;
+                    bell.notify_one();
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn explain(what: &str, error: &io::Error) -> io::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => " (the kernel data plane needs root, or CAP_NET_ADMIN)",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{what}: {error}{hint}"))
+}
+
+fn unsupported(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, what)
+}
+
+fn capabilities(features: Features) -> io::Result<Capabilities> {
+    let Features { esn, iptfs, per_cpu, .. } = features;
+    let cpus = std::thread::available_parallelism()?.get();
+    Ok(Capabilities {
+        transport_mode: true,
+        esn,
+        plain_esp: true,
+        iptfs,
+        per_cpu,
+        cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        processing: true,
+    })
+}
+
+const EPERM: i32 = 1;
+const EPROTONOSUPPORT: i32 = 93;

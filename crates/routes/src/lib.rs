@@ -1,0 +1,157 @@
+//! Routes that policies need (Linux).
+//!
+//! Packets of this host find a tunnel only if a route leads them there, and with the right source address
+//! only if the route names it. So every remote traffic selector of a policy becomes routes in a table of
+//! their own, with a preferred source inside the local selectors if this host has such an address. One
+//! rule per address family sends everything but marked packets to that table; sockets that carry IKE or
+//! ESP set the mark. What a route leads to is [`Via`]: a TUN device, or the way to the peer, where the
+//! kernel's own policies take the packets.
+//!
+//! Shunts of a userspace data plane become unreachable (or black-hole) routes with a metric that lets every
+//! other route to the same prefix come first. They do not need the device, so they go on keeping traffic
+//! from leaving in clear when the device is gone with a daemon that crashed.
+//!
+//! Routes and rules bear a protocol number of their own (`proto 122` in `ip route`), by which those of an
+//! earlier run are told; they are removed at the start unless they are to be kept.
+//!
+//! Netlink is spoken on a thread of its own, so that [`Routes::install`] can be called from anywhere and
+//! returns when the kernel has answered. The thread also hears of addresses and routes that come and go:
+//! the way to a peer may change, and the kernel drops the routes whose preferred source has gone.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::mpsc as std_mpsc;
+use std::thread;
+
+use ike_proto::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
+use tokio::sync::mpsc;
+
+use prefix::cover;
+use table::Route;
+
+mod hop;
+mod prefix;
+mod serve;
+mod table;
+
+pub use table::Via;
+
+/// The mark of IKE and ESP packets, unless configured otherwise.
+pub const DEFAULT_MARK: u32 = 220;
+
+/// Where routes go; the defaults are strongSwan's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteOptions {
+    /// `routing_table`.
+    pub table: u32,
+    /// `routing_table_prio`: priority of the rule.
+    pub priority: u32,
+    /// `fwmark`: packets with it do not take these routes.
+    pub mark: u32,
+}
+
+impl Default for RouteOptions {
+    fn default() -> Self {
+        Self { table: 220, priority: 220, mark: DEFAULT_MARK }
+    }
+}
+
+/// What becomes of routes of an earlier run that ended without removing them, and of ours at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Leftovers {
+    /// They are removed, and so are ours.
+    #[default]
+    Remove,
+    /// They stay until [`Routes::forget_leftovers`], and so do ours.
+    Keep,
+}
+
+/// The routes of all policies of one data plane. Dropping it removes them unless they are to be kept.
+#[derive(Debug)]
+pub struct Routes {
+    requests: Option<mpsc::UnboundedSender<Request>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What the thread is asked for.
+#[derive(Debug)]
+enum Change {
+    Install(PolicyId, BTreeSet<Route>, Vec<TrafficSelector>),
+    Remove(PolicyId),
+    Flush,
+    ForgetLeftovers,
+    Leftovers(Leftovers),
+}
+
+#[derive(Debug)]
+struct Request {
+    change: Change,
+    reply: std_mpsc::SyncSender<Result<(), String>>,
+}
+
+impl Routes {
+    /// Sets the rules up. Needs CAP_NET_ADMIN.
+    pub fn start(options: RouteOptions, leftovers: Leftovers) -> io::Result<Self> {
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let (ready, started) = std_mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name("ike-routes".into())
+            .spawn(move || serve::run(options, leftovers, inbox, &ready))?;
+        let died = || io::Error::other("the route thread died");
+        started.recv().map_err(|_| died())?.map_err(io::Error::other)?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Adds routes to what `remote` selects for packets from what `local` selects, in the place of those
+    /// that `policy` had.
+    pub fn install(
+        &self,
+        policy: PolicyId,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        via: Via,
+    ) -> Result<(), DataPlaneError> {
+        let prefixes = remote.iter().flat_map(|ts| cover(ts.start, ts.end));
+        let routes = prefixes.map(|prefix| Route { prefix, via }).collect();
+        self.ask(Change::Install(policy, routes, local.to_vec()))
+    }
+
+    /// Removes the routes of a policy.
+    pub fn remove(&self, policy: PolicyId) -> Result<(), DataPlaneError> {
+        self.ask(Change::Remove(policy))
+    }
+
+    /// Removes the routes of all policies.
+    pub fn flush(&self) -> Result<(), DataPlaneError> {
+        self.ask(Change::Flush)
+    }
+
+    /// Removes what an earlier run left behind and no policy has by now.
+    pub fn forget_leftovers(&self) -> Result<(), DataPlaneError> {
+        self.ask(Change::ForgetLeftovers)
+    }
+
+    /// Whether the routes stay at the end.
+    pub fn at_the_end(&self, leftovers: Leftovers) -> Result<(), DataPlaneError> {
+        self.ask(Change::Leftovers(leftovers))
+    }
+
+    fn ask(&self, change: Change) -> Result<(), DataPlaneError> {
+        let (reply, answer) = std_mpsc::sync_channel(1);
+        let gone = || DataPlaneError("the route thread died".into());
+        let requests = self.requests.as_ref().ok_or_else(gone)?;
+        requests.send(Request { change, reply }).map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?.map_err(DataPlaneError)
+    }
+}
+
+impl Drop for Routes {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}

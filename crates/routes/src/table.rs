@@ -1,0 +1,395 @@
+//! The routing table, as the thread keeps it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures_util::TryStreamExt;
+use ike_proto::dataplane::{PolicyId, TrafficSelector};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use tracing::{debug, warn};
+
+use super::hop::{self, Hop, source_for};
+use super::prefix::Prefix;
+use super::{Leftovers, RouteOptions};
+
+/// Metric of a shunt's routes: after every other route to the same prefix, and ours by it.
+const LAST: u32 = 0x7fff_ff22;
+/// Who made a route or rule, as the kernel keeps it.
+const OURS: RouteProtocol = RouteProtocol::Other(122);
+const EEXIST: i32 = 17;
+
+/// Where packets to a prefix go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Via {
+    /// Into a device with this index.
+    Device(u32),
+    /// The way that packets between these ends of a tunnel go.
+    Peer {
+        /// This end.
+        local: IpAddr,
+        /// The peer's end.
+        remote: IpAddr,
+    },
+    /// Where they would go without these routes.
+    Elsewhere,
+    /// Nowhere, and the sender hears of it.
+    Unreachable,
+    /// Nowhere, in silence.
+    BlackHole,
+}
+
+/// One route of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    pub(super) prefix: Prefix,
+    pub(super) via: Via,
+}
+
+impl Route {
+    /// What the kernel tells routes of one table apart by, as far as ours differ.
+    fn place(&self) -> (Prefix, bool) {
+        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole))
+    }
+}
+
+/// What the thread knows.
+pub(super) struct Table {
+    handle: Handle,
+    options: RouteOptions,
+    /// The routes of each policy, and its local selectors; several may have the same route.
+    installed: BTreeMap<PolicyId, (BTreeSet<Route>, Vec<TrafficSelector>)>,
+    /// The addresses of this host and the ways to peers, until something changes.
+    addresses: Option<Vec<IpAddr>>,
+    hops: BTreeMap<(IpAddr, IpAddr), Option<Hop>>,
+}
+
+impl Table {
+    pub(super) async fn open(options: RouteOptions, leftovers: Leftovers) -> Result<Self, String> {
+        let (connection, handle, _) =
+            rtnetlink::new_connection().map_err(|e| format!("netlink: {e}"))?;
+        tokio::spawn(connection);
+        let mut table = Self {
+            handle,
+            options,
+            installed: BTreeMap::new(),
+            addresses: None,
+            hops: BTreeMap::new(),
+        };
+        table.remove_other_rules().await;
+        if leftovers == Leftovers::Remove {
+            table.forget_leftovers().await;
+        }
+        let v4 = table.add_rule(true).await;
+        v4.map_err(|e| format!("routing rule: {e}"))?;
+        if let Err(error) = table.add_rule(false).await {
+            // A host without IPv6 has nothing to route.
+            debug!(%error, "no routing rule for IPv6");
+        }
+        Ok(table)
+    }
+
+    /// One that is there already is as good.
+    async fn add_rule(&self, ipv4: bool) -> Result<(), rtnetlink::Error> {
+        let rule = self.handle.rule().add();
+        let added = if ipv4 {
+            let mut rule = rule.v4();
+            *rule.message_mut() = self.rule(true);
+            rule.execute().await
+        } else {
+            let mut rule = rule.v6();
+            *rule.message_mut() = self.rule(false);
+            rule.execute().await
+        };
+        match added {
+            Err(error) if code(&error) == Some(EEXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes our rules.
+    pub(super) async fn remove_rules(&self) {
+        for ipv4 in [true, false] {
+            while self.handle.rule().del(self.rule(ipv4)).execute().await.is_ok() {}
+        }
+    }
+
+    /// Removes rules of an earlier run that had other options.
+    async fn remove_other_rules(&self) {
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let wanted = self.rule(version == IpVersion::V4);
+            let found: Result<Vec<_>, _> =
+                self.handle.rule().get(version).execute().try_collect().await;
+            let stale = found.unwrap_or_default().into_iter().filter(|rule| {
+                rule.attributes.contains(&RuleAttribute::Protocol(OURS)) && !same(rule, &wanted)
+            });
+            for rule in stale {
+                if let Err(error) = self.handle.rule().del(rule).execute().await {
+                    warn!(%error, "routing rule of an earlier run not removed");
+                }
+            }
+        }
+    }
+
+    /// Removes the routes of an earlier run that no policy has.
+    pub(super) async fn forget_leftovers(&mut self) {
+        let wanted: BTreeSet<_> =
+            self.installed.values().flat_map(|(routes, _)| routes).map(Route::place).collect();
+        for route in self.in_kernel().await {
+            if place_of(&route).is_some_and(|place| wanted.contains(&place)) {
+                continue;
+            }
+            if let Err(error) = self.handle.route().del(route).execute().await
+                && !is_gone(&error)
+            {
+                warn!(%error, "route of an earlier run not removed");
+            }
+        }
+    }
+
+    /// Our routes as the kernel has them.
+    async fn in_kernel(&self) -> Vec<RouteMessage> {
+        let table = self.options.table;
+        let any = [
+            RouteMessageBuilder::<Ipv4Addr>::new().table_id(table).build(),
+            RouteMessageBuilder::<Ipv6Addr>::new().table_id(table).build(),
+        ];
+        let mut ours = Vec::new();
+        for request in any {
+            let found: Result<Vec<_>, _> =
+                self.handle.route().get(request).execute().try_collect().await;
+            ours.extend(found.unwrap_or_default().into_iter().filter(|route: &RouteMessage| {
+                table_of(route) == table
+                    && (route.header.protocol == OURS
+                        || route.attributes.contains(&RouteAttribute::Priority(LAST)))
+            }));
+        }
+        ours
+    }
+
+    /// `not fwmark MARK lookup TABLE`.
+    fn rule(&self, ipv4: bool) -> RuleMessage {
+        let RouteOptions { table, priority, mark } = self.options;
+        let rule = self.handle.rule().add();
+        let rule =
+            rule.table_id(table).priority(priority).fw_mark(mark).action(RuleAction::ToTable);
+        let mut message = match ipv4 {
+            true => rule.v4().message_mut().clone(),
+            false => rule.v6().message_mut().clone(),
+        };
+        message.header.flags = RuleFlags::Invert;
+        message.attributes.push(RuleAttribute::Protocol(OURS));
+        message
+    }
+
+    pub(super) async fn install(
+        &mut self,
+        policy: PolicyId,
+        routes: BTreeSet<Route>,
+        local: Vec<TrafficSelector>,
+    ) -> Result<(), String> {
+        let (old, _) = self.installed.remove(&policy).unwrap_or_default();
+        for &route in &routes {
+            if let Err(error) = self.add_route(route, &local).await {
+                // What has been added already goes with the policy's removal.
+                self.installed.insert(policy, (&routes | &old, local));
+                return Err(error);
+            }
+        }
+        self.installed.insert(policy, (routes, local));
+        self.drop_unused(old).await;
+        Ok(())
+    }
+
+    pub(super) async fn remove(&mut self, policy: PolicyId) {
+        let (old, _) = self.installed.remove(&policy).unwrap_or_default();
+        self.drop_unused(old).await;
+    }
+
+    pub(super) async fn flush(&mut self) {
+        let old = std::mem::take(&mut self.installed);
+        self.drop_unused(old.into_values().flat_map(|(routes, _)| routes).collect()).await;
+    }
+
+    /// Addresses or routes have come or gone.
+    pub(super) fn outdated(&mut self) {
+        self.addresses = None;
+        self.hops.clear();
+    }
+
+    /// Chooses preferred sources and ways anew.
+    pub(super) async fn refresh(&mut self) {
+        let all: Vec<_> = self.installed.values().cloned().collect();
+        for (routes, local) in all {
+            let led = |route: &&Route| matches!(route.via, Via::Device(_) | Via::Peer { .. });
+            for &route in routes.iter().filter(led) {
+                if let Err(error) = self.add_route(route, &local).await {
+                    warn!(%error, "route not set again");
+                }
+            }
+        }
+    }
+
+    /// Removes the routes that no policy has; where another policy has one to the same prefix, that one
+    /// takes its place.
+    async fn drop_unused(&mut self, routes: BTreeSet<Route>) {
+        for route in routes {
+            let mut heir = None;
+            let mut used = false;
+            for (others, local) in self.installed.values() {
+                used |= others.contains(&route);
+                let same = others.iter().find(|other| other.place() == route.place());
+                heir = heir.or_else(|| same.map(|other| (*other, local.clone())));
+            }
+            match heir {
+                _ if used => {}
+                Some((other, local)) => {
+                    if let Err(error) = self.add_route(other, &local).await {
+                        warn!(%error, "route not set again");
+                    }
+                }
+                None => self.delete(route).await,
+            }
+        }
+    }
+
+    async fn delete(&self, route: Route) {
+        let Ok(message) = self.message(route, None, None) else { return };
+        match self.handle.route().del(message).execute().await {
+            Err(error) if !is_gone(&error) => warn!(%error, ?route, "route not removed"),
+            _ => {}
+        }
+    }
+
+    async fn add_route(&mut self, route: Route, local: &[TrafficSelector]) -> Result<(), String> {
+        let Route { prefix, via } = route;
+        let text = |error: &dyn std::fmt::Display| {
+            format!("route {}/{}: {error}", prefix.address, prefix.len)
+        };
+        let addresses = match self.addresses.take() {
+            Some(addresses) => addresses,
+            None => hop::addresses(&self.handle).await?,
+        };
+        let source = source_for(&addresses, prefix.address, local);
+        self.addresses = Some(addresses);
+        let hop = match via {
+            Via::Peer { local, remote } => match self.hop(local, remote).await? {
+                Some(hop) => Some(hop),
+                // The peer is on this host; packets to it need no help.
+                None => return Ok(()),
+            },
+            _ => None,
+        };
+        let message = self.message(route, source, hop).map_err(|e| text(&e))?;
+        self.handle.route().add(message).replace().execute().await.map_err(|e| text(&e))?;
+        debug!(prefix = %prefix.address, len = prefix.len, ?source, ?via, ?hop, "route");
+        Ok(())
+    }
+
+    async fn hop(&mut self, local: IpAddr, remote: IpAddr) -> Result<Option<Hop>, String> {
+        if let Some(known) = self.hops.get(&(local, remote)) {
+            return Ok(*known);
+        }
+        let found = hop::towards(&self.handle, local, remote, self.options.mark).await?;
+        self.hops.insert((local, remote), found);
+        Ok(found)
+    }
+
+    fn message(
+        &self,
+        route: Route,
+        source: Option<IpAddr>,
+        hop: Option<Hop>,
+    ) -> Result<RouteMessage, String> {
+        let Route { prefix, via } = route;
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(prefix.address, prefix.len)
+            .map_err(|e| e.to_string())?
+            .protocol(OURS)
+            .table_id(self.options.table);
+        match via {
+            Via::Device(index) => builder = builder.output_interface(index),
+            Via::Peer { .. } => {}
+            Via::Elsewhere => return Ok(builder.kind(RouteType::Throw).build()),
+            Via::Unreachable => {
+                return Ok(builder.priority(LAST).kind(RouteType::Unreachable).build());
+            }
+            Via::BlackHole => return Ok(builder.priority(LAST).kind(RouteType::BlackHole).build()),
+        }
+        if let Some(Hop { gateway, interface }) = hop {
+            builder = builder.output_interface(interface);
+            // A gateway of the other family takes another attribute, which old kernels lack.
+            if let Some(gateway) = gateway.filter(|g| g.is_ipv4() == prefix.address.is_ipv4()) {
+                builder = builder.gateway(gateway).map_err(|e| e.to_string())?.onlink();
+            }
+        }
+        if let Some(source) = source {
+            builder = builder.pref_source(source).map_err(|e| e.to_string())?;
+        }
+        Ok(builder.build())
+    }
+}
+
+/// The table of a route.
+pub(super) fn table_of(route: &RouteMessage) -> u32 {
+    let long = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    long.unwrap_or_else(|| u32::from(route.header.table))
+}
+
+/// Where a route of the kernel's has its place, if it is one we could have made.
+fn place_of(route: &RouteMessage) -> Option<(Prefix, bool)> {
+    use rtnetlink::packet_route::AddressFamily;
+    use rtnetlink::packet_route::route::RouteAddress;
+    let destination = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+        RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
+        _ => None,
+    });
+    let address = match (destination, route.header.address_family) {
+        (Some(address), _) => address,
+        (None, AddressFamily::Inet) => Ipv4Addr::UNSPECIFIED.into(),
+        (None, AddressFamily::Inet6) => Ipv6Addr::UNSPECIFIED.into(),
+        (None, _) => return None,
+    };
+    let prefix = Prefix { address, len: route.header.destination_prefix_length };
+    let last = route.attributes.contains(&RouteAttribute::Priority(LAST));
+    Some((prefix, last))
+}
+
+/// True if the kernel's `rule` is what `wanted` asks for.
+fn same(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
+    let table = |message: &RuleMessage| {
+        let long = message.attributes.iter().find_map(|attribute| match attribute {
+            RuleAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+        long.unwrap_or_else(|| u32::from(message.header.table))
+    };
+    let has = |attribute: &RuleAttribute| match attribute {
+        RuleAttribute::Table(_) => true,
+        other => rule.attributes.contains(other),
+    };
+    table(rule) == table(wanted)
+        && rule.header.flags.contains(RuleFlags::Invert)
+        && wanted.attributes.iter().all(has)
+}
+
+/// The error number of the kernel's answer.
+fn code(error: &rtnetlink::Error) -> Option<i32> {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => Some(-message.raw_code()),
+        _ => None,
+    }
+}
+
+/// True if what was to be removed is not there: the kernel may have removed it, with an address or the
+/// device.
+fn is_gone(error: &rtnetlink::Error) -> bool {
+    const ESRCH: i32 = 3;
+    const ENODEV: i32 = 19;
+    matches!(code(error), Some(ESRCH | ENODEV))
+}

@@ -1,0 +1,184 @@
+//! Routes of a real kernel, in a network namespace of the test's own: the test runs itself again there, by
+//! `unshare`. A machine without namespaces cannot show it, and says so; with `IKE_KERNEL_TESTS=must`, as
+//! in CI, that is a failure.
+#![expect(clippy::unwrap_used, reason = "test code")]
+#![cfg(target_os = "linux")]
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use ike_proto::dataplane::{PolicyId, TrafficSelector};
+use routes::{Leftovers, RouteOptions, Routes, Via};
+
+/// Set in the copy of this program that runs inside.
+const INSIDE: &str = "IKE_ROUTES_TEST_INSIDE";
+
+fn in_namespace(name: &str, test: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return test();
+    }
+    let unshare = |arguments: &[&str], command: &[&str]| {
+        Command::new("unshare").args(arguments).args(command).env(INSIDE, "1").output()
+    };
+    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--net"], &["--net"]];
+    let probe = ["ip", "link", "add", "p0", "type", "veth", "peer", "name", "p1"];
+    let able = |way: &&[&str]| unshare(way, &probe).is_ok_and(|output| output.status.success());
+    let Some(way) = ways.into_iter().find(able) else {
+        let lack = format!("{name}: not shown, for lack of unshare, user namespaces, ip or veth");
+        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
+        return eprintln!("{lack}");
+    };
+    let exe = std::env::current_exe().unwrap();
+    let output = unshare(way, &[exe.to_str().unwrap(), "--exact", name, "--nocapture"]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.
+fn host() {
+    ip("link set lo up");
+    ip("addr add 10.1.0.1/32 dev lo");
+    ip("addr add fd01::1/128 dev lo");
+    ip("link add out0 type veth peer name far0");
+    ip("link set far0 up");
+    ip("link set out0 up");
+    ip("addr add 192.0.2.1/24 dev out0");
+    ip("-6 addr add 2001:db8::1/64 dev out0 nodad");
+    ip("route add default via 192.0.2.254");
+    ip("-6 route add default via 2001:db8::fe dev out0");
+}
+
+fn ts(text: &str) -> Vec<TrafficSelector> {
+    vec![text.parse().unwrap()]
+}
+
+fn peer(local: &str, remote: &str) -> Via {
+    let [local, remote] = [local, remote].map(|text| text.parse::<IpAddr>().unwrap());
+    Via::Peer { local, remote }
+}
+
+fn start(leftovers: Leftovers) -> Routes {
+    Routes::start(RouteOptions::default(), leftovers).unwrap()
+}
+
+fn shown() -> Vec<String> {
+    let table = ip("route show table 220") + &ip("-6 route show table 220");
+    table.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// The one route to `prefix` becomes one that contains `wanted`.
+fn becomes(prefix: &str, wanted: &str) {
+    let mut last = Vec::new();
+    for _ in 0..100 {
+        last = shown().into_iter().filter(|line| line.contains(prefix)).collect();
+        if last.len() == 1 && last[0].contains(wanted) {
+            return;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    panic!("no route to {prefix} with {wanted}: {last:?}");
+}
+
+#[test]
+fn routes_lead_the_way_the_peer_is_reached() {
+    in_namespace("routes_lead_the_way_the_peer_is_reached", || {
+        host();
+        let routes = start(Leftovers::Remove);
+        let far = peer("192.0.2.1", "198.51.100.9");
+        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+        becomes("10.2.0.0/16", "via 192.0.2.254 dev out0 proto 122 src 10.1.0.1");
+        let near = peer("192.0.2.1", "192.0.2.2");
+        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), near).unwrap();
+        becomes("10.3.0.0/16", "dev out0 proto 122");
+        assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16 via")));
+        let six = peer("2001:db8::1", "2001:db8:9::9");
+        routes.install(PolicyId(3), &ts("fd01::/64"), &ts("fd02::/64"), six).unwrap();
+        becomes("fd02::/64", "via 2001:db8::fe dev out0 proto 122 src fd01::1");
+        routes.install(PolicyId(4), &ts("::/0"), &ts("10.4.0.0/16"), Via::Elsewhere).unwrap();
+        becomes("10.4.0.0/16", "throw");
+        let itself = peer("192.0.2.1", "192.0.2.1");
+        routes.install(PolicyId(5), &ts("10.1.0.0/16"), &ts("10.5.0.0/16"), itself).unwrap();
+        assert!(!shown().iter().any(|line| line.contains("10.5.0.0")), "the peer is this host");
+        // A route of ours to everything is not the way to the peer itself.
+        routes.install(PolicyId(6), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+        becomes("default", "via 192.0.2.254");
+        ip("route replace default via 192.0.2.253");
+        becomes("10.2.0.0/16", "via 192.0.2.253 dev out0");
+        becomes("default", "via 192.0.2.253 dev out0");
+        ip("addr add 10.1.0.2/32 dev out0");
+        ip("addr del 10.1.0.1/32 dev lo");
+        becomes("10.2.0.0/16", "src 10.1.0.2");
+        assert!(ip("rule").contains("not from all fwmark 0xdc lookup 220"), "{}", ip("rule"));
+        for id in 1..=6 {
+            routes.remove(PolicyId(id)).unwrap();
+        }
+        assert_eq!(shown(), [""; 0]);
+        drop(routes);
+        assert!(!(ip("rule") + &ip("-6 rule")).contains("220"));
+    });
+}
+
+#[test]
+fn two_peers_with_one_network() {
+    in_namespace("two_peers_with_one_network", || {
+        host();
+        ip("route add 203.0.113.0/24 via 192.0.2.77");
+        let routes = start(Leftovers::Remove);
+        let (one, two) = (peer("192.0.2.1", "198.51.100.9"), peer("192.0.2.1", "203.0.113.9"));
+        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), one).unwrap();
+        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), two).unwrap();
+        becomes("10.2.0.0/16", "via 192.0.2.77");
+        routes.remove(PolicyId(2)).unwrap();
+        becomes("10.2.0.0/16", "via 192.0.2.254");
+        routes.remove(PolicyId(1)).unwrap();
+        assert_eq!(shown(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_earlier_run_and_others() {
+    in_namespace("an_earlier_run_and_others", || {
+        host();
+        ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
+        let far = peer("192.0.2.1", "198.51.100.9");
+        let routes = start(Leftovers::Keep);
+        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), far).unwrap();
+        drop(routes);
+        becomes("10.2.0.0/16", "via 192.0.2.254");
+        becomes("10.3.0.0/16", "via 192.0.2.254");
+        let rules = ip("rule");
+        assert!(rules.contains("lookup 220"), "{rules}");
+
+        let routes = start(Leftovers::Keep);
+        assert_eq!(ip("rule"), rules, "neither twice nor gone");
+        routes.install(PolicyId(7), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+        becomes("10.3.0.0/16", "via 192.0.2.254");
+        routes.forget_leftovers().unwrap();
+        becomes("10.2.0.0/16", "via 192.0.2.254");
+        assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16")), "{:?}", shown());
+        drop(routes);
+
+        drop(start(Leftovers::Remove));
+        assert_eq!(shown().len(), 1, "somebody else's stays: {:?}", shown());
+        becomes("10.9.0.0/16", "via 192.0.2.9");
+        assert!(!ip("rule").contains("220"));
+        // Another table now: the rule of before goes.
+        let routes = start(Leftovers::Keep);
+        drop(routes);
+        let options = RouteOptions { table: 300, priority: 300, mark: 9 };
+        drop(Routes::start(options, Leftovers::Keep).unwrap());
+        let rules = ip("rule");
+        assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
+    });
+}

@@ -1,0 +1,287 @@
+//! [`XfrmNetlink`]: the kernel as a data plane of [`ike_proto`].
+//!
+//! * SAs are states. One that exists is left as it is, because its sequence numbers must not start over.
+//! * Policies become policies in each direction. Where several want the same selectors they wait in the
+//!   order of [`precedence`](ike_proto::dataplane::precedence), the first is in the kernel, and each
+//!   change of what is first is one request: there is no moment without a policy.
+//! * What fails leaves things as they were. What the kernel may or may not have done is remembered and put
+//!   right by the next call, whichever that is.
+//! * Events are the kernel's, and what its counters say where it has no event.
+//!
+//! # Acquires
+//!
+//! A packet that meets a trap makes the kernel ask for an SA, and remember that it did: while it does,
+//! further packets are dropped and raise nothing (`net.core.xfrm_acq_expires`, 30 seconds). That would hold
+//! up the next attempt after one that failed, and a child narrowed to one flow would keep other flows
+//! waiting. So the plane takes the kernel's note away after [`ACQUIRE_INTERVAL`]; the next packet raises
+//! another event, which the engine ignores while it is at work on the child.
+//! With `net.core.xfrm_larval_drop = 0` the kernel keeps packets meanwhile, in the policy; a
+//! replaced policy hands them on.
+
+mod adopt;
+mod clock;
+mod events;
+mod install;
+mod links;
+mod overlaps;
+mod policies;
+mod priority;
+mod reqid;
+mod sas;
+mod selectors;
+mod spec;
+mod templates;
+mod view;
+mod watch;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Instant;
+
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, HwOffload, PolicyAction,
+    PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec,
+};
+
+use crate::kernel::Kernel;
+use crate::netlink::Transport;
+
+pub use adopt::{LINGER, Orphan};
+pub use clock::{Clock, SystemClock};
+pub use events::{ACQUIRE_INTERVAL, Source};
+pub use install::{Install, InstallError, Software};
+pub use links::WithLinks;
+pub use reqid::REQIDS;
+pub use view::{POLICY_TAG, Remains};
+
+use adopt::Adopted;
+use events::Acquires;
+use policies::Policies;
+use reqid::Reqids;
+use sas::{Sas, canonical};
+use templates::Means;
+use watch::Watch;
+
+/// The kernel's IPsec as a data plane.
+///
+/// * Commands: [`DataPlane::apply`].
+/// * Events: [`DataPlane::poll_event`], when the descriptor of its [`Source`] is readable or
+///   [`deadline`](Self::deadline) has come.
+/// * What an earlier run left: [`take_over`](Self::take_over) before the first command.
+pub struct XfrmNetlink<T, S> {
+    kernel: Kernel<T>,
+    source: S,
+    installer: Box<dyn Install<T> + Send>,
+    clock: Box<dyn Clock + Send>,
+    capabilities: Capabilities,
+    reqids: Reqids,
+    sas: Sas,
+    policies: Policies,
+    watch: Watch,
+    acquires: Acquires,
+    adopted: Adopted,
+    events: VecDeque<Event>,
+}
+
+impl<T: Transport, S: Source> XfrmNetlink<T, S> {
+    /// A plane over `kernel`, with events from `source`. It can do what `capabilities` say: what the kernel
+    /// was found to have.
+    pub fn new(mut kernel: Kernel<T>, source: S, capabilities: Capabilities) -> Self {
+        kernel.tag_policies(POLICY_TAG, 0);
+        Self {
+            kernel,
+            source,
+            installer: Box::new(Software),
+            clock: Box::new(SystemClock),
+            capabilities,
+            reqids: Reqids::default(),
+            sas: Sas::default(),
+            policies: Policies::default(),
+            watch: Watch::default(),
+            acquires: Acquires::default(),
+            adopted: Adopted::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Installs states by `installer`, which knows about hardware offload.
+    #[must_use]
+    pub fn with_installer(self, installer: impl Install<T> + Send + 'static) -> Self {
+        Self { installer: Box::new(installer), ..self }
+    }
+
+    /// Goes by another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + Send + 'static) -> Self {
+        Self { clock: Box::new(clock), ..self }
+    }
+
+    /// Whether a policy that protects is refused if another owner's protects some of the same traffic; see
+    /// [`overlaps`](ike_proto::dataplane::overlaps).
+    pub fn refuse_overlaps(&mut self, refuse: bool) {
+        self.policies.refuse_overlaps(refuse);
+    }
+
+    /// The kernel.
+    pub fn kernel_mut(&mut self) -> &mut Kernel<T> {
+        &mut self.kernel
+    }
+
+    /// Where events come from.
+    pub fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// Where events come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// When [`DataPlane::poll_event`] is to be called although the source has nothing.
+    pub fn deadline(&self) -> Option<Instant> {
+        let all = [self.watch.next(), self.acquires.next(), self.adopted.next()];
+        all.into_iter().flatten().min()
+    }
+
+    /// True if nothing of this plane is in the kernel.
+    pub fn is_empty(&self) -> bool {
+        self.sas.is_empty() && self.policies.is_empty() && self.adopted.is_empty()
+    }
+
+    fn install_sa(&mut self, spec: &SaSpec) -> Result<(), DataPlaneError> {
+        let SaSpec { policy, ref local_ts, ref remote_ts, ref processing, .. } = *spec;
+        let ifindex = interface(processing)?;
+        let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
+        let reqid = self.reqids.take(policy, local_ts, remote_ts, processing, adopted);
+        let result = self.sas.install(&mut self.kernel, self.installer.as_mut(), spec, reqid);
+        if result != Ok(true) {
+            self.reqids.release(policy);
+        }
+        if result? {
+            match spec.direction {
+                Direction::In => self.watch.begin(canonical(spec.id), policy, self.clock.now()),
+                Direction::Out => self.watch.end_policy(policy),
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_sa(&mut self, id: SaId) -> Result<(), DataPlaneError> {
+        let policy = self.sas.remove(&mut self.kernel, self.installer.as_mut(), id)?;
+        self.watch.end(canonical(id));
+        if let Some(policy) = policy {
+            self.reqids.release(policy);
+        }
+        Ok(())
+    }
+
+    fn install_policy(&mut self, spec: PolicySpec) -> Result<(), DataPlaneError> {
+        let PolicySpec { id, ref local_ts, ref remote_ts, ref processing, .. } = spec;
+        let ifindex = interface(processing)?;
+        let new = self.policies.spec(id).is_none();
+        let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
+        let reqid = self.reqids.take(id, local_ts, remote_ts, processing, adopted);
+        let protects = matches!(spec.action, PolicyAction::Protect { .. });
+        let may_offload = matches!(processing.hw_offload, HwOffload::Packet | HwOffload::Auto);
+        let offload = |direction| {
+            if may_offload { self.sas.packet_offload(id, direction) } else { None }
+        };
+        let means = Means {
+            reqid,
+            ifindex,
+            offload_in: offload(Direction::In),
+            offload_out: offload(Direction::Out),
+        };
+        let result = self.policies.install(&mut self.kernel, spec, &means);
+        if !new || result.is_err() {
+            // It was counted before, or it is not there.
+            self.reqids.release(id);
+        }
+        if protects && result.is_ok() {
+            self.replaced(id);
+        }
+        result
+    }
+
+    fn remove_policy(&mut self, id: PolicyId) -> Result<(), DataPlaneError> {
+        let known = self.policies.spec(id).is_some();
+        let result = self.policies.remove(&mut self.kernel, id);
+        if known {
+            self.reqids.release(id);
+        }
+        result
+    }
+
+    fn flush(&mut self) -> Result<(), DataPlaneError> {
+        self.adopted.clear(&mut self.kernel, &mut self.policies, self.clock.now());
+        let policies = self.policies.clear(&mut self.kernel);
+        let sas = self.sas.clear(&mut self.kernel, self.installer.as_mut());
+        let rest = self.installer.flush(&mut self.kernel).map_err(fail);
+        self.watch.clear();
+        self.acquires.clear(&mut self.kernel);
+        self.events.clear();
+        policies.and(sas).and(rest)?;
+        self.reqids.clear();
+        Ok(())
+    }
+}
+
+impl<T: Transport, S: Source> DataPlane for XfrmNetlink<T, S> {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        match command {
+            Command::InstallSa(spec) => self.install_sa(&spec)?,
+            Command::RemoveSa(id) => self.remove_sa(id)?,
+            Command::InstallPolicy(spec) => self.install_policy(*spec)?,
+            Command::RemovePolicy(id) => self.remove_policy(id)?,
+            Command::UpdateSa { id, src, dst, encap } => {
+                let installer = self.installer.as_mut();
+                let new = self.sas.update(&mut self.kernel, installer, id, (src, dst), encap)?;
+                self.watch.rename(canonical(id), new);
+            }
+            Command::QueryUsage(id) => {
+                let usage = self.sas.usage(&mut self.kernel, id, self.clock.wall())?;
+                return Ok(Reply::Usage(id, usage));
+            }
+            Command::Flush => self.flush()?,
+        }
+        Ok(Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.collect();
+        self.events.pop_front()
+    }
+}
+
+impl<T, S: std::os::fd::AsFd> std::os::fd::AsFd for XfrmNetlink<T, S> {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl<T, S> fmt::Debug for XfrmNetlink<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XfrmNetlink")
+            .field("sas", &self.sas.iter().count())
+            .field("policies", &self.policies.specs().count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The index of the interface that policies hold on, in this thread's network namespace; 0 for any.
+fn interface(processing: &Processing) -> Result<u32, DataPlaneError> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+    let Some(name) = &processing.interface else { return Ok(0) };
+    let flags = SocketFlags::CLOEXEC;
+    let index = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)
+        .and_then(|socket| netdevice::name_to_index(socket, name));
+    index.map_err(|error| fail(format!("interface {name:?}: {error}")))
+}
+
+fn fail(error: impl fmt::Display) -> DataPlaneError {
+    DataPlaneError(error.to_string())
+}

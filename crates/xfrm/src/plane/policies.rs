@@ -1,0 +1,335 @@
+//! The policies of the engine, and the kernel's that follow from them.
+//!
+//! The kernel has one policy for each selector, direction, mark and interface: a *slot*. Several of the
+//! engine's may want it; they wait in it in the order of [`precedence`](ike_proto::dataplane::precedence),
+//! and the first one's is in the kernel. When that goes the next takes its place in one step, so a child
+//! that goes gives its traffic back to the trap that it came from without a moment in clear.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ike_proto::dataplane::precedence::{Order, Rank};
+use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
+
+use super::fail;
+use super::overlaps::Overlaps;
+use super::templates::{Means, Wanted, wanted};
+use crate::kernel::Kernel;
+use crate::netlink::{Error, Transport};
+use crate::policy::{Policy, PolicyDirection, PolicyId as SlotId, PolicyInfo};
+
+/// All policies of a plane.
+#[derive(Debug, Default)]
+pub(super) struct Policies {
+    entries: HashMap<PolicyId, Entry>,
+    slots: HashMap<SlotId, Slot>,
+    /// Slots of which the last request failed. They are put right before anything else is done.
+    doubtful: HashSet<SlotId>,
+    overlaps: Overlaps,
+    /// Policies installed so far.
+    count: u64,
+}
+
+/// One of the engine's.
+#[derive(Debug, Clone)]
+struct Entry {
+    spec: Arc<PolicySpec>,
+    since: u64,
+    slots: Vec<SlotId>,
+}
+
+/// What wants one of the kernel's, and what the kernel has.
+#[derive(Debug)]
+struct Slot {
+    claims: Vec<Claim>,
+    installed: Installed,
+}
+
+#[derive(Debug, Clone)]
+struct Claim {
+    spec: Arc<PolicySpec>,
+    rank: Rank,
+    policy: Policy,
+}
+
+#[derive(Debug)]
+enum Installed {
+    Nothing,
+    This(Policy),
+    /// The last request failed.
+    Unknown,
+}
+
+impl Policies {
+    /// Whether a policy that protects is refused if another owner's protects some of the same traffic.
+    pub(super) fn refuse_overlaps(&mut self, refuse: bool) {
+        self.overlaps.refused = refuse;
+    }
+
+    /// Installs `spec`, in the place of an earlier one with its id. If that fails, what was there before
+    /// is there again, or will be once the kernel takes it.
+    pub(super) fn install<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        spec: PolicySpec,
+        means: &Means,
+    ) -> Result<(), DataPlaneError> {
+        let wanted = wanted(&spec, means)
+            .map_err(|unfit| DataPlaneError(format!("policy of child {}: {unfit}", spec.child)))?;
+        if !self.entries.contains_key(&spec.id) {
+            self.overlaps.judge(&spec, self.count + 1)?;
+        }
+        self.settle(kernel).map_err(fail)?;
+        let (id, child) = (spec.id, spec.child.clone());
+        let before = self.take(id);
+        let since = match &before {
+            Some((entry, _)) => entry.since,
+            None => {
+                self.count += 1;
+                self.count
+            }
+        };
+        let inherited = before.as_ref().map_or(&[][..], |(_, claims)| claims);
+        self.put(Arc::new(spec), since, wanted, inherited);
+        let old = before.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
+        let new = self.entries.get(&id).map_or(&[][..], |entry| &entry.slots);
+        // What is new before what goes, so that there is no moment without either.
+        let touched: Vec<SlotId> = new.iter().chain(old).copied().collect();
+        let Err(error) = self.sync(kernel, &touched) else {
+            if let Some(entry) = self.entries.get(&id) {
+                self.overlaps.add(&entry.spec, since);
+            }
+            return Ok(());
+        };
+        self.take(id);
+        if let Some((entry, claims)) = before {
+            self.put_back(id, entry, claims);
+        }
+        if let Err(again) = self.sync(kernel, &touched) {
+            tracing::debug!(error = %again, "policies are put right later");
+        }
+        Err(DataPlaneError(format!("policy of child {child}: {error}")))
+    }
+
+    /// Takes note that the kernel has `policies`, of an earlier run, under the name of `spec`. Where another
+    /// policy of this run is wanted it comes first; of those that stand in for others only if `yields`.
+    pub(super) fn adopt(&mut self, spec: PolicySpec, policies: Vec<Policy>, yields: bool) {
+        self.take(spec.id);
+        let order = Order {
+            stands_in: yields,
+            automatic: true,
+            priority: u32::MAX,
+            breadth: u32::MAX,
+            class: u8::MAX,
+        };
+        let (spec, mut slots) = (Arc::new(spec), Vec::with_capacity(policies.len()));
+        for policy in policies {
+            let slot = self.slots.entry(policy.id).or_insert_with(|| Slot {
+                claims: Vec::new(),
+                installed: Installed::This(policy.clone()),
+            });
+            slots.push(policy.id);
+            let rank = Rank { order, claim: u64::MAX, since: Reverse(0) };
+            slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
+        }
+        self.entries.insert(spec.id, Entry { spec, since: 0, slots });
+    }
+
+    /// Removes a policy, if it is there. What it was in front of takes its place.
+    pub(super) fn remove<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        id: PolicyId,
+    ) -> Result<(), DataPlaneError> {
+        let taken = self.take(id);
+        self.overlaps.remove(id);
+        let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
+        // What cannot be removed now is in doubt, and removed by the next call.
+        self.sync(kernel, touched).and_then(|()| self.settle(kernel)).map_err(fail)
+    }
+
+    /// Removes all. What the kernel keeps is tried again by the next call.
+    pub(super) fn clear<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+    ) -> Result<(), DataPlaneError> {
+        self.entries.clear();
+        self.overlaps.clear();
+        for slot in self.slots.values_mut() {
+            slot.claims.clear();
+        }
+        let mut all: Vec<SlotId> = self.slots.keys().copied().collect();
+        // What leaves is held back longest.
+        all.sort_by_key(|id| id.direction == PolicyDirection::Out);
+        self.sync(kernel, &all).map_err(fail)
+    }
+
+    /// Puts right what failed before.
+    pub(super) fn settle<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
+        if self.doubtful.is_empty() {
+            return Ok(());
+        }
+        let doubtful: Vec<SlotId> = self.doubtful.iter().copied().collect();
+        self.sync(kernel, &doubtful)
+    }
+
+    /// Compares with what the kernel has, and installs again what is not there or is something else.
+    pub(super) fn repair<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        there: &[PolicyInfo],
+    ) -> Result<(), Error> {
+        let there: HashMap<&SlotId, &Policy> =
+            there.iter().map(|info| (&info.policy.id, &info.policy)).collect();
+        for (id, slot) in &mut self.slots {
+            let Installed::This(policy) = &slot.installed else { continue };
+            let as_told = |found: &&&Policy| {
+                found.action == policy.action && found.priority == policy.priority
+            };
+            if there.get(id).filter(as_told).is_none() {
+                slot.installed = Installed::Unknown;
+                self.doubtful.insert(*id);
+            }
+        }
+        self.settle(kernel)
+    }
+
+    /// The policy `id`.
+    pub(super) fn spec(&self, id: PolicyId) -> Option<&Arc<PolicySpec>> {
+        self.entries.get(&id).map(|entry| &entry.spec)
+    }
+
+    /// All policies.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &Arc<PolicySpec>> {
+        self.entries.values().map(|entry| &entry.spec)
+    }
+
+    /// The slots that the policy `id` wants.
+    pub(super) fn slots_of(&self, id: PolicyId) -> &[SlotId] {
+        self.entries.get(&id).map_or(&[], |entry| &entry.slots)
+    }
+
+    /// Whose policy is in the kernel for `slot`.
+    pub(super) fn holder(&self, slot: &SlotId) -> Option<&Arc<PolicySpec>> {
+        self.slots.get(slot)?.claims.first().map(|claim| &claim.spec)
+    }
+
+    /// True if nothing is installed and nothing failed to be removed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.slots.is_empty()
+    }
+
+    /// Adds the claims of `spec`, which had those in `before`.
+    fn put(&mut self, spec: Arc<PolicySpec>, since: u64, wanted: Vec<Wanted>, before: &[Claim]) {
+        let earlier: HashMap<SlotId, u64> = before
+            .iter()
+            .filter(|claim| claim.spec.owner == spec.owner)
+            .map(|claim| (claim.policy.id, claim.rank.claim))
+            .collect();
+        let mut slots = Vec::with_capacity(wanted.len());
+        for Wanted { order, policy } in wanted {
+            let slot = self.slots.entry(policy.id).or_insert(Slot::new());
+            if slot.claims.iter().any(|claim| claim.spec.id == spec.id) {
+                // The same by another of its selectors, or by one that matters less.
+                continue;
+            }
+            let claims = [slot.claim_of(&spec.owner), earlier.get(&policy.id).copied()];
+            let claim = claims.into_iter().flatten().min().unwrap_or(since);
+            slots.push(policy.id);
+            let rank = Rank { order, claim, since: Reverse(since) };
+            slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
+        }
+        self.entries.insert(spec.id, Entry { spec, since, slots });
+    }
+
+    fn take(&mut self, id: PolicyId) -> Option<(Entry, Vec<Claim>)> {
+        let entry = self.entries.remove(&id)?;
+        let mut claims = Vec::with_capacity(entry.slots.len());
+        for slot in &entry.slots {
+            let Some(slot) = self.slots.get_mut(slot) else { continue };
+            claims.extend(slot.claims.extract_if(.., |claim| claim.spec.id == id));
+        }
+        Some((entry, claims))
+    }
+
+    fn put_back(&mut self, id: PolicyId, entry: Entry, claims: Vec<Claim>) {
+        for claim in claims {
+            self.slots.entry(claim.policy.id).or_insert(Slot::new()).add(claim);
+        }
+        self.entries.insert(id, entry);
+    }
+
+    /// Gives the kernel what is first in each slot: policies first, removals after, so that what goes is
+    /// there until what comes is. The first failure ends it; what then may differ from what is wanted is
+    /// remembered.
+    fn sync<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        slots: &[SlotId],
+    ) -> Result<(), Error> {
+        let is_held = |id: &&SlotId| self.slots.get(id).is_some_and(|slot| !slot.claims.is_empty());
+        let (held, vacant): (Vec<&SlotId>, Vec<&SlotId>) = slots.iter().partition(is_held);
+        let mut result = Ok(());
+        for id in held.into_iter().chain(vacant) {
+            if result.is_err() {
+                if self.slots.get(id).is_some_and(|slot| !slot.is_right()) {
+                    self.doubtful.insert(*id);
+                }
+                continue;
+            }
+            result = self.sync_one(kernel, id);
+        }
+        result
+    }
+
+    fn sync_one<T: Transport>(&mut self, kernel: &mut Kernel<T>, id: &SlotId) -> Result<(), Error> {
+        let Some(slot) = self.slots.get_mut(id) else { return Ok(()) };
+        if !slot.is_right() {
+            // Whatever the answer, and even if there is none.
+            let result = match slot.claims.first() {
+                Some(claim) => kernel.set_policy(&claim.policy),
+                None => kernel.delete_policy(id).map(drop),
+            };
+            if let Err(error) = result {
+                slot.installed = Installed::Unknown;
+                self.doubtful.insert(*id);
+                return Err(error);
+            }
+            slot.installed = match slot.claims.first() {
+                Some(claim) => Installed::This(claim.policy.clone()),
+                None => Installed::Nothing,
+            };
+        }
+        self.doubtful.remove(id);
+        if slot.claims.is_empty() {
+            self.slots.remove(id);
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self { claims: Vec::new(), installed: Installed::Nothing }
+    }
+
+    /// Since when `owner` has had it.
+    fn claim_of(&self, owner: &str) -> Option<u64> {
+        let same = self.claims.iter().filter(|claim| claim.spec.owner == owner);
+        same.map(|claim| claim.rank.claim).min()
+    }
+
+    fn add(&mut self, claim: Claim) {
+        let at = self.claims.partition_point(|other| other.rank <= claim.rank);
+        self.claims.insert(at, claim);
+    }
+
+    fn is_right(&self) -> bool {
+        match (self.claims.first(), &self.installed) {
+            (Some(claim), Installed::This(policy)) => claim.policy == *policy,
+            (None, Installed::Nothing) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! An SA of the engine as a state of the kernel.
+
+use std::collections::BTreeSet;
+
+use ike_proto::dataplane::{
+    CopyDscp, DataPlaneError, Direction, Limits, Mark, Mode, SaSpec, TrafficSelector,
+};
+
+use super::selectors::prefixes;
+use crate::selector::{Prefix, Selector};
+use crate::state::{Encapsulation, Iptfs, Lifetime, Protection, Replay, State, StateId};
+
+/// The state for `spec`, tied to policies by `reqid`.
+pub(super) fn state(spec: &SaSpec, reqid: u32) -> Result<State, DataPlaneError> {
+    let processing = &*spec.processing;
+    let inbound = spec.direction == Direction::In;
+    let mark = match spec.direction {
+        Direction::In if processing.mark_in_sa => processing.mark_in,
+        Direction::In => Mark::default(),
+        Direction::Out => processing.mark_out,
+    };
+    let (src, dst) = (spec.src.to_canonical(), spec.id.dst.to_canonical());
+    let protection = Protection::of_suite(spec.suite, &spec.encr_key, &spec.integ_key)
+        .map_err(|unsupported| DataPlaneError(unsupported.to_string()))?;
+    let id = StateId { spi: spec.id.spi, dst, mark };
+    let selected = matches!(spec.mode, Mode::Transport | Mode::Beet);
+    let decapsulates = matches!(processing.copy_dscp, CopyDscp::In | CopyDscp::Yes);
+    let encapsulates = matches!(processing.copy_dscp, CopyDscp::Out | CopyDscp::Yes);
+    Ok(State {
+        reqid,
+        replay: Replay {
+            esn: spec.esn,
+            window: if inbound { spec.replay_window } else { 0 },
+            ..Replay::default()
+        },
+        encapsulation: spec.encap.map(Encapsulation::Udp),
+        selector: if selected { Some(selector(spec)?) } else { None },
+        direction: Some(spec.direction),
+        if_id: if inbound { processing.if_id_in } else { processing.if_id_out },
+        set_mark: if inbound { processing.set_mark_in } else { processing.set_mark_out },
+        lifetime: lifetime(&spec.limits, (0, 0)),
+        no_pmtu_discovery: !processing.copy_df,
+        no_ecn: !processing.copy_ecn,
+        decapsulate_dscp: decapsulates,
+        dont_encapsulate_dscp: !encapsulates,
+        icmp: processing.icmp,
+        any_family: !selected,
+        cpu: spec.cpu,
+        iptfs: iptfs(spec),
+        ..State::new(id, src, spec.mode, protection)
+    })
+}
+
+/// The addresses of the first pair of selectors. Not its ports: another SA between these ends may have
+/// others, and the policies see to them.
+fn selector(spec: &SaSpec) -> Result<Selector, DataPlaneError> {
+    let matching =
+        |l: &&TrafficSelector, r: &&TrafficSelector| l.start.is_ipv4() == r.start.is_ipv4();
+    let mut pairs = spec.local_ts.iter().flat_map(|l| spec.remote_ts.iter().map(move |r| (l, r)));
+    let (local, remote) = pairs
+        .find(|(l, r)| matching(l, r))
+        .ok_or_else(|| DataPlaneError("no two selectors of one address family".into()))?;
+    let (local, remote) = (widest(local), widest(remote));
+    let (Some(local), Some(remote)) = (local, remote) else {
+        return Err(DataPlaneError("a selector without addresses".into()));
+    };
+    Ok(match spec.direction {
+        Direction::In => Selector::between(remote, local),
+        Direction::Out => Selector::between(local, remote),
+    })
+}
+
+/// The prefix of a range that is one, or the largest within it.
+fn widest(ts: &TrafficSelector) -> Option<Prefix> {
+    prefixes(ts.start, ts.end).into_iter().min_by_key(|prefix| prefix.length)
+}
+
+/// The limits of an SA that has had `used` bytes and packets before.
+pub(super) fn lifetime(limits: &Limits, used: (u64, u64)) -> Lifetime {
+    let left = |limit: u64, used: u64| match limit {
+        // Never.
+        0 => 0,
+        limit => limit.saturating_sub(used).max(1),
+    };
+    Lifetime {
+        soft_bytes: left(limits.soft_bytes, used.0),
+        hard_bytes: left(limits.hard_bytes, used.0),
+        soft_packets: left(limits.soft_packets, used.1),
+        hard_packets: left(limits.hard_packets, used.1),
+        ..Lifetime::default()
+    }
+}
+
+/// The options of RFC 9347, each for the direction that has it: the kernel refuses the others.
+fn iptfs(spec: &SaSpec) -> Iptfs {
+    if spec.mode != Mode::Iptfs {
+        return Iptfs::default();
+    }
+    let options = &spec.processing.iptfs;
+    match spec.direction {
+        Direction::In => Iptfs {
+            reorder_window: Some(options.reorder_window),
+            drop_time: Some(options.drop_time),
+            ..Iptfs::default()
+        },
+        Direction::Out => Iptfs {
+            dont_fragment: options.dont_frag,
+            packet_size: Some(options.packet_size).filter(|&size| size != 0),
+            max_queue_size: Some(options.max_queue_size),
+            init_delay: Some(options.init_delay),
+            ..Iptfs::default()
+        },
+    }
+}
+
+/// Protocols of what the SA carries; 0 is any.
+pub(super) fn protocols(spec: &SaSpec) -> BTreeSet<u8> {
+    let pairs = spec.local_ts.iter().flat_map(|l| spec.remote_ts.iter().map(move |r| (l, r)));
+    pairs.map(|(l, r)| l.protocol.max(r.protocol)).collect()
+}

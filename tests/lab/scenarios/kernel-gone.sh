@@ -1,0 +1,43 @@
+# Nothing is left in the kernel of the side named: when the child and then the
+# IKE SA is deleted by either side, when the peer dies, when it ends itself.
+# CASES: us them
+# PLANE: kernel
+# KERNELS: forky trixie
+net_direct
+site
+ike "$CASE" dpd_delay 3s
+net "$CASE" dpd_action clear
+conf "$CASE" charon.retransmit_timeout 0.5
+conf "$CASE" charon.retransmit_base 1.0
+conf "$CASE" charon.retransmit_tries 3
+peer=$(other "$CASE")
+start
+for side in us them; do
+    up us
+    installed
+    ping_both
+    down $side child
+    no_child
+    kernel_clean us them
+    no_ping
+    up $side
+    installed
+    down $side ike
+    gone
+    kernel_clean us them
+done
+up us
+installed
+kill_hard "$peer"
+gone "$CASE"
+kernel_clean "$CASE"
+forget "$peer"
+start "$peer"
+# strongSwan sends no delete if another request of its is on the way.
+up us
+installed
+ping_quietly us
+stop "$CASE"
+wait_for "$PATIENCE" dead "$CASE" || fail "$CASE still runs"
+gone "$peer"
+kernel_clean us them
