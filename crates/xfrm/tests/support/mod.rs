@@ -1,6 +1,6 @@
 //! What the tests on a real kernel share: a network namespace for each, and what `ip` says.
 #![expect(clippy::unwrap_used, reason = "test code")]
-#![allow(dead_code, reason = "each test file uses a part")]
+#![expect(dead_code, reason = "each test file uses its part of this")]
 
 use std::net::IpAddr;
 use std::process::Command;
