@@ -264,6 +264,18 @@ fn newer_features() {
         assert_eq!(info.encapsulation, tcp.encapsulation);
         assert!(kernel.delete_state(&tcp.id).unwrap());
     }
+    if features.nat_keepalive {
+        let keepalive = State {
+            direction: Some(Direction::Out),
+            encapsulation: Some(Encapsulation::Udp(ports)),
+            nat_keepalive: Duration::from_secs(20),
+            ..state(0x1502, "192.0.2.1", "192.0.2.2")
+        };
+        kernel.add_state(&keepalive).unwrap();
+        let info = kernel.state(&keepalive.id).unwrap().unwrap();
+        assert_eq!(info.nat_keepalive, keepalive.nat_keepalive);
+        assert!(kernel.delete_state(&keepalive.id).unwrap());
+    }
     let sending = Iptfs {
         dont_fragment: true,
         packet_size: Some(1400),

@@ -51,6 +51,8 @@ pub(crate) fn decode(message: &ModifyMessage) -> Option<StateInfo> {
         },
         offload: None,
         iptfs: iptfs(nlas),
+        nat_keepalive: gaps::value_u32(nlas, gaps::XFRMA_NAT_KEEPALIVE_INTERVAL)
+            .map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds.into())),
         flags: sa.flags,
         extra_flags: 0,
         sequence: sa.seq,
