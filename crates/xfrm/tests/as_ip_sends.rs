@@ -66,7 +66,10 @@ fn of_ip(name: &str) -> Parts {
         .unwrap_or_else(|| panic!("no case {name}"));
     let (kind, octets) = line.split_once(' ').unwrap();
     let hex = |text: &str| -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+            .collect()
     };
     let kind = u16::from_le_bytes(hex(kind).try_into().unwrap());
     parts(kind, &hex(octets))
@@ -165,20 +168,18 @@ fn states() {
     let mut kernel = Kernel::new(Recorder::default());
     let _ = kernel.add_state(&offload);
     let octets = &kernel.transport_mut().1;
-    assert_eq!(octets[octets.len() - 12..][..4], [12, 0, 28, 0], "the offload is the last attribute");
+    assert_eq!(
+        octets[octets.len() - 12..][..4],
+        [12, 0, 28, 0],
+        "the offload is the last attribute"
+    );
 
     let inner = Selector::between(Prefix::host(addr("10.1.0.1")), Prefix::host(addr("10.2.0.1")));
-    let beet = State {
-        selector: Some(inner),
-        dont_encapsulate_dscp: true,
-        ..gcm(Mode::Beet, 0x1000)
-    };
+    let beet =
+        State { selector: Some(inner), dont_encapsulate_dscp: true, ..gcm(Mode::Beet, 0x1000) };
     assert_eq!(sent(|k| k.add_state(&beet)), of_ip("state-beet"));
-    let third_cpu = State {
-        cpu: Some(3),
-        direction: Some(Direction::Out),
-        ..gcm(Mode::Tunnel, 0x1000)
-    };
+    let third_cpu =
+        State { cpu: Some(3), direction: Some(Direction::Out), ..gcm(Mode::Tunnel, 0x1000) };
     assert_eq!(sent(|k| k.add_state(&third_cpu)), of_ip("state-pcpu"));
     assert_eq!(sent(|k| k.update_state(&gcm(Mode::Tunnel, 0x1000))), of_ip("state-update"));
 }
@@ -215,13 +216,11 @@ fn policies() {
     };
     let (src, dst) = (addr("192.0.2.1"), addr("192.0.2.2"));
     let tunnel = Template::new(src, dst, 7, Mode::Tunnel);
-    let policy =
-        Policy { icmp: true, ..Policy::new(id, 371_327, Action::Allow(vec![tunnel])) };
+    let policy = Policy { icmp: true, ..Policy::new(id, 371_327, Action::Allow(vec![tunnel])) };
     assert_eq!(sent(|k| k.set_policy(&policy)), of_ip("policy-tunnel"));
     assert_eq!(sent(|k| k.delete_policy(&id)), of_ip("policy-delete"));
 
-    let selector =
-        Selector { ifindex: 1, ..nets(("2001:db8:1::", 64), ("2001:db8:2::", 64)) };
+    let selector = Selector { ifindex: 1, ..nets(("2001:db8:1::", 64), ("2001:db8:2::", 64)) };
     let second = Template {
         spi: 0x1234,
         ..Template::new(addr("2001:db8::1"), addr("2001:db8::2"), 0, Mode::Transport)

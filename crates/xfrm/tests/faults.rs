@@ -22,7 +22,11 @@ impl Transport for Table {
                 let before = self.0.len();
                 self.0.retain(|p| p.user_policy_info.selector != id.user_policy_id.selector);
                 if self.0.len() == before {
-                    return Err(Error { request: "delete policy", errno: libc::ENOENT, message: None });
+                    return Err(Error {
+                        request: "delete policy",
+                        errno: libc::ENOENT,
+                        message: None,
+                    });
                 }
             }
             XfrmMessage::GetPolicy(_) => {

@@ -67,10 +67,8 @@ fn migration() {
     if !kernel.features().unwrap().migrate {
         return println!("the kernel has no XFRM_MIGRATE");
     }
-    let nets = Selector::between(
-        Prefix::new(addr("10.1.0.0"), 16),
-        Prefix::new(addr("10.2.0.0"), 16),
-    );
+    let nets =
+        Selector::between(Prefix::new(addr("10.1.0.0"), 16), Prefix::new(addr("10.2.0.0"), 16));
     let id = PolicyId::new(nets, PolicyDirection::Out);
     let (a, b) = (addr("192.0.2.1"), addr("192.0.2.2"));
     let (c, d) = (addr("2001:db8::1"), addr("2001:db8::2"));
@@ -112,7 +110,11 @@ fn migration() {
     assert_eq!(kernel.state(&spec.id).unwrap().unwrap().encapsulation, Some(udp));
 
     // Nothing to move is an error, not a silence.
-    assert!(kernel.migrate(&Migration { policy: PolicyId { if_id: 3, ..id }, ..migration.clone() }).is_err());
+    assert!(
+        kernel
+            .migrate(&Migration { policy: PolicyId { if_id: 3, ..id }, ..migration.clone() })
+            .is_err()
+    );
     let mixed = Migration { to: (a, d), ..migration };
     assert!(kernel.migrate(&mixed).unwrap_err().to_string().contains("two address families"));
 }
