@@ -44,6 +44,10 @@ fn setup(input: &mut Input<'_>) -> Setup {
     setup.a.add_child("more", 3, 4);
     setup.b.add_child("more", 4, 3);
     for (side, bits) in [(&mut setup.a, a), (&mut setup.b, b)] {
+        // SAs for each CPU (RFC 9611) of one child, and one for all of the other.
+        std::sync::Arc::make_mut(&mut side.children[1].processing).per_cpu = true;
+        side.plane.capabilities.per_cpu = true;
+        side.plane.capabilities.cpus = 2;
         // Short, so that the end of an input comes soon.
         side.connection.dpd_delay = Duration::from_secs(10);
         side.settings.retransmission = Retransmission {
@@ -291,7 +295,8 @@ fn plane_event(pair: &mut Pair, host: usize, input: &mut Input<'_>) {
         sas
     };
     let sa = input.index(sas.len()).map_or(SaId { spi: 9, dst: address(1) }, |n| sas[n]);
-    let event = match input.octet() % 5 {
+    let kind = input.octet();
+    let event = match kind % 5 {
         0 => Event::SoftExpire(sa),
         1 => Event::HardExpire(sa),
         2 => Event::FirstPacket(sa),
@@ -302,7 +307,8 @@ fn plane_event(pair: &mut Pair, host: usize, input: &mut Input<'_>) {
             let Some(n) = input.index(policies.len()) else { return };
             let local = TrafficSelector::host([10, 1, 0, 1].into());
             let remote = TrafficSelector::host([10, 2, 0, 1].into());
-            Event::Acquire { policy: policies[n], local, remote, cpu: None }
+            let cpu = (kind / 5 % 2 == 1).then_some(u32::from(kind / 10 % 4));
+            Event::Acquire { policy: policies[n], local, remote, cpu }
         }
     };
     pair.plane_event(host, event);

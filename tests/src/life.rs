@@ -81,6 +81,23 @@ fn share_ppk(setup: &mut Setup, seed: u64) {
     });
 }
 
+/// Lets one pair in four have SAs per CPU (RFC 9611). What the CPUs of such a pair do is drawn by the
+/// generator returned.
+fn share_cpus(setup: &mut Setup, seed: u64) -> Option<Seeded> {
+    let mut rng = Seeded::new(seed ^ 0x4350_5500);
+    if !rng.chance(250) {
+        return None;
+    }
+    for side in [&mut setup.a, &mut setup.b] {
+        for child in &mut side.children {
+            Arc::make_mut(&mut child.processing).per_cpu = true;
+        }
+        side.plane.capabilities.per_cpu = true;
+        side.plane.capabilities.cpus = 1 + u32::try_from(rng.below(4)).unwrap_or_default();
+    }
+    Some(rng)
+}
+
 struct Life {
     pair: Pair,
     rng: Seeded,
@@ -89,6 +106,8 @@ struct Life {
     peaceful: bool,
     /// Commands given, and to whom.
     requests: Vec<(usize, RequestId)>,
+    /// Draws which CPUs meet packets, if the ends have SAs for each.
+    cpus: Option<Seeded>,
 }
 
 impl Life {
@@ -122,12 +141,13 @@ impl Life {
             arrange(side, &mut rng, unique, tries);
         }
         share_ppk(&mut setup, seed);
+        let cpus = share_cpus(&mut setup, seed);
         let mut pair = setup.build();
         pair.net.tracing = tracing;
         pair.traffic.first_packets = rng.chance(500);
         let peaceful = rng.chance(500);
         let operations = 5 + rng.below(30);
-        Self { pair, rng, operations, peaceful, requests: Vec::new() }
+        Self { pair, rng, operations, peaceful, requests: Vec::new(), cpus }
     }
 
     /// One end, or both at once, begin.
@@ -158,6 +178,7 @@ impl Life {
     /// Something an operator, a limit or traffic may cause.
     fn operate(&mut self) {
         let host = if self.rng.chance(500) { A } else { B };
+        self.meet_on_cpus();
         match self.rng.below(if self.peaceful { 80 } else { 100 }) {
             0..20 => self.rekey_child(host),
             20..35 => {
@@ -205,6 +226,24 @@ impl Life {
             1 => self.pause(300),
             2 => self.pause(3_000),
             _ => self.pause(20_000),
+        }
+    }
+
+    /// Some CPUs meet packets that no SA of their own is there for.
+    fn meet_on_cpus(&mut self) {
+        let Some(rng) = &mut self.cpus else { return };
+        for host in [A, B] {
+            let end = &self.pair.hosts[host];
+            let cpu = u32::try_from(rng.below(end.plane.capabilities.cpus.into()));
+            let children = end.children_up();
+            let child = usize::try_from(rng.below(8)).ok().and_then(|n| children.get(n));
+            if let (Ok(cpu), Some(child)) = (cpu, child) {
+                let (policy, cpu) = (child.policy, Some(cpu));
+                let (local, remote) = (child.local_ts.first(), child.remote_ts.first());
+                let (Some(&local), Some(&remote)) = (local, remote) else { continue };
+                let acquire = PlaneEvent::Acquire { policy, local, remote, cpu };
+                self.pair.plane_event(host, acquire);
+            }
         }
     }
 

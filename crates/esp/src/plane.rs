@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use ike_proto::crypto::{CipherProvider, SecureRandom};
-use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage,
-};
 #[cfg(all(feature = "tun", target_os = "linux"))]
-use ike_proto::dataplane::{PolicyAction, TrafficSelector};
+use ike_proto::dataplane::TrafficSelector;
+use ike_proto::dataplane::{
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, PolicyAction, Reply, SaId, Usage,
+};
 
 use crate::events::Events;
 use crate::inbound::Inbound;
@@ -126,6 +126,23 @@ impl Plane {
         self.shared.tables().spd.pairs().map(rule).collect()
     }
 
+    /// Refuses what would have to be ignored.
+    fn check(&self, command: &Command) -> Result<(), DataPlaneError> {
+        let lacking = match command {
+            Command::InstallSa(spec) => self.capabilities().lacks(spec.mode, &spec.processing),
+            Command::InstallPolicy(spec) => {
+                let mode = match spec.action {
+                    PolicyAction::Protect { mode, .. } => mode,
+                    _ => Mode::Tunnel,
+                };
+                self.capabilities().lacks(mode, &spec.processing)
+            }
+            _ => None,
+        };
+        let refused = |option| DataPlaneError(format!("ESP in user space has no {option}"));
+        lacking.map_or(Ok(()), |option| Err(refused(option)))
+    }
+
     fn usage(&self, id: SaId) -> Result<Usage, DataPlaneError> {
         let now = self.shared.clock.load(Ordering::Relaxed);
         let tables = self.shared.tables();
@@ -152,6 +169,7 @@ impl DataPlane for Plane {
         if let Command::QueryUsage(id) = command {
             return self.usage(id).map(|usage| Reply::Usage(id, usage));
         }
+        self.check(&command)?;
         let ciphers = self.shared.ciphers;
         let change = |Tables { sad, spd }: &mut Tables| match command {
             Command::InstallSa(spec) => sad.install(*spec, ciphers),

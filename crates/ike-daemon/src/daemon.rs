@@ -55,14 +55,15 @@ impl Daemon {
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let rng = Box::new(pq_kem::os_random());
-        let endpoint = Endpoint::new(endpoint_config, crypto, rng, plane.capabilities());
+        let capabilities = plane.capabilities();
+        let endpoint = Endpoint::new(endpoint_config, crypto, rng, capabilities);
         let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
         let lost = Arc::clone(&plane.lost);
         let (mut driver, handle) = Driver::new(endpoint, sockets, plane, credentials.clone());
         if let Some(tap) = tap {
             driver.set_tap(tap);
         }
-        let operator = Operator::new(handle, config, ports, credentials);
+        let operator = Operator::new(handle, config, ports, credentials, capabilities);
         let events = operator.handle().events();
         let driver = tokio::spawn(driver.run());
         let tasks = vec![

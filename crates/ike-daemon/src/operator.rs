@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, EndpointConfig};
-use ike_proto::dataplane::Flow;
+use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
@@ -39,6 +39,7 @@ pub struct Operator {
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
     credentials: Credentials,
+    plane: Capabilities,
 }
 
 /// The SAs a command is about.
@@ -50,10 +51,16 @@ struct Chosen {
 
 impl Operator {
     /// An operator of the driver behind `handle`, which listens on `ports` and answers by
-    /// `credentials`.
-    pub fn new(handle: Handle, config: Config, ports: Ports, credentials: Credentials) -> Self {
+    /// `credentials`, over a data plane that can do `plane`.
+    pub fn new(
+        handle: Handle,
+        config: Config,
+        ports: Ports,
+        credentials: Credentials,
+        plane: Capabilities,
+    ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(config)));
-        Self { handle, config, ports, credentials }
+        Self { handle, config, ports, credentials, plane }
     }
 
     /// The driver.
@@ -131,6 +138,10 @@ impl Operator {
 
     /// Puts `config` in the place of the present one. SAs keep what they were made with.
     pub async fn reload(&self, config: Config) -> Result<(), String> {
+        let unmet = config.unmet(&self.plane);
+        if !unmet.is_empty() {
+            return Err(unmet.join("\n"));
+        }
         if config.ports != self.config().ports {
             tracing::warn!("[charon] port and port_nat_t take effect at the next start");
         }

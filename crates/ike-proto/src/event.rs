@@ -454,6 +454,10 @@ pub struct ChildStatus {
     pub mode: Mode,
     /// The policy, which is also the reqid.
     pub policy: dataplane::PolicyId,
+    /// How its packets are treated: marks and interface ids as chosen for it.
+    pub processing: Arc<dataplane::Processing>,
+    /// The CPU it is for (RFC 9611); `None` for all.
+    pub cpu: Option<u32>,
     /// Inbound SA.
     pub inbound: SaId,
     /// Outbound SA.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
+use ike_proto::dataplane::Iptfs;
 use routes::RouteOptions;
 
 use super::diagnostic::Report;
@@ -72,14 +73,18 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint`, `plane` and the ports.
+/// Reads the section into `endpoint`, `plane`, `iptfs` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
     plane: &mut PlaneOptions,
+    iptfs: &mut Iptfs,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
+    if let Some(section) = s.section("iptfs", report) {
+        *iptfs = read_iptfs(section, report);
+    }
     set(&mut plane.overlap, s.switch("overlapip", report));
     read_routes(&mut s, plane, report);
     set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
@@ -120,6 +125,21 @@ pub(crate) fn read(
     set(&mut ladder.jitter, s.number("retransmit_jitter", 0, 100, report));
     s.finish(UNSUPPORTED, report);
     ports
+}
+
+/// `[charon.iptfs]`: AGGFRAG payloads of all children (RFC 9347).
+fn read_iptfs(mut s: Section<'_>, report: &mut Report<'_>) -> Iptfs {
+    let mut iptfs = Iptfs::default();
+    set(&mut iptfs.accept_fragments, s.switch("accept_fragments", report));
+    set(&mut iptfs.dont_frag, s.switch("dont_frag", report));
+    let micros = |time: u32| Duration::from_micros(time.into());
+    set(&mut iptfs.drop_time, s.number("drop_time", 0, u32::MAX, report).map(micros));
+    set(&mut iptfs.init_delay, s.number("init_delay", 0, u32::MAX, report).map(micros));
+    set(&mut iptfs.max_queue_size, s.number("max_queue_size", 0, u32::MAX, report));
+    set(&mut iptfs.packet_size, s.number("packet_size", 0, 65_535, report));
+    set(&mut iptfs.reorder_window, s.number("reorder_window", 0, u16::MAX, report));
+    s.finish(&[], report);
+    iptfs
 }
 
 fn read_routes(s: &mut Section<'_>, plane: &mut PlaneOptions, report: &mut Report<'_>) {

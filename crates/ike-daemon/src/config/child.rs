@@ -1,46 +1,50 @@
 //! `[connections.<conn>.children.<name>]`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{Action, ChildConfig, FailureShunt};
-use ike_proto::dataplane::{HwOffload, Mode};
+use ike_proto::config::{Action, ChildConfig, FailureShunt, ShuntConfig, TsSpec};
+use ike_proto::dataplane::{Mode, TrafficSelector};
 
 use super::charon::set;
 use super::diagnostic::Report;
 use super::section::{Section, Unsupported, join};
-use super::values;
+use super::{packets, values};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("ah_proposals", None),
-    ("copy_df", None),
-    ("copy_dscp", None),
-    ("copy_ecn", None),
     ("hostaccess", Some("no")),
-    ("icmp", Some("no")),
-    ("if_id_in", Some("0")),
-    ("if_id_out", Some("0")),
-    ("interface", None),
     ("ipcomp", Some("no")),
     ("label", None),
     ("label_mode", None),
-    ("mark_in", Some("0")),
-    ("mark_in_sa", Some("no")),
-    ("mark_out", Some("0")),
-    ("per_cpu_sas", Some("no")),
-    ("policies", Some("yes")),
-    ("policies_fwd_out", Some("no")),
-    ("reqid", Some("0")),
-    ("set_mark_in", Some("0")),
-    ("set_mark_out", Some("0")),
     ("sha256_96", Some("no")),
     ("tfc_padding", Some("0")),
     ("updown", None),
 ];
 
-/// Reads one child.
-pub(crate) fn read(name: &str, mut s: Section<'_>, report: &mut Report<'_>) -> ChildConfig {
+/// What a child is.
+pub(crate) enum Child {
+    /// Negotiated with a peer.
+    Negotiated(Box<ChildConfig>),
+    /// A policy alone; `None` if it is not to be installed.
+    Shunt(Option<Box<ShuntConfig>>),
+}
+
+/// `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Negotiated(Mode),
+    Pass,
+    Drop,
+}
+
+/// Reads one child of `connection`.
+pub(crate) fn read(
+    connection: &str,
+    name: &str,
+    mut s: Section<'_>,
+    report: &mut Report<'_>,
+) -> Child {
     let mut c = ChildConfig::new(name);
     set(
         &mut c.esp_proposals,
@@ -48,7 +52,10 @@ pub(crate) fn read(name: &str, mut s: Section<'_>, report: &mut Report<'_>) -> C
     );
     set(&mut c.local_ts, values::selectors(&mut s, "local_ts", report));
     set(&mut c.remote_ts, values::selectors(&mut s, "remote_ts", report));
-    set(&mut c.mode, mode(&mut s, report));
+    let kind = mode(&mut s, report).unwrap_or(Kind::Negotiated(c.mode));
+    if let Kind::Negotiated(mode) = kind {
+        c.mode = mode;
+    }
     times(&mut s, &mut c, report);
     let [soft, hard, rand] = volume(&mut s, ["rekey_bytes", "life_bytes", "rand_bytes"], report);
     (c.limits.soft_bytes, c.limits.hard_bytes, c.rand_bytes) = (soft, hard, rand);
@@ -67,36 +74,96 @@ pub(crate) fn read(name: &str, mut s: Section<'_>, report: &mut Report<'_>) -> C
     set(&mut c.failure_shunt, s.choice("failureshunt", &shunts, report));
     set(&mut c.inactivity, s.duration("inactivity", report));
     set(&mut c.priority, s.number("priority", 0, u32::MAX, report));
-    set(&mut c.replay_window, s.number("replay_window", 0, 65_536, report));
-    let offload = [
-        ("no", HwOffload::No),
-        ("crypto", HwOffload::Crypto),
-        ("packet", HwOffload::Packet),
-        ("auto", HwOffload::Auto),
-        ("false", HwOffload::No),
-    ];
-    let processing = Arc::make_mut(&mut c.processing);
-    set(&mut processing.hw_offload, s.choice("hw_offload", &offload, report));
+    set(&mut c.replay_window, s.number("replay_window", 0, 4096, report));
+    packets::read(&mut s, &mut c, report);
+    let shunt = match kind {
+        Kind::Negotiated(_) => None,
+        Kind::Pass | Kind::Drop => Some(shunt(connection, &c, kind == Kind::Drop, &s, report)),
+    };
     s.finish(UNSUPPORTED, report);
-    c
+    match shunt {
+        Some(shunt) => Child::Shunt(shunt.map(Box::new)),
+        None => Child::Negotiated(Box::new(c)),
+    }
 }
 
-fn mode(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<Mode> {
-    let modes = [
-        ("tunnel", Some(Mode::Tunnel)),
-        ("transport", Some(Mode::Transport)),
-        ("transport_proxy", None),
-        ("beet", None),
-        ("pass", None),
-        ("drop", None),
-    ];
-    let word = s.text("mode", "\"tunnel\" or \"transport\"", report)?;
-    if modes.iter().any(|(name, mode)| *name == word.text && mode.is_none()) {
-        let message = format!("`{} = {:?}` is not supported yet", join(&s.path, "mode"), word.text);
-        report.expected(word.offset, message, "\"tunnel\" or \"transport\"");
+fn mode(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<Kind> {
+    const KNOWN: &str = "\"tunnel\", \"transport\", \"iptfs\", \"pass\" or \"drop\"";
+    let word = s.text("mode", KNOWN, report)?;
+    let why = match word.text {
+        "beet" => "no notify is registered to agree on it with a peer",
+        "transport_proxy" => "Mobile IPv6 is not supported",
+        _ => "",
+    };
+    if !why.is_empty() {
+        let message = format!("`{} = {:?}`: {why}", join(&s.path, "mode"), word.text);
+        report.expected(word.offset, message, KNOWN);
         return None;
     }
-    s.choice("mode", &[("tunnel", Mode::Tunnel), ("transport", Mode::Transport)], report)
+    let modes = [
+        ("tunnel", Kind::Negotiated(Mode::Tunnel)),
+        ("transport", Kind::Negotiated(Mode::Transport)),
+        ("iptfs", Kind::Negotiated(Mode::Iptfs)),
+        ("pass", Kind::Pass),
+        ("drop", Kind::Drop),
+    ];
+    s.choice("mode", &modes, report)
+}
+
+/// The policy of a child with `mode = pass` or `drop`, if `start_action` says that it is to be installed.
+fn shunt(
+    connection: &str,
+    c: &ChildConfig,
+    drop: bool,
+    s: &Section<'_>,
+    report: &mut Report<'_>,
+) -> Option<ShuntConfig> {
+    let mode = if drop { "drop" } else { "pass" };
+    let mut wrong = |key: &'static str, what: &str, expected: &str| {
+        let message = format!("`{}` {what} with `mode = {mode:?}`", join(&s.path, key));
+        report.expected(s.place(key), message, expected);
+    };
+    if c.start_action == Action::Start {
+        wrong("start_action", "cannot be \"start\"", "\"trap\" or \"none\"");
+    }
+    // There is no peer whose address would stand for it.
+    let addresses = "subnets or ranges of addresses";
+    let mut fixed = |key: &'static str, specs: &[TsSpec]| -> Vec<TrafficSelector> {
+        let all: Vec<_> = specs.iter().filter_map(|spec| fixed(*spec)).collect();
+        if all.len() < specs.len() {
+            wrong(key, "cannot be \"dynamic\"", addresses);
+        }
+        all
+    };
+    let local_ts = fixed("local_ts", &c.local_ts);
+    let remote_ts = fixed("remote_ts", &c.remote_ts);
+    let chosen = c.unique;
+    for (key, scope) in [
+        ("mark_in", chosen.mark_in),
+        ("mark_out", chosen.mark_out),
+        ("if_id_in", chosen.if_id_in),
+        ("if_id_out", chosen.if_id_out),
+    ] {
+        if scope.is_some() {
+            wrong(key, "cannot be chosen", "a number");
+        }
+    }
+    (c.start_action == Action::Trap).then(|| ShuntConfig {
+        connection: connection.to_owned(),
+        child: c.name.clone(),
+        drop,
+        local_ts,
+        remote_ts,
+        priority: c.priority,
+        processing: c.processing.clone(),
+    })
+}
+
+fn fixed(spec: TsSpec) -> Option<TrafficSelector> {
+    match spec {
+        TsSpec::Fixed(ts) => Some(ts),
+        TsSpec::Dynamic { .. } => None,
+    }
 }
 
 /// An action; `none` is spelt `nothing`, which differs between options.

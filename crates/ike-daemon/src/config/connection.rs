@@ -5,27 +5,25 @@ use std::time::Duration;
 
 use ::pki::Answerer;
 use ike_proto::config::{
-    AuthConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PpkConfig,
-    PpkExchange, PpkRekey, SendCert, Unique,
+    AuthConfig, ChildConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation,
+    PpkConfig, PpkExchange, PpkRekey, SendCert, ShuntConfig, Unique,
 };
 use ike_proto::crypto::SigningKey;
 
 use super::charon::{Ports, set};
-use super::child;
+use super::child::{self, Child};
 use super::credentials::Credentials;
 use super::diagnostic::Report;
 use super::hosts::{self, HostSpec, Hosts};
 use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
-use super::values;
+use super::{packets, values};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("aggressive", Some("no")),
     ("dpd_timeout", Some("0")),
     ("dscp", Some("000000")),
-    ("if_id_in", Some("0")),
-    ("if_id_out", Some("0")),
     ("mediated_by", None),
     ("mediation", Some("no")),
     ("mediation_peer", None),
@@ -77,6 +75,10 @@ pub(crate) struct Connection {
     pub(crate) rounds: Rounds,
     /// `send_certreq`.
     pub(crate) send_certreq: bool,
+    /// Children that are policies alone.
+    pub(crate) shunts: Vec<ShuntConfig>,
+    /// False if they are all it is there for.
+    pub(crate) negotiated: bool,
 }
 
 /// Its authentication rounds.
@@ -117,21 +119,45 @@ pub(crate) fn read(
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
     times(&mut s, &mut c, report);
-    let rounds = Rounds {
-        local: round::local(&mut s, store, report),
-        remote: round::remote(&mut s, store, report),
-    };
+    set(&mut c.if_id_in, packets::if_id(&mut s, "if_id_in", report));
+    set(&mut c.if_id_out, packets::if_id(&mut s, "if_id_out", report));
+    let (children, shunts, alone) = children(&mut s, name.text, report);
+    c.children = children;
+    // A connection of nothing but policies has nobody to authenticate.
+    let negotiated = !alone || !s.rounds("local").is_empty() || !s.rounds("remote").is_empty();
+    let mut rounds = Rounds { local: Vec::new(), remote: Vec::new() };
+    if negotiated {
+        rounds.local = round::local(&mut s, store, report);
+        rounds.remote = round::remote(&mut s, store, report);
+    }
     c.local = rounds.local.iter().map(|round| round.auth.clone()).collect();
     c.remote = rounds.remote.iter().map(|round| round.auth.clone()).collect();
+    s.finish(UNSUPPORTED, report);
+    Connection { config: c, hosts, rounds, send_certreq, shunts, negotiated }
+}
+
+/// The children that are negotiated, and those that are policies alone; true if there are only such.
+fn children(
+    s: &mut Section<'_>,
+    connection: &str,
+    report: &mut Report<'_>,
+) -> (Vec<Arc<ChildConfig>>, Vec<ShuntConfig>, bool) {
+    let (mut negotiated, mut shunts, mut alone) = (Vec::new(), Vec::new(), false);
     if let Some(mut children) = s.section("children", report) {
         for (name, section) in children.subsections(report) {
             check_name(name, report);
-            c.children.push(Arc::new(child::read(name.text, section, report)));
+            match child::read(connection, name.text, section, report) {
+                Child::Negotiated(child) => negotiated.push(Arc::new(*child)),
+                Child::Shunt(shunt) => {
+                    alone = true;
+                    shunts.extend(shunt.map(|shunt| *shunt));
+                }
+            }
         }
         children.finish(&[], report);
     }
-    s.finish(UNSUPPORTED, report);
-    Connection { config: c, hosts, rounds, send_certreq }
+    let alone = alone && negotiated.is_empty();
+    (negotiated, shunts, alone)
 }
 
 /// A name appears in logs and on command lines: no white space, nothing unprintable.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ::pki::Answerer;
 use ike_proto::config::{AuthConfig, EndpointConfig, IdMatch};
+use ike_proto::dataplane::{Capabilities, Iptfs};
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
@@ -17,9 +18,11 @@ mod charon;
 mod child;
 mod connection;
 mod credentials;
+mod demands;
 mod diagnostic;
 mod hosts;
 mod nearest;
+mod packets;
 mod round;
 mod secrets;
 mod section;
@@ -67,6 +70,13 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
+impl Config {
+    /// A sentence for each option that a data plane with these capabilities could not honour.
+    pub fn unmet(&self, plane: &Capabilities) -> Vec<String> {
+        demands::unmet(&self.endpoint, plane)
+    }
+}
+
 /// Reads the file at `path`.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let text = read_text(path).map_err(|why| ConfigError::whole(path, why))?;
@@ -94,8 +104,9 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut endpoint = EndpointConfig::default();
     let mut hosts = BTreeMap::new();
     let mut plane = PlaneOptions::default();
+    let mut iptfs = Iptfs::default();
     let ports = match root.section("charon", report) {
-        Some(section) => charon::read(section, &mut endpoint, &mut plane, report),
+        Some(section) => charon::read(section, &mut endpoint, &mut plane, &mut iptfs, report),
         None => Ports::default(),
     };
     if ports.nat_t != 0 {
@@ -115,8 +126,15 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
     if let Some(mut connections) = root.section("connections", report) {
         for (name, section) in connections.subsections(report) {
-            let Connection { mut config, hosts: ends, rounds, send_certreq } =
+            let Connection { mut config, hosts: ends, rounds, send_certreq, shunts, negotiated } =
                 connection::read(name, section, ports, &store, report);
+            endpoint.shunts.extend(shunts);
+            if !negotiated {
+                continue;
+            }
+            for child in &mut config.children {
+                Arc::make_mut(&mut Arc::make_mut(child).processing).iptfs = iptfs;
+            }
             used.extend(rounds.keys().map(Arc::clone));
             rounds.tell(&mut answerer, &mut config, send_certreq);
             hosts.insert(config.name.clone(), ends);
@@ -140,7 +158,7 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
         let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
         warnings.push(format!("the secret of PPK '{id}' has less than {SHORT_PPK} octets"));
     }
-    if endpoint.connections.is_empty() {
+    if endpoint.connections.is_empty() && endpoint.shunts.is_empty() {
         warnings.push("there is no [connections.<name>]".to_owned());
     }
     for connection in &endpoint.connections {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{Mode, TrafficSelector};
+use ike_proto::dataplane::{Mark, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
 use ike_proto::{ChildState, IkeState, UsedAuth};
@@ -119,10 +119,31 @@ pub struct ChildSa {
     pub reqid: u64,
     /// `INSTALLING`, `INSTALLED`, `REKEYING`, `REKEYED` or `DELETING`.
     pub state: String,
-    /// `TUNNEL` or `TRANSPORT`.
+    /// `TUNNEL`, `TRANSPORT` or `IPTFS`.
     pub mode: String,
     /// `ESP`.
     pub protocol: String,
+    /// The CPU it is for, if there are several for the same traffic (RFC 9611).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// Mark of inbound policies, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_in: Option<String>,
+    /// Its mask, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_mask_in: Option<String>,
+    /// Mark of outbound SAs and policies, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_out: Option<String>,
+    /// Its mask, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_mask_out: Option<String>,
+    /// XFRM interface of what arrives, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub if_id_in: Option<String>,
+    /// XFRM interface of what leaves, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub if_id_out: Option<String>,
     /// True if ESP travels in UDP.
     pub encap: bool,
     /// Inbound SPI, 8 hexadecimal digits.
@@ -247,10 +268,18 @@ impl ChildSa {
     fn new(view: &ChildView, at: Instant) -> Self {
         let ChildView { status: s, inbound, outbound } = view;
         let selectors = |ts: &[TrafficSelector]| ts.iter().map(ToString::to_string).collect();
+        let set = |number: u32, there: bool| there.then(|| format!("{number:08x}"));
+        let mark = |mark: Mark| [mark.value, mark.mask].map(|number| set(number, mark.mask != 0));
+        let [mark_in, mark_mask_in] = mark(s.processing.mark_in);
+        let [mark_out, mark_mask_out] = mark(s.processing.mark_out);
+        let if_id = |id: u32| set(id, id != 0);
         Self {
             name: s.name.clone(),
             uniqueid: s.id.0,
-            reqid: s.policy.0,
+            reqid: match s.processing.reqid {
+                0 => s.policy.0,
+                fixed => fixed.into(),
+            },
             state: child_state(s.state).to_owned(),
             mode: match s.mode {
                 Mode::Tunnel => "TUNNEL".to_owned(),
@@ -259,6 +288,13 @@ impl ChildSa {
                 Mode::Iptfs => "IPTFS".to_owned(),
             },
             protocol: "ESP".to_owned(),
+            cpu: s.cpu,
+            mark_in,
+            mark_mask_in,
+            mark_out,
+            mark_mask_out,
+            if_id_in: if_id(s.processing.if_id_in),
+            if_id_out: if_id(s.processing.if_id_out),
             encap: s.encap,
             spi_in: format!("{:08x}", s.inbound.spi),
             spi_out: format!("{:08x}", s.outbound.spi),

@@ -93,6 +93,9 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
         sa.protocol,
         suite(&sa.algorithms),
     )?;
+    if let Some(cpu) = sa.cpu {
+        writeln!(out, "    for CPU {cpu}")?;
+    }
     if let Some(id) = &sa.ppk_id {
         writeln!(out, "    PPK '{id}'")?;
     }
@@ -105,12 +108,27 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
     }
     writeln!(out)?;
     let used = |idle: Option<u64>| idle.map_or(String::new(), |idle| format!(", {idle:>5}s ago"));
-    let (spi, bytes, packets) = (&sa.spi_in, sa.bytes_in, sa.packets_in);
+    let spi = named(&sa.spi_in, &sa.mark_in, &sa.mark_mask_in, &sa.if_id_in);
+    let (bytes, packets) = (sa.bytes_in, sa.packets_in);
     writeln!(out, "    in  {spi}, {bytes:>6} bytes, {packets:>5} packets{}", used(sa.use_in))?;
-    let (spi, bytes, packets) = (&sa.spi_out, sa.bytes_out, sa.packets_out);
+    let spi = named(&sa.spi_out, &sa.mark_out, &sa.mark_mask_out, &sa.if_id_out);
+    let (bytes, packets) = (sa.bytes_out, sa.packets_out);
     writeln!(out, "    out {spi}, {bytes:>6} bytes, {packets:>5} packets{}", used(sa.use_out))?;
     writeln!(out, "    local  {}", sa.local_ts.join(" "))?;
     writeln!(out, "    remote {}", sa.remote_ts.join(" "))
+}
+
+/// An SPI with the mark and the interface that go with it.
+fn named(
+    spi: &str,
+    mark: &Option<String>,
+    mask: &Option<String>,
+    if_id: &Option<String>,
+) -> String {
+    let mark = mark.iter().zip(mask).map(|(mark, mask)| format!(", mark {mark}/{mask}"));
+    let if_id = if_id.iter().map(|id| format!(", interface {id}"));
+    let rest: String = mark.chain(if_id).collect();
+    format!("{spi}{rest}")
 }
 
 /// `AES_GCM_16-256/PRF_HMAC_SHA2_384/CURVE_25519`.

@@ -1,18 +1,23 @@
-//! What becomes of the traffic of children that are not up: `failureshunt`.
+//! What becomes of the traffic of children that are not up, `failureshunt`, and of traffic that is not to
+//! be protected at all, `mode = pass` or `drop`.
 //!
-//! A shunt is a policy of the daemon's own that applies where no other does. One that is configured is
+//! A failure shunt is a policy of the daemon's own that applies where no other does. One that is configured is
 //! there from the start; one that follows from the child's actions once the child was up, for before
 //! that the peer's very name may have to be looked up through it. `down` lifts it until the child is up
 //! again; it goes with its child when a reload does without it, and with the daemon.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, TsSpec};
-use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
+use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, ShuntConfig, TsSpec};
+use ike_proto::dataplane::{
+    Command, PolicyAction, PolicyId, PolicySpec, Processing, TrafficSelector,
+};
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
 use crate::operator::Target;
+use crate::plane::Adopted;
 use crate::plane::control::Control;
 
 /// The policies of shunts have numbers that the engine never reaches.
@@ -26,27 +31,38 @@ type Name = (String, String);
 pub(super) struct Shunts {
     configured: BTreeMap<Name, Shunt>,
     armed: BTreeMap<Name, PolicySpec>,
+    /// Children that an earlier run had up.
+    adopted: Vec<Adopted>,
     count: u64,
 }
 
 /// What a child's configuration wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shunt {
-    silent: bool,
+    action: PolicyAction,
     /// From the start on.
     at_once: bool,
     local: Vec<TsSpec>,
     remote: Vec<TsSpec>,
+    priority: u32,
+    processing: Arc<Processing>,
 }
 
 impl Shunts {
-    /// Those of `config`, none of them in force.
-    pub(super) fn new(config: &EndpointConfig) -> Self {
-        Self { configured: configured(config), ..Self::default() }
+    /// Those of `config`, none of them in force. An earlier run had the children up that are `adopted`.
+    pub(super) fn new(config: &EndpointConfig, adopted: Vec<Adopted>) -> Self {
+        Self { configured: configured(config), adopted, ..Self::default() }
     }
 
-    /// Puts in force what is to be there from the start.
-    pub(super) async fn arm_configured(&mut self, plane: &Control) {
+    /// Puts in force what is to be there from the start, and of the children that go on from an earlier
+    /// run: they count as having been up.
+    pub(super) async fn arm_first(&mut self, plane: &Control) {
+        for Adopted { connection, child, local, remote } in std::mem::take(&mut self.adopted) {
+            let name = (connection, child);
+            let Some(shunt) = self.configured.get(&name) else { continue };
+            let (local, remote) = shunt.selectors(local, remote);
+            self.arm(name, local, remote, plane).await;
+        }
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
             self.arm_at_once(name, plane).await;
         }
@@ -72,7 +88,8 @@ impl Shunts {
         let Some(child) = status.children.iter().find(|other| other.id == child) else { return };
         let name = (status.connection.clone(), child.name.clone());
         let Some(shunt) = self.configured.get(&name) else { return };
-        let (local, remote) = shunt.selectors(status.path);
+        let Path { local, remote, .. } = status.path;
+        let (local, remote) = shunt.selectors(local.ip(), remote.ip());
         self.arm(name, local, remote, plane).await;
     }
 
@@ -80,11 +97,16 @@ impl Shunts {
     pub(super) async fn lift(&mut self, target: &Target, plane: &Control) -> usize {
         let Target { name, ike, child } = target;
         let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
+        // What is to pass or to be dropped waits for no child.
+        let waits = |name: &&Name| {
+            let action = self.armed.get(*name).map(|spec| &spec.action);
+            matches!(action, Some(PolicyAction::Shunt { .. }))
+        };
         let meant = |(connection, of): &&Name| {
             let any = name.as_ref().is_none_or(|name| name == connection || name == of);
             any && is(ike, connection) && is(child, of)
         };
-        let lifted: Vec<_> = self.armed.keys().filter(meant).cloned().collect();
+        let lifted: Vec<_> = self.armed.keys().filter(waits).filter(meant).cloned().collect();
         for name in &lifted {
             self.disarm(name, plane).await;
         }
@@ -105,7 +127,10 @@ impl Shunts {
         remote_ts: Vec<TrafficSelector>,
         plane: &Control,
     ) {
-        let Some(&Shunt { silent, .. }) = self.configured.get(&name) else { return };
+        let Some(Shunt { action, priority, processing, .. }) = self.configured.get(&name).cloned()
+        else {
+            return;
+        };
         let known = self.armed.get(&name);
         if known.is_some_and(|old| old.local_ts == local_ts && old.remote_ts == remote_ts) {
             return;
@@ -118,9 +143,9 @@ impl Shunts {
             owner: name.0.clone(),
             local_ts,
             remote_ts,
-            action: PolicyAction::Shunt { silent },
-            priority: 0,
-            processing: Arc::default(),
+            action,
+            priority,
+            processing,
             outer: None,
         };
         let command = Command::InstallPolicy(Box::new(spec.clone()));
@@ -128,7 +153,7 @@ impl Shunts {
             Ok(_) => _ = self.armed.insert(name, spec),
             Err(error) => {
                 let (connection, child) = name;
-                tracing::warn!(%connection, %child, %error, "failureshunt not in force");
+                tracing::warn!(%connection, %child, %error, "policy not in force");
             }
         }
     }
@@ -137,7 +162,7 @@ impl Shunts {
         let Some(spec) = self.armed.remove(name) else { return };
         if let Err(error) = plane.apply(vec![Command::RemovePolicy(spec.id)]).await {
             let (connection, child) = name;
-            tracing::warn!(%connection, %child, %error, "failureshunt not lifted");
+            tracing::warn!(%connection, %child, %error, "policy not lifted");
             self.armed.insert(name.clone(), spec);
         }
     }
@@ -156,12 +181,30 @@ impl Shunt {
             FailureShunt::Drop => (true, true),
         };
         let (local, remote) = (child.local_ts.clone(), child.remote_ts.clone());
-        Some(Self { silent, at_once, local, remote })
+        let action = PolicyAction::Shunt { silent };
+        let (priority, processing) = (0, Arc::default());
+        Some(Self { action, at_once, local, remote, priority, processing })
     }
 
-    /// The selectors between the ends of `path`.
-    fn selectors(&self, path: Path) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let (here, there) = (path.local.ip(), path.remote.ip());
+    /// `mode = pass` or `drop`.
+    fn configured(shunt: &ShuntConfig) -> Self {
+        let fixed = |list: &[TrafficSelector]| list.iter().copied().map(TsSpec::Fixed).collect();
+        Self {
+            action: if shunt.drop { PolicyAction::Drop } else { PolicyAction::Pass },
+            at_once: true,
+            local: fixed(&shunt.local_ts),
+            remote: fixed(&shunt.remote_ts),
+            priority: shunt.priority,
+            processing: Arc::clone(&shunt.processing),
+        }
+    }
+
+    /// The selectors between these ends.
+    fn selectors(
+        &self,
+        here: IpAddr,
+        there: IpAddr,
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
         (
             self.local.iter().map(|ts| ts.resolve(here)).collect(),
             self.remote.iter().map(|ts| ts.resolve(there)).collect(),
@@ -173,8 +216,13 @@ fn configured(config: &EndpointConfig) -> BTreeMap<Name, Shunt> {
     let children = config.connections.iter().flat_map(|connection| {
         connection.children.iter().map(|child| (connection.name.clone(), child))
     });
+    let shunts = config
+        .shunts
+        .iter()
+        .map(|shunt| ((shunt.connection.clone(), shunt.child.clone()), Shunt::configured(shunt)));
     children
         .filter_map(|(name, child)| Some(((name, child.name.clone()), Shunt::of(child)?)))
+        .chain(shunts)
         .collect()
 }
 

@@ -9,19 +9,19 @@ use ike_proto::dataplane::Mode;
 use ike_proto::wire::payload::IdData;
 
 /// The least a connection needs.
-const ROUNDS: &str =
+pub(crate) const ROUNDS: &str =
     "[connections.c.local]\nauth = \"psk\"\n[connections.c.remote]\nauth = \"psk\"\n";
 
 fn parse(text: &str) -> Result<Config, Vec<Diagnostic>> {
     config::parse(text, Path::new(""))
 }
 
-fn accept(text: &str) -> Config {
+pub(crate) fn accept(text: &str) -> Config {
     parse(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:#?}"))
 }
 
 /// `line:column: message` of each mistake.
-fn mistakes(text: &str) -> Vec<String> {
+pub(crate) fn mistakes(text: &str) -> Vec<String> {
     let render = |d: &Diagnostic| format!("{}:{}: {d}", d.line, d.column);
     parse(text).err().unwrap_or_default().iter().map(render).collect()
 }
@@ -294,7 +294,7 @@ fn mistakes_in_a_connection() {
         ),
         (
             "[connections.c.children.n]\nmode = \"beet\"\n",
-            "2:9: `connections.c.children.n.mode = \"beet\"` is not supported yet: expected \"tunnel\" or \"transport\"",
+            "2:9: `connections.c.children.n.mode = \"beet\"`: no notify is registered to agree on it with a peer: expected \"tunnel\", \"transport\", \"iptfs\", \"pass\" or \"drop\"",
         ),
         (
             "[connections.c.children.n]\nrekey_time = 100\nlife_time = 50\n",

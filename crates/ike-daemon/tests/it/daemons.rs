@@ -14,11 +14,11 @@ use ike_proto::dataplane::{
 };
 use xfrm::{CommandKind, Fault, Faulty};
 
-fn net() -> Target {
+pub(crate) fn net() -> Target {
     Target::named("net")
 }
 
-fn site() -> Target {
+pub(crate) fn site() -> Target {
     Target::named("site")
 }
 
@@ -238,8 +238,8 @@ async fn a_wrong_key_is_refused_by_either_side() {
 
 /// A data plane whose policies can be looked at, and that takes its time.
 #[derive(Clone, Default)]
-struct Watched {
-    policies: Arc<Mutex<BTreeMap<PolicyId, PolicySpec>>>,
+pub(crate) struct Watched {
+    pub(crate) policies: Arc<Mutex<BTreeMap<PolicyId, PolicySpec>>>,
     pause: Duration,
 }
 
@@ -288,7 +288,7 @@ impl DataPlane for Watched {
 }
 
 /// A pair whose left daemon has a data plane that can be watched.
-async fn watched(options: &str, pause: Duration) -> (Pair, Watched) {
+pub(crate) async fn watched(options: &str, pause: Duration) -> (Pair, Watched) {
     let plane = Watched { pause, ..Watched::default() };
     let first = std::cell::RefCell::new(Some(plane.clone()));
     let planes = || first.take().map_or_else(Plane::none, Plane::new);

@@ -1,5 +1,6 @@
 //! Child SAs: what one is, and the data-plane commands that make and unmake it.
 
+pub(crate) mod processing;
 pub mod selectors;
 
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
-    Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, Processing, SaId, SaSpec,
     TrafficSelector, UdpEncap,
 };
 use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
@@ -28,6 +29,16 @@ pub(crate) enum Phase {
     Deleting,
 }
 
+/// What a child takes over from another: by a rekey, or as one more for the same traffic.
+#[derive(Debug, Clone)]
+pub(crate) struct Heritage {
+    pub(crate) processing: Arc<Processing>,
+    /// `None` begins a line of its own.
+    pub(crate) line: Option<ChildSaId>,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) ordinal: u32,
+}
+
 /// One negotiated pair of ESP SAs.
 pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
@@ -40,6 +51,14 @@ pub(crate) struct ChildSa {
     /// The PPK mixed into its own keys (RFC 9867 §3.2).
     pub(crate) ppk: Option<PpkId>,
     pub(crate) mode: Mode,
+    /// As configured, with what was chosen for it, and what the peers agreed on.
+    pub(crate) processing: Arc<Processing>,
+    /// The first of the children that it has come to stand for by rekeys; at first itself.
+    pub(crate) line: ChildSaId,
+    /// The CPU it is for, among children that share a policy (RFC 9611); `None` for all.
+    pub(crate) cpu: Option<u32>,
+    /// What names it among these to the peer.
+    pub(crate) ordinal: u32,
     pub(crate) spi_in: u32,
     pub(crate) spi_out: u32,
     /// Outer addresses at installation; follows the IKE SA's path.
@@ -84,6 +103,25 @@ impl ChildSa {
     pub(crate) fn takes(&self, packet: Flow) -> bool {
         let within = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
         within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
+    }
+
+    /// What goes on in the child of a rekey.
+    pub(crate) fn heritage(&self) -> Heritage {
+        let processing = Arc::clone(&self.processing);
+        Heritage { processing, line: Some(self.line), cpu: self.cpu, ordinal: self.ordinal }
+    }
+
+    /// What another for the same traffic has.
+    pub(crate) fn heritage_beside(&self, cpu: Option<u32>, ordinal: u32) -> Heritage {
+        Heritage { processing: Arc::clone(&self.processing), line: None, cpu, ordinal }
+    }
+
+    /// True if it is one of those for the same selectors that `policy` serves (RFC 9611), and not to be
+    /// replaced.
+    pub(crate) fn shares(&self, policy: PolicyId) -> bool {
+        self.policy == policy
+            && self.processing.per_cpu
+            && matches!(self.phase, Phase::Installing | Phase::Installed)
     }
 
     /// True if it is between one address and one other.
@@ -145,8 +183,8 @@ impl ChildSa {
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             limits: self.config.limits,
-            cpu: None,
-            processing: Arc::clone(&self.config.processing),
+            cpu: self.cpu,
+            processing: Arc::clone(&self.processing),
         })
     }
 
@@ -165,7 +203,7 @@ impl ChildSa {
                 outbound: Some(self.outbound()),
             },
             priority: self.config.priority,
-            processing: Arc::clone(&self.config.processing),
+            processing: Arc::clone(&self.processing),
             outer: None,
         }))
     }
@@ -188,6 +226,8 @@ impl ChildSa {
             },
             mode: self.mode,
             policy: self.policy,
+            processing: Arc::clone(&self.processing),
+            cpu: self.cpu,
             inbound: self.inbound(),
             outbound: self.outbound(),
             encap: self.encap.is_some(),

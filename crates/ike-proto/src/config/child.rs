@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::numbers::UniqueNumbers;
 use super::proposal::ProposalConfig;
 use crate::dataplane::{Limits, Mode, Processing, TrafficSelector};
 
@@ -66,6 +67,26 @@ pub enum FailureShunt {
     Reject,
 }
 
+/// A child with `mode = pass` or `drop`: a policy without an SA. The engine leaves it to who runs the data
+/// plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShuntConfig {
+    /// The connection.
+    pub connection: String,
+    /// Name of the child.
+    pub child: String,
+    /// True if its traffic is dropped; else it goes in clear.
+    pub drop: bool,
+    /// `local_ts`.
+    pub local_ts: Vec<TrafficSelector>,
+    /// `remote_ts`.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// `priority`; 0 for automatic.
+    pub priority: u32,
+    /// How it is to be installed.
+    pub processing: Arc<Processing>,
+}
+
 /// One child configuration.
 #[derive(Debug, Clone)]
 pub struct ChildConfig {
@@ -107,6 +128,8 @@ pub struct ChildConfig {
     pub replay_window: u32,
     /// What the engine hands to the data plane as it is: `hw_offload`, `copy_dscp` and so on.
     pub processing: Arc<Processing>,
+    /// Which numbers of `processing` are chosen when a child is made.
+    pub unique: UniqueNumbers,
 }
 
 impl ChildConfig {
@@ -133,6 +156,7 @@ impl ChildConfig {
             priority: 0,
             replay_window: 32,
             processing: Arc::default(),
+            unique: UniqueNumbers::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
+use super::numbers::InterfaceId;
 use super::ppk::PpkConfig;
 use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
@@ -156,6 +157,10 @@ pub struct ConnectionConfig {
     pub over_time: Duration,
     /// `rand_time`: up to this is taken off `rekey_time` and `reauth_time`.
     pub rand_time: Duration,
+    /// `if_id_in`.
+    pub if_id_in: InterfaceId,
+    /// `if_id_out`.
+    pub if_id_out: InterfaceId,
     /// `children`, in order.
     pub children: Vec<Arc<ChildConfig>>,
 }
@@ -186,6 +191,8 @@ impl ConnectionConfig {
             reauth_time: Duration::ZERO,
             over_time: rekey_time / 10,
             rand_time: rekey_time / 10,
+            if_id_in: InterfaceId::default(),
+            if_id_out: InterfaceId::default(),
             children: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
 
@@ -57,6 +58,9 @@ pub struct EndpointConfig {
     /// Connections in order; the first that fits is taken. A responder takes, of those that fit, the
     /// first of those whose `id` says most exactly who the peer is.
     pub connections: Vec<Arc<ConnectionConfig>>,
+    /// Policies without SAs that are to be there from the start. The engine leaves them to who runs the
+    /// data plane.
+    pub shunts: Vec<ShuntConfig>,
     /// Pre-shared keys.
     pub secrets: Vec<Arc<PreSharedKey>>,
     /// Post-quantum preshared keys, in order of preference.
@@ -102,6 +106,7 @@ impl Default for EndpointConfig {
         Self {
             shard: Shard::default(),
             connections: Vec::new(),
+            shunts: Vec::new(),
             secrets: Vec::new(),
             ppks: Vec::new(),
             retransmission: Retransmission::default(),

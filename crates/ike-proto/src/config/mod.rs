@@ -6,6 +6,7 @@ pub mod auth;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod numbers;
 pub mod ppk;
 pub mod proposal;
 
@@ -13,11 +14,12 @@ pub use auth::{
     AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
     SchemeConstraints, SendCert,
 };
-pub use child::{Action, ChildConfig, FailureShunt, TsSpec};
+pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, TsSpec};
 pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     Unique,
 };
 pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

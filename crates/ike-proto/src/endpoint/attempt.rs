@@ -16,7 +16,7 @@ use crate::event::{
 };
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
-use crate::exchange::child_sa::{OfferSpec, offer, usable_methods};
+use crate::exchange::child_offer::{OfferSpec, offer, usable_methods};
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
@@ -399,8 +399,10 @@ impl Attempt {
                     let spec = OfferSpec {
                         config,
                         rekeys: None,
+                        joins: None,
                         packet: *packet,
                         with_ke: false,
+                        ordinal: 0,
                         request: *request,
                         retry: Retry::default(),
                     };
@@ -411,6 +413,7 @@ impl Attempt {
                     packet: *packet,
                     request: *request,
                     retry: Retry::default(),
+                    join: None,
                 }),
             }
         }
@@ -581,6 +584,7 @@ impl Attempt {
                     packet: wanted.packet,
                     request: wanted.request,
                     retry: Retry::default(),
+                    join: None,
                 });
             } else {
                 candidate.waiting.extend(wanted.request);

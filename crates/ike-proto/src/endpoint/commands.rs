@@ -150,6 +150,7 @@ impl Endpoint {
                             packet: wanted.packet,
                             request: wanted.request,
                             retry: Retry::default(),
+                            join: None,
                         }),
                         None => ctx.done(wanted.request, Ok(())),
                     },
@@ -247,7 +248,8 @@ impl Endpoint {
         let mut wanted: Vec<Wanted> = established
             .children
             .iter()
-            .filter(|child| child.carries())
+            // Those for one CPU come again when it has a packet.
+            .filter(|child| child.carries() && child.cpu.is_none())
             .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
         match wanted.first_mut() {
@@ -332,7 +334,7 @@ impl Endpoint {
             remote_ts: resolve(&config, path, false),
             action: PolicyAction::Trap,
             priority: config.priority,
-            processing: Arc::clone(&config.processing),
+            processing: self.ids.of_trap(&connection, &config),
             outer: Some(Outer { mode: config.mode, local, remote }),
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
@@ -350,8 +352,29 @@ impl Endpoint {
     }
 
     /// A packet met a trap: the driver finds the addresses and initiates.
-    pub(super) fn on_acquire(&mut self, policy: PolicyId, packet: Flow) {
+    /// Where the policy is of a child already, a CPU wants one of its own (RFC 9611).
+    pub(super) fn on_acquire(
+        &mut self,
+        now: Now,
+        policy: PolicyId,
+        packet: Flow,
+        cpu: Option<u32>,
+    ) {
+        if let (Some(cpu), Some(ike)) = (cpu, self.ids.user_of(policy)) {
+            return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
+        }
         let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
+        if let Some(cpu) = cpu {
+            // Met by the trap's name, perhaps, because both have the same selectors.
+            let shared = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+                Some(Entry::Sa(sa)) => Some((id, sa.shared_policy(&trap.child.name, packet)?)),
+                _ => None,
+            };
+            let found = self.index.towards(&trap.connection, trap.remote).find_map(shared);
+            if let Some((ike, policy)) = found {
+                return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
+            }
+        }
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => {
                 attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
@@ -377,6 +400,7 @@ impl Endpoint {
                 .iter()
                 .any(|c| c.name == trap.connection && c.child(&trap.child.name).is_some());
             if !kept {
+                self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
                 gone.push(Removal::Policy(trap.policy));
             }
             kept

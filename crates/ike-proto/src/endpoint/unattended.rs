@@ -89,7 +89,9 @@ impl Endpoint {
                 }
             }
             (Unattended::Trap(policy, request), Err(error)) => {
-                self.traps.retain(|trap| trap.policy != policy);
+                for gone in self.traps.extract_if(.., |trap| trap.policy == policy) {
+                    self.ids.numbers.forget_trap(&gone.connection, &gone.child.name);
+                }
                 self.remove_each([Removal::Policy(policy)].into_iter());
                 if let Some(request) = request {
                     self.done(request, Err(Failure::DataPlane(error.0)));

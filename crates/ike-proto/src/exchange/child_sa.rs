@@ -1,166 +1,32 @@
 //! Negotiating one Child SA, for IKE_AUTH and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
 //!
-//! The initiator makes a [`ChildOffer`] and later `complete_child`s it; the responder does it all in
+//! What the initiator asks for is in [`child_offer`](super::child_offer); the responder does it all in
 //! `answer_child`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::ppk::{self, MixedPpk};
+use super::mode::{Asked, Requirements};
+use super::ppk::MixedPpk;
+use super::resource;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required};
 use crate::child::selectors::narrow;
-use crate::child::{ChildSa, Phase};
+use crate::child::{ChildSa, Heritage, Phase};
+use crate::config::ChildConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{ChildConfig, ProposalConfig};
-use crate::crypto::{PendingKe, Secret};
-use crate::dataplane::{Command, Direction, Flow, Mode, PolicyId, TrafficSelector};
-use crate::event::{ChildSaId, Event, Failure, IkeSaId, Path, RequestId};
+use crate::crypto::Secret;
+use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
+use crate::event::{ChildSaId, Event, Path};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Retry, State};
+use crate::ike_sa::state::State;
 use crate::keys::schedule::ChildKeys;
-use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
+use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
 /// Selectors of one end that a peer may ask for beyond the number configured.
 const MAX_PIECES: usize = 32;
-
-/// What distinguishes one offer from another.
-pub(crate) struct OfferSpec<'a> {
-    pub(crate) config: &'a Arc<ChildConfig>,
-    /// The child to rekey.
-    pub(crate) rekeys: Option<&'a ChildSa>,
-    /// The packet that asks for it.
-    pub(crate) packet: Option<Flow>,
-    /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
-    pub(crate) with_ke: bool,
-    pub(crate) request: Option<RequestId>,
-    pub(crate) retry: Retry,
-}
-
-/// Makes an offer; fails if the configuration leaves nothing to offer.
-pub(crate) fn offer(
-    ctx: &mut Context<'_>,
-    ike: IkeSaId,
-    path: Path,
-    spec: &OfferSpec<'_>,
-) -> Result<Box<ChildOffer>, Failure> {
-    let id = ctx.ids.child();
-    let (local_ts, remote_ts, mode) = match spec.rekeys {
-        // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
-        Some(old) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
-        None => {
-            let mut local_ts = resolve(spec.config, path, true);
-            let mut remote_ts = resolve(spec.config, path, false);
-            if let Some(packet) = spec.packet {
-                if spec.retry.single_pair {
-                    local_ts = narrow(&local_ts, &[TrafficSelector::host(packet.local.start)]);
-                    remote_ts = narrow(&remote_ts, &[TrafficSelector::host(packet.remote.start)]);
-                }
-                put_first(packet, &mut local_ts, &mut remote_ts);
-            }
-            (local_ts, remote_ts, spec.config.mode)
-        }
-    };
-    let methods = usable_methods(ctx, &spec.config.esp_proposals);
-    let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
-    let ke = match method.filter(|&method| method != KeMethodId::NONE) {
-        None => None,
-        Some(method) => {
-            let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
-            Some((method, backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?))
-        }
-    };
-    let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
-    let proposals: Vec<_> = (1..)
-        .zip(&spec.config.esp_proposals)
-        .map(|(number, proposal)| {
-            let proposal = if spec.with_ke { proposal.clone() } else { proposal.without_ke() };
-            proposal.to_wire(number, Spi::Esp(spi_in))
-        })
-        .collect();
-    Ok(Box::new(ChildOffer {
-        id,
-        config: Arc::clone(spec.config),
-        packet: spec.packet,
-        spi_in,
-        policy: spec.rekeys.map_or_else(|| ctx.ids.policy(), |old| old.policy),
-        proposals,
-        local_ts,
-        remote_ts,
-        mode,
-        nonce: ctx.nonce().into(),
-        ke,
-        ppks: Vec::new(),
-        rekeys: spec.rekeys.map(|old| old.id),
-        crossed: None,
-        deleted: Vec::new(),
-        started: ctx.now.mono,
-        request: spec.request,
-        retry: spec.retry,
-    }))
-}
-
-/// Offers the packet before the policy it met.
-fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
-    //= RFC 7296 §2.9
-    //# if the
-    //# initiator has requested the SA due to a data packet, the
-    //# initiator SHOULD include as the first Traffic Selector in each of TSi
-    //# and TSr a very specific Traffic Selector including the addresses in
-    //# the packet triggering the request.
-    let covers = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
-    // The policy may have changed since the packet met it.
-    if covers(local, &packet.local) && covers(remote, &packet.remote) {
-        for (list, ts) in [(local, packet.local), (remote, packet.remote)] {
-            if list.first() != Some(&ts) {
-                list.insert(0, ts);
-            }
-        }
-    }
-}
-
-/// Key exchange methods of `proposals` that the backends have, in order of preference.
-pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) -> Vec<KeMethodId> {
-    let mut methods = Vec::new();
-    for proposal in proposals {
-        let mut any = false;
-        for method in proposal.ke_methods() {
-            any = true;
-            let usable = method == KeMethodId::NONE || ctx.crypto.ke(method).is_some();
-            if usable && !methods.contains(&method) {
-                methods.push(method);
-            }
-        }
-        if !any && !methods.contains(&KeMethodId::NONE) {
-            methods.push(KeMethodId::NONE);
-        }
-    }
-    methods
-}
-
-impl ChildOffer {
-    /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
-    /// after the notifies that go in front.
-    pub(crate) fn payloads(&self, with_nonce: bool) -> Vec<Payload<'_>> {
-        let mut payloads = Vec::with_capacity(8);
-        if self.mode == Mode::Transport {
-            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, &[])));
-        }
-        payloads.push(Payload::Sa(Sa { proposals: self.proposals.clone() }));
-        if with_nonce {
-            payloads.push(Payload::Nonce(&self.nonce));
-            if let Some((method, ke)) = &self.ke {
-                payloads.push(Payload::Ke(Ke { method: *method, data: ke.public() }));
-            }
-        }
-        payloads.push(Payload::TsI(self.local_ts.clone()));
-        payloads.push(Payload::TsR(self.remote_ts.clone()));
-        payloads.extend(ppk::offer_payloads(&self.ppks));
-        payloads
-    }
-}
 
 /// A Child SA ready to install.
 pub(crate) struct ReadyChild {
@@ -183,83 +49,6 @@ pub(crate) struct ChildRequest {
 }
 
 impl IkeSa {
-    /// Initiator: turns the response to `offer` into a Child SA.
-    pub(crate) fn complete_child(
-        &self,
-        ctx: &Context<'_>,
-        offer: &ChildOffer,
-        payloads: &Payloads<'_, '_>,
-        nonces: (&[u8], &[u8]),
-        additional: &[Secret],
-        ppk: Option<MixedPpk>,
-    ) -> Result<ReadyChild, Refusal> {
-        let sa = required(payloads.sa()?)?;
-        let selected = proposal::accept(&offer.proposals, sa)
-            .map_err(|_| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN))?;
-        let Spi::Esp(spi_out) = selected.spi else {
-            return Err(NotifyType::INVALID_SYNTAX.into());
-        };
-        if !selected.spi.is_usable() {
-            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
-        }
-        let mut local_ts = required(payloads.ts_i()?)?.clone();
-        let mut remote_ts = required(payloads.ts_r()?)?.clone();
-        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
-        if transport {
-            //= RFC 7296 §2.23.1
-            //# Do address substitution before using those Traffic Selectors
-            //# for anything other than storing original content of them.
-            (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
-        }
-        // RFC 7296 §2.9: the responder may narrow, never widen.
-        if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
-            return Err(NotifyType::TS_UNACCEPTABLE.into());
-        }
-        if transport && offer.mode != Mode::Transport {
-            return Err(NotifyType::INVALID_SYNTAX.into());
-        }
-        let mode = if transport { Mode::Transport } else { Mode::Tunnel };
-        let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
-        let parts = Parts {
-            id: offer.id,
-            policy: offer.policy,
-            spi_in: offer.spi_in,
-            spi_out,
-            mode,
-            local_ts,
-            remote_ts,
-            replaces: offer.rekeys,
-            started: offer.started,
-        };
-        let child = self.unkeyed(ctx, &offer.config, selected, parts);
-        let shared: Vec<_> = shared.iter().chain(additional).collect();
-        self.keyed(ctx, child, &shared, nonces, ppk)
-    }
-
-    fn complete_ke(
-        &self,
-        ctx: &Context<'_>,
-        ours: Option<&(KeMethodId, Box<dyn PendingKe>)>,
-        selected: &Selected,
-        payloads: &Payloads<'_, '_>,
-    ) -> Result<Option<Secret>, Refusal> {
-        let ke = payloads.ke()?;
-        match (ours, selected.ke) {
-            (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
-            (Some((method, pending)), chosen) if *method == chosen => {
-                let ke = required(ke)?;
-                let lengths = ctx.crypto.ke(chosen).map(|method| method.lengths());
-                if ke.method != chosen
-                    || lengths.is_none_or(|lengths| lengths.responder != ke.data.len())
-                {
-                    return Err(NotifyType::INVALID_SYNTAX.into());
-                }
-                pending.complete(ke.data).map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
-            }
-            _ => Err(NotifyType::INVALID_SYNTAX.into()),
-        }
-    }
-
     /// Responder: judges a request for a child and makes it. The log hears what does not fit.
     pub(crate) fn answer_child(
         &self,
@@ -292,10 +81,18 @@ impl IkeSa {
         let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
-        let transport = payloads.notify(NotifyType::USE_TRANSPORT_MODE).is_some();
-        let transport = transport && ctx.plane.transport_mode;
+        let asked = Asked::read(payloads);
+        let transport = asked == Asked::Transport && ctx.plane.transport_mode;
         let (mode, chosen) = self.choose_mode(old, ts_r, ts_i, transport)?;
         let (config, local_ts, remote_ts) = chosen;
+        let (mode, dont_fragment) = match asked {
+            Asked::Aggfrag(Requirements::Met { dont_fragment })
+                if ctx.plane.iptfs && config.mode == Mode::Iptfs =>
+            {
+                (Mode::Iptfs, dont_fragment)
+            }
+            _ => (mode, false),
+        };
         let options = SelectOptions {
             ignore_ke: !request.with_ke,
             intermediate: self.extensions.intermediate,
@@ -305,6 +102,10 @@ impl IkeSa {
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let place = match resource::is_asked(payloads) && old.is_none() {
+            true => self.place(ctx, &config, (&selected, mode), &local_ts, &remote_ts)?,
+            false => None,
         };
         let mut reply_ke = None;
         let mut shared = None;
@@ -316,17 +117,46 @@ impl IkeSa {
         let id = ctx.ids.child();
         let parts = Parts {
             id,
-            policy: old.map_or_else(|| ctx.ids.policy(), |old| old.policy),
+            policy: match (old, &place) {
+                (Some(old), _) => old.policy,
+                (None, Some((policy, _))) => *policy,
+                (None, None) => ctx.ids.policy(),
+            },
             spi_in: ctx.ids.esp_spi(ctx.rng, (self.id, id)),
             spi_out,
             mode,
             local_ts,
             remote_ts,
             replaces: request.rekeys,
+            per_cpu: resource::is_asked(payloads) && resource::wanted(&config, &ctx.plane),
+            heritage: match old {
+                Some(old) => Some(old.heritage()),
+                None => place.map(|(_, heritage)| heritage),
+            },
+            dont_fragment,
             started,
         };
         let child = self.unkeyed(ctx, &config, selected, parts);
         Ok(AnsweredChild { child, shared, ke: reply_ke })
+    }
+
+    /// The place of a child that the peer wants one more of; `None` if it is the first.
+    fn place(
+        &self,
+        ctx: &Context<'_>,
+        config: &ChildConfig,
+        (selected, mode): (&Selected, Mode),
+        local_ts: &[TrafficSelector],
+        remote_ts: &[TrafficSelector],
+    ) -> Result<Option<(PolicyId, Heritage)>, Refusal> {
+        let State::Established(established) = &self.state else { return Ok(None) };
+        let Some(other) = established.sibling(config, local_ts, remote_ts) else { return Ok(None) };
+        let place = established.place_beside(other, &ctx.plane)?;
+        if !resource::is_alike(other, selected, mode, local_ts, remote_ts) {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
+        let heritage = other.heritage_beside(place.cpu, place.ordinal);
+        Ok(Some((other.policy, heritage)))
     }
 
     /// Transport mode if it is asked for and configured, else tunnel mode.
@@ -350,7 +180,7 @@ impl IkeSa {
 
     /// Selectors of transport mode, with the addresses of the IKE SA in the place of those that a NAT
     /// changes on the way (RFC 7296 §2.23.1).
-    fn as_seen_here(
+    pub(super) fn as_seen_here(
         &self,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
@@ -421,13 +251,28 @@ impl IkeSa {
         Ok(ReadyChild { child, keys })
     }
 
-    fn unkeyed(
+    pub(super) fn unkeyed(
         &self,
-        ctx: &Context<'_>,
+        ctx: &mut Context<'_>,
         config: &Arc<ChildConfig>,
         selected: Selected,
         parts: Parts,
     ) -> ChildSa {
+        let mut heritage = match parts.heritage {
+            Some(heritage) => heritage,
+            None => {
+                let mut processing = ctx.processing(&self.connection, config, self.if_ids);
+                if processing.per_cpu != parts.per_cpu {
+                    Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
+                }
+                Heritage { processing, line: None, cpu: None, ordinal: 0 }
+            }
+        };
+        let dont_frag = parts.dont_fragment || config.processing.iptfs.dont_frag;
+        if parts.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
+            Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
+        }
+        let Heritage { processing, line, cpu, ordinal } = heritage;
         let behind_nat = self.nat.local || self.nat.remote;
         let owner = match &self.state {
             State::Established(established) => {
@@ -444,6 +289,10 @@ impl IkeSa {
             selected,
             ppk: None,
             mode: parts.mode,
+            processing,
+            line: line.unwrap_or(parts.id),
+            cpu,
+            ordinal,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
             local: self.path.local.ip(),
@@ -467,33 +316,39 @@ impl IkeSa {
 /// A child configuration, and the narrowed selectors of this end and of the peer.
 type Chosen = (Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>);
 
-struct Parts {
-    id: ChildSaId,
-    policy: PolicyId,
-    spi_in: u32,
-    spi_out: u32,
-    mode: Mode,
-    local_ts: Vec<TrafficSelector>,
-    remote_ts: Vec<TrafficSelector>,
-    replaces: Option<ChildSaId>,
-    started: Instant,
+pub(super) struct Parts {
+    pub(super) id: ChildSaId,
+    pub(super) policy: PolicyId,
+    pub(super) spi_in: u32,
+    pub(super) spi_out: u32,
+    pub(super) mode: Mode,
+    pub(super) local_ts: Vec<TrafficSelector>,
+    pub(super) remote_ts: Vec<TrafficSelector>,
+    pub(super) replaces: Option<ChildSaId>,
+    /// Both ends take more than one for the same traffic.
+    pub(super) per_cpu: bool,
+    pub(super) heritage: Option<Heritage>,
+    /// The peer takes no split packets.
+    pub(super) dont_fragment: bool,
+    pub(super) started: Instant,
 }
 
 impl ReadyChild {
-    /// Both halves and the policy, inbound first. `initiator` is true at the end that asked.
-    pub(crate) fn install_all(self, initiator: bool) -> (ChildSa, Vec<Command>) {
+    /// Both halves and, if traffic is to be sent through it by the policy, that; inbound first.
+    /// `initiator` is true at the end that asked.
+    pub(crate) fn install_all(self, initiator: bool, routed: bool) -> (ChildSa, Vec<Command>) {
         let Self { mut child, keys } = self;
         let (inbound, outbound) = if initiator {
             (keys.responder, keys.initiator)
         } else {
             (keys.initiator, keys.responder)
         };
-        child.routed = true;
-        let batch = vec![
+        child.routed = routed;
+        let mut batch = vec![
             Command::InstallSa(child.spec(Direction::In, inbound)),
             Command::InstallSa(child.spec(Direction::Out, outbound)),
-            child.install_policy(),
         ];
+        batch.extend(routed.then(|| child.install_policy()));
         (child, batch)
     }
 
@@ -569,9 +424,4 @@ fn translated(
 /// True if the first selector of `offered` is left in full.
 fn takes_first(narrowed: &[TrafficSelector], offered: &[TrafficSelector]) -> bool {
     offered.first().is_some_and(|first| narrowed.iter().any(|ts| ts.contains(first)))
-}
-
-/// True if every selector of `inner` lies within one of `outer`.
-fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
-    !inner.is_empty() && inner.iter().all(|ts| outer.iter().any(|wide| wide.contains(ts)))
 }

@@ -6,14 +6,16 @@
 //!                               <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr}
 //! ```
 
-use super::child_sa::{ChildRequest, OfferSpec, ReadyChild, offer, usable_methods};
+use super::child_offer::{OfferSpec, offer, usable_methods};
+use super::child_sa::{ChildRequest, ReadyChild};
 use super::followup::{OurOffer, TheirOffer};
 use super::ppk::MixedPpk;
 use super::ppk::create_child::NO_KEY;
-use super::{Payloads, Refusal, required};
-use crate::child::Phase;
+use super::resource::Join;
+use super::{Payloads, Refusal, mode, required, resource};
+use crate::child::{ChildSa, Phase};
 use crate::crypto::Secret;
-use crate::dataplane::{Command, DataPlaneError, Mode};
+use crate::dataplane::{Command, DataPlaneError};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::ike_sa::collision::{
     self, AfterRekey, Answer, ChildActivity, Meanwhile, Nonces, RekeyResponse,
@@ -35,18 +37,6 @@ const MAX_CHILDREN: usize = 500;
 impl IkeSa {
     // ---- initiator ----
 
-    /// Sends a request for a new child, or to rekey one.
-    pub(crate) fn send_create_child(&mut self, ctx: &mut Context<'_>, spec: &OfferSpec<'_>) {
-        let name = spec.config.name.clone();
-        match offer(ctx, self.id, self.path, spec) {
-            Ok(offer) => self.send_offer(ctx, offer),
-            Err(failure) => {
-                ctx.done(spec.request, Err(failure.clone()));
-                self.child_failed(ctx, &name, failure);
-            }
-        }
-    }
-
     /// Sends a request to rekey `child`; `false` if there is nothing to rekey.
     pub(crate) fn send_rekey_child(
         &mut self,
@@ -65,9 +55,11 @@ impl IkeSa {
         let spec = OfferSpec {
             config: &old.config,
             rekeys: Some(old),
+            joins: None,
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
             with_ke: true,
+            ordinal: old.ordinal,
             request,
             retry,
         };
@@ -82,7 +74,8 @@ impl IkeSa {
         true
     }
 
-    fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
+    /// Asks for a child.
+    pub(crate) fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
         offer.ppks = self.ppks_for_create_child(ctx.config, &offer.nonce);
         if self.lacks_required_ppk(&offer.ppks) {
             return self.refuse_ppk(ctx, OurOffer::Child(offer), &[], NO_KEY, true);
@@ -252,12 +245,10 @@ impl IkeSa {
             ctx.done(request, Err(taken()));
             return self.child_failed(ctx, &ready.child.config.name, taken());
         }
-        let (child, batch) = ready.install_all(true);
-        let ticket = ctx.data_plane(batch);
         let State::Established(established) = &mut self.state else { return };
-        for other in established.children.iter_mut().filter(|other| other.policy == child.policy) {
-            other.routed = false;
-        }
+        let routed = established.take_route(&ready.child);
+        let (child, batch) = ready.install_all(true, routed);
+        let ticket = ctx.data_plane(batch);
         established.installing.push((ticket, child.id, request));
         established.children.push(child);
     }
@@ -309,6 +300,15 @@ impl IkeSa {
             }
             return;
         }
+        //= RFC 9611 §1
+        //# When an IKEv2 peer is receiving more additional Child SAs for a
+        //# single set of Traffic Selectors than it is willing to create, it can
+        //# return an error notify of TS_MAX_QUEUE.
+        if let Some(join) = offer.join
+            && matches!(error.kind, NotifyType::TS_MAX_QUEUE | NotifyType::NO_ADDITIONAL_SAS)
+        {
+            self.note_full(join.policy);
+        }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be made again.
             NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {
@@ -335,11 +335,14 @@ impl IkeSa {
                     self.drop_child(ctx, old, &failure);
                 }
                 let State::Established(established) = &mut self.state else { return };
+                let policy = offer.policy;
+                let cpu = offer.heritage.and_then(|heritage| heritage.cpu);
                 established.queue.push_back(Task::CreateChild {
                     config: offer.config,
                     packet: None,
                     request: offer.request,
                     retry: Retry::default(),
+                    join: cpu.map(|cpu| Join { policy, cpu: Some(cpu) }),
                 });
             }
             _ => {
@@ -431,7 +434,10 @@ impl IkeSa {
         // Rekeying goes on where there is no room for more.
         let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
         if established.children.len() + established.lingering.len() >= limit {
-            return Err(NotifyType::NO_ADDITIONAL_SAS.into());
+            return Err(match resource::is_asked(payloads) {
+                true => NotifyType::TS_MAX_QUEUE.into(),
+                false => NotifyType::NO_ADDITIONAL_SAS.into(),
+            });
         }
         if let Some(id) = old_id {
             // Who rekeys a child has it.
@@ -451,7 +457,7 @@ impl IkeSa {
             nonce: Some(nr.to_vec()),
             ts_i: child.remote_ts.clone(),
             ts_r: child.local_ts.clone(),
-            transport: child.mode == Mode::Transport,
+            notifies: answer_notifies(child),
             ppk: ppk_id,
         };
         let (old, new) = (request.rekeys, child.id);
@@ -513,13 +519,14 @@ impl IkeSa {
             ctx.ids.esp.remove(&spi_in);
             return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
         }
+        let State::Established(established) = &mut self.state else { return };
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false)
         } else {
-            ready.install_all(false)
+            let routed = established.take_route(&ready.child);
+            ready.install_all(false, routed)
         };
         let ticket = ctx.data_plane(batch);
-        let State::Established(established) = &mut self.state else { return };
         established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
         established.children.push(child);
     }
@@ -581,9 +588,10 @@ impl IkeSa {
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        match established.children.iter().find(|other| other.policy == child.policy) {
+        match established.heir(&child) {
             None => batch.insert(0, Command::RemovePolicy(child.policy)),
-            Some(other) if other.carries() => {
+            Some(other) if other.carries() && child.routed => {
+                other.routed = true;
                 ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
             }
             Some(_) => {}
@@ -603,10 +611,18 @@ fn task_of(offer: ChildOffer, retry: Retry) -> Task {
     match offer.rekeys {
         Some(child) => Task::RekeyChild { child, request: offer.request, retry },
         None => {
-            let ChildOffer { config, packet, request, .. } = offer;
-            Task::CreateChild { config, packet, request, retry }
+            let ChildOffer { config, packet, request, join, .. } = offer;
+            Task::CreateChild { config, packet, request, retry, join }
         }
     }
+}
+
+/// What the answer to a request for `child` says in front of SA.
+pub(crate) fn answer_notifies(child: &ChildSa) -> Vec<Payload<'static>> {
+    let mode = mode::payload(child.mode, &child.config.processing);
+    // Whether a rekeyed one is for a CPU goes without saying (RFC 9611 §3).
+    let resource = child.processing.per_cpu && child.replaces.is_none();
+    mode.into_iter().chain(resource.then(|| resource::payload(&[]))).collect()
 }
 
 impl Reply {
@@ -615,9 +631,7 @@ impl Reply {
             Some(auth) => auth.payloads(),
             None => Vec::new(),
         };
-        if self.transport {
-            payloads.push(notify(NotifyType::USE_TRANSPORT_MODE, &[]));
-        }
+        payloads.extend(self.notifies.iter().cloned());
         if let Some(proposal) = &self.proposal {
             payloads.push(Payload::Sa(Sa { proposals: vec![proposal.clone()] }));
         }

@@ -96,6 +96,9 @@ pub(crate) fn child(
                 received(remote)
             ))
         }
+        NotifyType::TS_MAX_QUEUE => {
+            Some("no more SAs for the same traffic selectors are taken (per_cpu_sas)".to_owned())
+        }
         _ => None,
     }
 }

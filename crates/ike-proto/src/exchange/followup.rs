@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::child_sa::respond_ke;
 use super::ppk::MixedPpk;
 use super::rekey_ike::Successor;
+use super::resource::Join;
 use super::{Payloads, Refusal, required};
 use crate::child::ChildSa;
 use crate::config::proposal::Selected;
@@ -73,6 +74,14 @@ impl Followup {
     pub(crate) fn spi_in(&self) -> Option<u32> {
         match &self.what {
             OurOffer::Child(offer) => Some(offer.spi_in),
+            OurOffer::Ike(_) => None,
+        }
+    }
+
+    /// Which of several for the same traffic the child is to be.
+    pub(crate) fn join(&self) -> Option<Join> {
+        match &self.what {
+            OurOffer::Child(offer) => offer.join,
             OurOffer::Ike(_) => None,
         }
     }
@@ -381,7 +390,7 @@ impl IkeSa {
                     nonce: None,
                     ts_i: Vec::new(),
                     ts_r: Vec::new(),
-                    transport: false,
+                    notifies: Vec::new(),
                     ppk: None,
                 };
                 self.install_then_respond(ctx, ready, reply);

@@ -1,14 +1,17 @@
 //! The exchanges, one file each, initiator and responder side by side.
 
 pub(crate) mod auth;
+pub(crate) mod child_offer;
 pub(crate) mod child_sa;
 pub(crate) mod create_child;
 pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
+pub(crate) mod mode;
 pub(crate) mod ppk;
 pub(crate) mod rekey_ike;
+pub(crate) mod resource;
 pub(crate) mod sa_init;
 
 use std::fmt;

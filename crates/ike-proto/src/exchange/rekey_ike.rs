@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::child_sa::{respond_ke, usable_methods};
+use super::child_offer::usable_methods;
+use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
 use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};
@@ -432,6 +433,7 @@ impl IkeSa {
             phase: IkePhase::Alive,
             queries: Vec::new(),
             theirs: Vec::new(),
+            full: Vec::new(),
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -455,6 +457,7 @@ impl IkeSa {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
+        sa.if_ids = self.if_ids;
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));

@@ -163,7 +163,13 @@ impl IkeSa {
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });
         }
         if *reason == Failure::DeletedByPeer {
+            // Of several for the same traffic the first is enough.
+            let mut acted = Vec::new();
             for child in children.iter().filter(|child| child.phase == Phase::Installed) {
+                if child.processing.per_cpu && acted.contains(&child.policy) {
+                    continue;
+                }
+                acted.push(child.policy);
                 self.act(ctx, child.config.close_action, &child.config.name);
             }
         }

@@ -3,13 +3,15 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use super::IkeSa;
 use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
-use crate::config::{EndpointConfig, Shard};
+use crate::child::processing::Numbers;
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
-use crate::dataplane::{self, Capabilities, PolicyId, SaId};
+use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
 use crate::question::Question;
@@ -82,6 +84,21 @@ impl Context<'_> {
         self.ids.unattended.insert(ticket, Unattended::Change { children, stale });
     }
 
+    /// The interface ids of a new IKE SA, in and out.
+    pub(crate) fn if_ids(&mut self, connection: &ConnectionConfig) -> [u32; 2] {
+        self.ids.numbers.of_ike(self.ids.shard, connection)
+    }
+
+    /// How packets of a new child are treated; `if_ids` are those of its IKE SA.
+    pub(crate) fn processing(
+        &mut self,
+        connection: &ConnectionConfig,
+        config: &ChildConfig,
+        if_ids: [u32; 2],
+    ) -> Arc<Processing> {
+        self.ids.numbers.of_child(self.ids.shard, &connection.name, config, if_ids)
+    }
+
     /// Counts a dropped message.
     pub(crate) fn dropped(&mut self, path: Path, why: &'static str) {
         self.event(Event::Dropped { path, why });
@@ -150,13 +167,15 @@ pub(crate) struct Ids {
     /// Owner of each inbound ESP SPI.
     pub(crate) esp: EspIndex,
     pub(crate) policies: Policies,
+    pub(crate) numbers: Numbers,
 }
 
-/// The policies in the data plane, each with the ticket it was first installed by.
+/// The policies in the data plane, each with the ticket it was first installed by, and the SA that it
+/// sends by.
 #[derive(Default)]
 pub(crate) struct Policies {
     last: u32,
-    installed: HashMap<PolicyId, Ticket>,
+    installed: HashMap<PolicyId, (Ticket, Option<SaId>)>,
 }
 
 impl Policies {
@@ -165,7 +184,11 @@ impl Policies {
         for command in batch {
             match command {
                 dataplane::Command::InstallPolicy(spec) => {
-                    self.installed.entry(spec.id).or_insert(ticket);
+                    let outbound = match spec.action {
+                        PolicyAction::Protect { outbound, .. } => outbound,
+                        _ => None,
+                    };
+                    self.installed.entry(spec.id).or_insert((ticket, None)).1 = outbound;
                 }
                 dataplane::Command::RemovePolicy(id) => _ = self.installed.remove(id),
                 _ => {}
@@ -267,6 +290,7 @@ impl Ids {
             unattended: HashMap::new(),
             esp: EspIndex::default(),
             policies: Policies::default(),
+            numbers: Numbers::default(),
         }
     }
 
@@ -282,7 +306,7 @@ impl Ids {
     pub(crate) fn is_taken_anew(&self, removal: Removal, issued: Ticket) -> bool {
         match removal {
             Removal::Policy(id) => {
-                self.policies.installed.get(&id).is_some_and(|since| *since > issued)
+                self.policies.installed.get(&id).is_some_and(|(since, _)| *since > issued)
             }
             Removal::Sa(id) => {
                 let outbound = self.esp.outbound_since.get(&id);
@@ -290,6 +314,21 @@ impl Ids {
                 since.is_some_and(|since| *since > issued.0)
             }
         }
+    }
+
+    /// The IKE SA with the child that `policy` sends by.
+    pub(crate) fn user_of(&self, policy: PolicyId) -> Option<IkeSaId> {
+        let (_, outbound) = self.policies.installed.get(&policy)?;
+        self.esp.owner_of((*outbound)?).map(|(ike, _)| ike)
+    }
+
+    /// How packets are treated that meet the trap of a child.
+    pub(crate) fn of_trap(
+        &mut self,
+        connection: &ConnectionConfig,
+        config: &ChildConfig,
+    ) -> Arc<Processing> {
+        self.numbers.of_trap(self.shard, connection, config)
     }
 
     fn next(&mut self) -> u64 {

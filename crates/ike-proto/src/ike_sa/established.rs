@@ -1,5 +1,6 @@
 //! An established IKE SA: its queue of requests, its children's lives, its timers.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::IkeSa;
@@ -9,12 +10,13 @@ use super::plane::Query;
 use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
-use crate::config::Action;
+use crate::config::{Action, ChildConfig};
 use crate::dataplane::{Command, Flow, SaId};
-use crate::event::{ChildSaId, Event, Failure};
+use crate::event::{ChildSaId, Event, Failure, RequestId};
 use crate::exchange::Payloads;
-use crate::exchange::child_sa::OfferSpec;
+use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::{Chain, OurOffer};
+use crate::exchange::resource::Join;
 use crate::keys::epoch::Opened;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
@@ -100,6 +102,34 @@ impl Established {
             _ if child.phase == Phase::Rekeyed => ChildActivity::Rekeyed,
             _ => ChildActivity::Idle,
         }
+    }
+
+    /// True if the policy of `child` is to send by it: of those for one CPU each, only by one that takes
+    /// the place of another by which it was.
+    pub(crate) fn routes(&self, child: &ChildSa) -> bool {
+        let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
+        child.cpu.is_none() || self.children.iter().any(replaced)
+    }
+
+    /// As [`routes`](Self::routes); if so, those that the policy was sending by are not that any more.
+    pub(crate) fn take_route(&mut self, child: &ChildSa) -> bool {
+        let routes = self.routes(child);
+        for other in self.children.iter_mut().filter(|other| other.policy == child.policy) {
+            other.routed &= !routes;
+        }
+        routes
+    }
+
+    /// Which child the policy of `gone` is for without it: one of its line, else another that shares it.
+    pub(crate) fn heir(&mut self, gone: &ChildSa) -> Option<&mut ChildSa> {
+        let lives = |other: &ChildSa| {
+            other.policy == gone.policy
+                && other.id != gone.id
+                && matches!(other.phase, Phase::Installing | Phase::Installed)
+        };
+        let rank =
+            |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
+        self.children.iter_mut().filter(|other| lives(other)).max_by_key(|other| rank(other))
     }
 
     /// What this end is doing with `child`.
@@ -197,16 +227,8 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return };
         let alive = established.phase == IkePhase::Alive;
         match task {
-            Task::CreateChild { config, packet, request, retry } if alive => {
-                let spec = OfferSpec {
-                    config: &config,
-                    rekeys: None,
-                    packet,
-                    with_ke: true,
-                    request,
-                    retry,
-                };
-                self.send_create_child(ctx, &spec);
+            Task::CreateChild { config, packet, request, retry, join } if alive => {
+                self.start_child(ctx, config, packet, request, retry, join);
             }
             Task::RekeyChild { child, request, retry } if alive => {
                 let ike = established.ike_activity();
@@ -253,6 +275,44 @@ impl IkeSa {
             Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
             Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
             Task::Liveness => self.send_liveness(ctx),
+        }
+    }
+
+    fn start_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        config: Arc<ChildConfig>,
+        packet: Option<Flow>,
+        request: Option<RequestId>,
+        retry: Retry,
+        join: Option<Join>,
+    ) {
+        let State::Established(established) = &self.state else { return };
+        let join = join.or_else(|| established.headless(&config.name));
+        let other = join.map(|join| (join, established.sharing(join.policy).next()));
+        let joins = match other {
+            None => None,
+            Some((join, Some(other))) => Some((other, join)),
+            // They have all gone meanwhile: the next packet asks for a new first one.
+            Some((_, None)) => return ctx.done(request, Err(Failure::NotFound)),
+        };
+        let ordinal = joins.map_or(0, |(other, _)| established.unused_ordinal(other.policy));
+        let spec = OfferSpec {
+            config: &config,
+            rekeys: None,
+            joins,
+            packet,
+            with_ke: true,
+            ordinal,
+            request,
+            retry,
+        };
+        match offer(ctx, self.id, self.path, &spec) {
+            Ok(offer) => self.send_offer(ctx, offer),
+            Err(failure) => {
+                ctx.done(request, Err(failure.clone()));
+                self.child_failed(ctx, &config.name, failure);
+            }
         }
     }
 
@@ -387,6 +447,8 @@ impl IkeSa {
     pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let ike = self.id;
         let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        let routed = established.routes(child);
         let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
@@ -397,8 +459,9 @@ impl IkeSa {
             // Replaced, or on its way out, before the peer used it.
             return;
         }
-        child.routed = true;
-        let mut batch = vec![Command::InstallSa(spec), child.install_policy()];
+        child.routed = routed;
+        let mut batch = vec![Command::InstallSa(spec)];
+        batch.extend(routed.then(|| child.install_policy()));
         if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
             old.phase = Phase::Rekeyed;
             old.routed = false;
@@ -421,29 +484,35 @@ impl IkeSa {
         };
         let child = established.children.remove(index);
         self.timers.clear_child(id);
-        // The policy serves another child if one has replaced this one, or this one was to replace it.
-        let heir = established.children.iter_mut().find(|other| {
-            other.policy == child.policy
-                && matches!(other.phase, Phase::Installing | Phase::Installed)
-        });
-        if child.phase == Phase::Rekeyed || heir.is_some() {
-            // The policy may have named this child already.
-            if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed) {
-                heir.routed = true;
-                ctx.data_plane(vec![heir.install_policy()]);
-            }
+        // Another child may have replaced this one, or this one was to replace it; or it serves the same
+        // policy for another CPU.
+        let heir = established.heir(&child);
+        let (shared, in_line) =
+            heir.as_ref().map_or((false, false), |heir| (true, heir.line == child.line));
+        // The policy may have named this child already.
+        if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed) {
+            heir.routed = true;
+            ctx.data_plane(vec![heir.install_policy()]);
+        }
+        if child.phase == Phase::Rekeyed || in_line {
             return self.linger(ctx, &child);
         }
+        established.full.retain(|policy| *policy != child.policy);
         ctx.ids.esp.remove(&child.spi_in);
-        ctx.data_plane(vec![
-            Command::RemovePolicy(child.policy),
-            Command::RemoveSa(child.outbound()),
-            Command::RemoveSa(child.inbound()),
-        ]);
+        let mut batch =
+            vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
+        if !shared {
+            batch.insert(0, Command::RemovePolicy(child.policy));
+        }
+        ctx.data_plane(batch);
         let name = child.config.name.clone();
         ctx.event(Event::ChildDown { ike, child: id, name: name.clone(), reason: reason.clone() });
         let action = match reason {
-            Failure::DeletedByPeer => child.config.close_action,
+            //= RFC 9611 §6
+            //# bringing the deleted per-CPU Child SA up again
+            //# immediately after receiving the Delete Notify might cause an infinite
+            //# loop between the peers.
+            Failure::DeletedByPeer if child.cpu.is_none() => child.config.close_action,
             _ => Action::None,
         };
         self.act(ctx, action, &name);

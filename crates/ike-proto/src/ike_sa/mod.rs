@@ -70,6 +70,8 @@ pub(crate) struct IkeSa {
     pub(crate) waiting: Vec<RequestId>,
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
+    /// Interface ids for children without their own, in and out.
+    pub(crate) if_ids: [u32; 2],
     /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
     pub(crate) put_off_since: Option<Instant>,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
@@ -130,6 +132,7 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
+            if_ids: [0; 2],
             put_off_since: None,
             predecessors: Vec::new(),
             follows_auth: None,

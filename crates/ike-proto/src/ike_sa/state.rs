@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::established::Lingering;
 use super::plane::Query;
-use crate::child::ChildSa;
+use crate::child::{ChildSa, Heritage};
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, ConnectionConfig};
 use crate::crypto::{PendingKe, Prf};
@@ -17,11 +17,12 @@ use crate::exchange::auth::questions::{Judging, SigningRound};
 use crate::exchange::auth::rounds::{AuthReply, Authenticated, Rounds};
 use crate::exchange::followup::{Chain, Followup};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
+use crate::exchange::resource::Join;
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
 use crate::keys::signed_octets::Transcript;
-use crate::wire::payload::{IdData, Proposal};
+use crate::wire::payload::{IdData, Payload, Proposal};
 use crate::wire::registry::KeMethodId;
 
 /// The stage of an IKE SA. An initiator's IKE_SA_INIT is an
@@ -239,6 +240,8 @@ pub(crate) struct Established {
     pub(crate) queries: Vec<(Ticket, Query)>,
     /// The peer's CREATE_CHILD_SA exchanges with additional key exchanges to come.
     pub(crate) theirs: Vec<Chain>,
+    /// Policies that the peer takes no more children for (RFC 9611 §5.2).
+    pub(crate) full: Vec<PolicyId>,
 }
 
 /// Where an established IKE SA is in its life.
@@ -263,6 +266,8 @@ pub(crate) enum Task {
         packet: Option<Flow>,
         request: Option<RequestId>,
         retry: Retry,
+        /// Which of several for the same traffic it is to be.
+        join: Option<Join>,
     },
     RekeyChild {
         child: ChildSaId,
@@ -322,6 +327,14 @@ pub(crate) struct ChildOffer {
     pub(crate) packet: Option<Flow>,
     pub(crate) spi_in: u32,
     pub(crate) policy: PolicyId,
+    /// SA_RESOURCE_INFO is in it (RFC 9611).
+    pub(crate) per_cpu: bool,
+    /// Which of several for the same traffic it is to be.
+    pub(crate) join: Option<Join>,
+    /// What names it beside others to the peer.
+    pub(crate) identifier: [u8; 4],
+    /// What it takes over from the child it replaces or joins.
+    pub(crate) heritage: Option<Heritage>,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
@@ -387,7 +400,8 @@ pub(crate) struct Reply {
     pub(crate) nonce: Option<Vec<u8>>,
     pub(crate) ts_i: Vec<TrafficSelector>,
     pub(crate) ts_r: Vec<TrafficSelector>,
-    pub(crate) transport: bool,
+    /// What the response says of mode and CPUs.
+    pub(crate) notifies: Vec<Payload<'static>>,
     /// PPK_ID of the PPK taken.
     pub(crate) ppk: Option<Vec<u8>>,
 }

@@ -1,10 +1,11 @@
 //! A data plane that remembers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Mode, PolicyId, PolicySpec,
-    Reply, SaId, SaSpec, TrafficSelector, UdpEncap, Usage,
+    Processing, Reply, SaId, SaSpec, TrafficSelector, UdpEncap, Usage,
 };
 
 use crate::summary::Summary;
@@ -18,6 +19,10 @@ pub struct RecordedSa {
     pub mode: Mode,
     /// The policy it serves.
     pub policy: PolicyId,
+    /// The CPU it is for; `None` for all.
+    pub cpu: Option<u32>,
+    /// How packets are treated.
+    pub processing: Arc<Processing>,
     /// UDP encapsulation.
     pub encap: Option<UdpEncap>,
     /// Extended sequence numbers.
@@ -104,8 +109,21 @@ impl Recording {
             (spec.encr_key.expose(), spec.integ_key.expose()),
         );
         let SaSpec { direction, mode, policy, encap, esn, local_ts, remote_ts, .. } = spec;
+        let SaSpec { cpu, processing, .. } = spec;
         let usage = Usage::default();
-        RecordedSa { direction, mode, policy, encap, esn, local_ts, remote_ts, usage, key_tag }
+        RecordedSa {
+            direction,
+            mode,
+            policy,
+            cpu,
+            processing,
+            encap,
+            esn,
+            local_ts,
+            remote_ts,
+            usage,
+            key_tag,
+        }
     }
 }
 

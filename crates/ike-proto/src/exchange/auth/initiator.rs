@@ -10,11 +10,11 @@ use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{closed_placeholder, local_id, round_id, signature, takes, too_much};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
-use crate::dataplane::{Mode, TrafficSelector};
+use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, UsedAuth};
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
-use crate::exchange::{Payloads, Refusal};
+use crate::exchange::{Payloads, Refusal, mode, resource};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
@@ -392,7 +392,7 @@ struct OfferParts {
     sa: Sa,
     ts_i: Vec<TrafficSelector>,
     ts_r: Vec<TrafficSelector>,
-    transport: bool,
+    notifies: Vec<Payload<'static>>,
 }
 
 impl OfferParts {
@@ -401,13 +401,16 @@ impl OfferParts {
             sa: Sa { proposals: offer.proposals.clone() },
             ts_i: offer.local_ts.clone(),
             ts_r: offer.remote_ts.clone(),
-            transport: offer.mode == Mode::Transport,
+            // In IKE_AUTH it is the first for its traffic, which has no identifier.
+            notifies: mode::payload(offer.mode, &offer.config.processing)
+                .into_iter()
+                .chain(offer.per_cpu.then(|| resource::payload(&[])))
+                .collect(),
         }
     }
 
     fn payloads(self) -> Vec<Payload<'static>> {
-        let transport = self.transport.then(|| notify(NotifyType::USE_TRANSPORT_MODE, &[]));
         let rest = [Payload::Sa(self.sa), Payload::TsI(self.ts_i), Payload::TsR(self.ts_r)];
-        transport.into_iter().chain(rest).collect()
+        self.notifies.into_iter().chain(rest).collect()
     }
 }

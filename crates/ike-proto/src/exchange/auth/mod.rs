@@ -87,7 +87,9 @@ impl IkeSa {
             lingering: Vec::new(),
             queries: Vec::new(),
             theirs: Vec::new(),
+            full: Vec::new(),
         }));
+        self.if_ids = ctx.if_ids(&self.connection);
         self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.let_go(ctx);
         self.arm_lifetimes(ctx);

@@ -11,9 +11,9 @@ use super::{answers_to, exactness, local_id, round_id, signature, takes, too_muc
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::crypto::Secret;
-use crate::dataplane::Mode;
 use crate::event::{Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
+use crate::exchange::create_child::answer_notifies;
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
@@ -489,7 +489,7 @@ impl IkeSa {
                     nonce: None,
                     ts_i: child.remote_ts.clone(),
                     ts_r: child.local_ts.clone(),
-                    transport: child.mode == Mode::Transport,
+                    notifies: answer_notifies(child),
                     ppk,
                 };
                 let nonces = (&*transcript.ni, &*transcript.nr);

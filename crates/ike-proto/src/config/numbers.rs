@@ -1,0 +1,44 @@
+//! `%unique` and `%unique-dir`: numbers that are chosen when an SA is made.
+
+/// How a number is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// `%unique`: one number, the same for both directions if both have it.
+    Pair,
+    /// `%unique-dir`: one of its own for the direction.
+    Direction,
+}
+
+/// `if_id_in` or `if_id_out` of a connection, for children without their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum InterfaceId {
+    /// This one; 0 is none.
+    Fixed(u32),
+    /// One that no other IKE SA has, kept when it is rekeyed.
+    Unique(Scope),
+}
+
+impl Default for InterfaceId {
+    fn default() -> Self {
+        Self::Fixed(0)
+    }
+}
+
+/// Which numbers of a child's [`Processing`](crate::dataplane::Processing) are chosen when a child is
+/// made, and kept when it is rekeyed. What is chosen takes the place of the value there; the masks of
+/// marks stand. A child that a trap asks for has the numbers of the trap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct UniqueNumbers {
+    /// `mark_in`.
+    pub mark_in: Option<Scope>,
+    /// `mark_out`.
+    pub mark_out: Option<Scope>,
+    /// `if_id_in`.
+    pub if_id_in: Option<Scope>,
+    /// `if_id_out`.
+    pub if_id_out: Option<Scope>,
+    /// `set_mark_in = %same`: the value of `mark_in`, chosen or not.
+    pub set_mark_in_same: bool,
+    /// `set_mark_out = %same`: that of `mark_out`.
+    pub set_mark_out_same: bool,
+}

@@ -1,0 +1,316 @@
+//! Asking for a Child SA: the initiator makes a [`ChildOffer`] and later `complete_child`s it, in IKE_AUTH
+//! and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
+
+use std::sync::Arc;
+
+use super::child_sa::{Parts, ReadyChild, resolve};
+use super::mode::{self, Asked, Requirements};
+use super::ppk::{self, MixedPpk};
+use super::resource::{self, Join};
+use super::{Payloads, Refusal, required};
+use crate::child::ChildSa;
+use crate::child::selectors::narrow;
+use crate::config::proposal::{self, Selected};
+use crate::config::{ChildConfig, ProposalConfig};
+use crate::crypto::{PendingKe, Secret};
+use crate::dataplane::{Flow, Mode, TrafficSelector};
+use crate::event::{Failure, IkeSaId, Path, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{ChildOffer, Retry, State};
+use crate::wire::payload::{Ke, Payload, Sa, Spi};
+use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// What distinguishes one offer from another.
+pub(crate) struct OfferSpec<'a> {
+    pub(crate) config: &'a Arc<ChildConfig>,
+    /// The child to rekey.
+    pub(crate) rekeys: Option<&'a ChildSa>,
+    /// The child that it is to be one more of, and for which CPU (RFC 9611).
+    pub(crate) joins: Option<(&'a ChildSa, Join)>,
+    /// The packet that asks for it.
+    pub(crate) packet: Option<Flow>,
+    /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
+    pub(crate) with_ke: bool,
+    /// What names it to the peer beside others.
+    pub(crate) ordinal: u32,
+    pub(crate) request: Option<RequestId>,
+    pub(crate) retry: Retry,
+}
+
+/// Makes an offer; fails if the configuration leaves nothing to offer.
+pub(crate) fn offer(
+    ctx: &mut Context<'_>,
+    ike: IkeSaId,
+    path: Path,
+    spec: &OfferSpec<'_>,
+) -> Result<Box<ChildOffer>, Failure> {
+    check_mode(ctx, spec.config)?;
+    let id = ctx.ids.child();
+    let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
+        // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
+        (Some(old), _) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
+        //= RFC 9611 §4
+        //# the Traffic Selector (TSi) entry
+        //# containing the information of the trigger packet should be included
+        //# in the TS set similarly to regular Child SAs
+        (None, Some((other, _))) => {
+            let (mut local_ts, mut remote_ts) = (other.local_ts.clone(), other.remote_ts.clone());
+            if let Some(packet) = spec.packet {
+                put_first(packet, &mut local_ts, &mut remote_ts);
+            }
+            (local_ts, remote_ts, other.mode)
+        }
+        (None, None) => {
+            let mut local_ts = resolve(spec.config, path, true);
+            let mut remote_ts = resolve(spec.config, path, false);
+            if let Some(packet) = spec.packet {
+                if spec.retry.single_pair {
+                    local_ts = narrow(&local_ts, &[TrafficSelector::host(packet.local.start)]);
+                    remote_ts = narrow(&remote_ts, &[TrafficSelector::host(packet.remote.start)]);
+                }
+                put_first(packet, &mut local_ts, &mut remote_ts);
+            }
+            (local_ts, remote_ts, spec.config.mode)
+        }
+    };
+    let methods = usable_methods(ctx, &spec.config.esp_proposals);
+    let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
+    let ke = match method.filter(|&method| method != KeMethodId::NONE) {
+        None => None,
+        Some(method) => {
+            let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
+            Some((method, backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?))
+        }
+    };
+    let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
+    let proposals: Vec<_> = (1..)
+        .zip(&spec.config.esp_proposals)
+        .map(|(number, proposal)| {
+            let proposal = if spec.with_ke { proposal.clone() } else { proposal.without_ke() };
+            proposal.to_wire(number, Spi::Esp(spi_in))
+        })
+        .collect();
+    Ok(Box::new(ChildOffer {
+        id,
+        config: Arc::clone(spec.config),
+        packet: spec.packet,
+        spi_in,
+        policy: spec
+            .rekeys
+            .or(spec.joins.map(|(other, _)| other))
+            .map_or_else(|| ctx.ids.policy(), |old| old.policy),
+        per_cpu: spec.rekeys.is_none() && resource::wanted(spec.config, &ctx.plane),
+        join: spec.joins.map(|(_, join)| join),
+        identifier: spec.ordinal.to_be_bytes(),
+        heritage: match (spec.rekeys, spec.joins) {
+            (Some(old), _) => Some(old.heritage()),
+            (None, Some((other, join))) => Some(other.heritage_beside(join.cpu, spec.ordinal)),
+            (None, None) => None,
+        },
+        proposals,
+        local_ts,
+        remote_ts,
+        mode,
+        nonce: ctx.nonce().into(),
+        ke,
+        ppks: Vec::new(),
+        rekeys: spec.rekeys.map(|old| old.id),
+        crossed: None,
+        deleted: Vec::new(),
+        started: ctx.now.mono,
+        request: spec.request,
+        retry: spec.retry,
+    }))
+}
+
+/// Fails for a mode that this end could not use.
+fn check_mode(ctx: &Context<'_>, config: &ChildConfig) -> Result<(), Failure> {
+    let why = match config.mode {
+        Mode::Iptfs if !ctx.plane.iptfs => "the data plane has no IP-TFS",
+        Mode::Beet => "no notify is registered to ask a peer for BEET mode",
+        _ => return Ok(()),
+    };
+    Err(Failure::Config(format!("child {:?}: {why}", config.name)))
+}
+
+/// Offers the packet before the policy it met.
+fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
+    //= RFC 7296 §2.9
+    //# if the
+    //# initiator has requested the SA due to a data packet, the
+    //# initiator SHOULD include as the first Traffic Selector in each of TSi
+    //# and TSr a very specific Traffic Selector including the addresses in
+    //# the packet triggering the request.
+    let covers = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
+    // The policy may have changed since the packet met it.
+    if covers(local, &packet.local) && covers(remote, &packet.remote) {
+        for (list, ts) in [(local, packet.local), (remote, packet.remote)] {
+            if list.first() != Some(&ts) {
+                list.insert(0, ts);
+            }
+        }
+    }
+}
+
+/// Key exchange methods of `proposals` that the backends have, in order of preference.
+pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) -> Vec<KeMethodId> {
+    let mut methods = Vec::new();
+    for proposal in proposals {
+        let mut any = false;
+        for method in proposal.ke_methods() {
+            any = true;
+            let usable = method == KeMethodId::NONE || ctx.crypto.ke(method).is_some();
+            if usable && !methods.contains(&method) {
+                methods.push(method);
+            }
+        }
+        if !any && !methods.contains(&KeMethodId::NONE) {
+            methods.push(KeMethodId::NONE);
+        }
+    }
+    methods
+}
+
+impl ChildOffer {
+    /// What goes in front of SA: the mode, and whether there may be more for the same traffic.
+    pub(crate) fn notifies(&self) -> impl Iterator<Item = Payload<'_>> {
+        let resource = self.resource().map(resource::payload);
+        mode::payload(self.mode, &self.config.processing).into_iter().chain(resource)
+    }
+
+    /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
+    /// after the notifies that go in front.
+    pub(crate) fn payloads(&self, with_nonce: bool) -> Vec<Payload<'_>> {
+        let mut payloads = Vec::with_capacity(8);
+        payloads.extend(self.notifies());
+        payloads.push(Payload::Sa(Sa { proposals: self.proposals.clone() }));
+        if with_nonce {
+            payloads.push(Payload::Nonce(&self.nonce));
+            if let Some((method, ke)) = &self.ke {
+                payloads.push(Payload::Ke(Ke { method: *method, data: ke.public() }));
+            }
+        }
+        payloads.push(Payload::TsI(self.local_ts.clone()));
+        payloads.push(Payload::TsR(self.remote_ts.clone()));
+        payloads.extend(ppk::offer_payloads(&self.ppks));
+        payloads
+    }
+}
+
+impl IkeSa {
+    /// Initiator: turns the response to `offer` into a Child SA.
+    pub(crate) fn complete_child(
+        &self,
+        ctx: &mut Context<'_>,
+        offer: &ChildOffer,
+        payloads: &Payloads<'_, '_>,
+        nonces: (&[u8], &[u8]),
+        additional: &[Secret],
+        ppk: Option<MixedPpk>,
+    ) -> Result<ReadyChild, Refusal> {
+        let sa = required(payloads.sa()?)?;
+        let selected = proposal::accept(&offer.proposals, sa)
+            .map_err(|_| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN))?;
+        let Spi::Esp(spi_out) = selected.spi else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        if !selected.spi.is_usable() {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
+        let mut local_ts = required(payloads.ts_i()?)?.clone();
+        let mut remote_ts = required(payloads.ts_r()?)?.clone();
+        let (mode, dont_fragment) = granted(offer.mode, Asked::read(payloads))?;
+        if mode == Mode::Transport {
+            //= RFC 7296 §2.23.1
+            //# Do address substitution before using those Traffic Selectors
+            //# for anything other than storing original content of them.
+            (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
+        }
+        // RFC 7296 §2.9: the responder may narrow, never widen.
+        if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
+            return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
+        let others = self.members(offer)?;
+        if let Some(other) = others
+            && !(resource::is_asked(payloads)
+                && resource::is_alike(other, &selected, mode, &local_ts, &remote_ts))
+        {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
+        let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
+        let parts = Parts {
+            id: offer.id,
+            policy: offer.policy,
+            spi_in: offer.spi_in,
+            spi_out,
+            mode,
+            local_ts,
+            remote_ts,
+            replaces: offer.rekeys,
+            per_cpu: offer.per_cpu && resource::is_asked(payloads),
+            heritage: offer.heritage.clone(),
+            dont_fragment,
+            started: offer.started,
+        };
+        let child = self.unkeyed(ctx, &offer.config, selected, parts);
+        let shared: Vec<_> = shared.iter().chain(additional).collect();
+        self.keyed(ctx, child, &shared, nonces, ppk)
+    }
+
+    /// A child that `offer` is one more of; fails if there is none any more.
+    fn members(&self, offer: &ChildOffer) -> Result<Option<&ChildSa>, Refusal> {
+        let (Some(join), State::Established(established)) = (offer.join, &self.state) else {
+            return Ok(None);
+        };
+        let other = established.sharing(join.policy).next();
+        other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
+    }
+
+    fn complete_ke(
+        &self,
+        ctx: &Context<'_>,
+        ours: Option<&(KeMethodId, Box<dyn PendingKe>)>,
+        selected: &Selected,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<Secret>, Refusal> {
+        let ke = payloads.ke()?;
+        match (ours, selected.ke) {
+            (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
+            (Some((method, pending)), chosen) if *method == chosen => {
+                let ke = required(ke)?;
+                let lengths = ctx.crypto.ke(chosen).map(|method| method.lengths());
+                if ke.method != chosen
+                    || lengths.is_none_or(|lengths| lengths.responder != ke.data.len())
+                {
+                    return Err(NotifyType::INVALID_SYNTAX.into());
+                }
+                pending.complete(ke.data).map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+            }
+            _ => Err(NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+}
+
+/// The mode that a peer granted which was asked for `wanted`, and whether it wants no inner packet to be
+/// split.
+fn granted(wanted: Mode, answer: Asked) -> Result<(Mode, bool), Refusal> {
+    match (answer, wanted) {
+        // Tunnel mode is what there is without a word of another.
+        (Asked::Tunnel, _) => Ok((Mode::Tunnel, false)),
+        (Asked::Transport, Mode::Transport) => Ok((Mode::Transport, false)),
+        (Asked::Aggfrag(Requirements::Met { dont_fragment }), Mode::Iptfs) => {
+            Ok((Mode::Iptfs, dont_fragment))
+        }
+        // The peer uses AGGFRAG payloads now, in a way that this end cannot: the SA has to go.
+        (Asked::Aggfrag(Requirements::Beyond), Mode::Iptfs) => {
+            Err(NotifyType::NO_PROPOSAL_CHOSEN.into())
+        }
+        _ => Err(NotifyType::INVALID_SYNTAX.into()),
+    }
+}
+
+/// True if every selector of `inner` lies within one of `outer`.
+fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
+    !inner.is_empty() && inner.iter().all(|ts| outer.iter().any(|wide| wide.contains(ts)))
+}

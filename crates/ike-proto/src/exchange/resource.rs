@@ -1,0 +1,228 @@
+//! Several Child SAs for the same traffic, one for each CPU that has some (RFC 9611).
+//!
+//! The first is for all CPUs; both ends say by SA_RESOURCE_INFO that there may be more. The others are
+//! made when a CPU meets a packet, by the end that has the packet. They share the policy of the first:
+//! the data plane chooses among them.
+//!
+//! ```text
+//!    HDR, SK {N(SA_RESOURCE_INFO), SA, Ni, [KEi,] TSi, TSr}  -->
+//!                         <--  HDR, SK {N(SA_RESOURCE_INFO), SA, Nr, [KEr,] TSi, TSr}
+//! ```
+
+use super::{Payloads, Refusal};
+use crate::child::{ChildSa, Phase};
+use crate::config::ChildConfig;
+use crate::config::proposal::Selected;
+use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, TrafficSelector};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, State, Task};
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::NotifyType;
+
+/// Which of the children that share a policy an additional one is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Join {
+    pub(crate) policy: PolicyId,
+    /// `None` takes the place of the one for all CPUs, where that has gone.
+    pub(crate) cpu: Option<u32>,
+}
+
+/// True if children of `config` may be several for the same traffic.
+pub(crate) fn wanted(config: &ChildConfig, plane: &Capabilities) -> bool {
+    config.processing.per_cpu && plane.per_cpu
+}
+
+/// SA_RESOURCE_INFO with `data`.
+pub(crate) fn payload(data: &[u8]) -> Payload<'_> {
+    Payload::Notify(Notify::new(NotifyType::SA_RESOURCE_INFO, data))
+}
+
+/// True if the message has SA_RESOURCE_INFO. What is in it is for people who debug, and an SPI or a
+/// protocol that it names does not matter.
+pub(crate) fn is_asked(payloads: &Payloads<'_, '_>) -> bool {
+    payloads.notify(NotifyType::SA_RESOURCE_INFO).is_some()
+}
+
+/// What an additional child must have in common with `other`, which is there.
+//= RFC 9611 §3
+//# These resource-
+//# specific Child SAs MUST be negotiated with identical Child SA
+//# properties that were negotiated for the initial Child SA.
+pub(crate) fn is_alike(
+    other: &ChildSa,
+    selected: &Selected,
+    mode: Mode,
+    local_ts: &[TrafficSelector],
+    remote_ts: &[TrafficSelector],
+) -> bool {
+    (other.selected.suite, other.selected.esn, other.mode) == (selected.suite, selected.esn, mode)
+        && same(&other.local_ts, local_ts)
+        && same(&other.remote_ts, remote_ts)
+}
+
+/// True if both lists have the same selectors, in whatever order.
+fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
+    a.len() == b.len() && a.iter().all(|ts| b.contains(ts))
+}
+
+/// A place among children that share a policy.
+pub(crate) struct Place {
+    /// `None` if it is for all.
+    pub(crate) cpu: Option<u32>,
+    pub(crate) ordinal: u32,
+}
+
+impl Established {
+    /// The children that share `policy`.
+    pub(crate) fn sharing(&self, policy: PolicyId) -> impl Iterator<Item = &ChildSa> {
+        self.children.iter().filter(move |child| child.shares(policy))
+    }
+
+    /// The place of the one for all CPUs, where children of this name are without it.
+    pub(crate) fn headless(&self, name: &str) -> Option<Join> {
+        let mut children = self.children.iter().filter(|child| child.config.name == name);
+        let policy = children.find(|child| child.shares(child.policy))?.policy;
+        let missing = self.sharing(policy).all(|child| child.cpu.is_some());
+        missing.then_some(Join { policy, cpu: None })
+    }
+
+    /// A child that a request of the peer for `config` and these selectors would be one more of.
+    pub(crate) fn sibling(
+        &self,
+        config: &ChildConfig,
+        local_ts: &[TrafficSelector],
+        remote_ts: &[TrafficSelector],
+    ) -> Option<&ChildSa> {
+        self.children.iter().find(|child| {
+            child.config.name == config.name
+                && matches!(child.phase, Phase::Installing | Phase::Installed)
+                && same(&child.local_ts, local_ts)
+                && same(&child.remote_ts, remote_ts)
+        })
+    }
+
+    /// The place of one more child beside `sibling`, for a request of the peer.
+    pub(crate) fn place_beside(
+        &self,
+        sibling: &ChildSa,
+        plane: &Capabilities,
+    ) -> Result<Place, Refusal> {
+        //= RFC 9611 §6
+        //# An implementation that does not accept any further resource-specific
+        //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error because it
+        //# could be misinterpreted by the peer to mean that no other Child SA
+        //# with a different TSi and/or TSr is allowed either.  Instead, it MUST
+        //# return TS_MAX_QUEUE.
+        let full = || Refusal::new(NotifyType::TS_MAX_QUEUE);
+        if !sibling.processing.per_cpu {
+            return Err(full());
+        }
+        //= RFC 9611 §6
+        //# As additional
+        //# Child SAs consume little additional resources, allowing at the very
+        //# least double the number of available CPUs is RECOMMENDED.
+        let additional = self.sharing(sibling.policy).filter(|child| child.cpu.is_some()).count();
+        let most = plane.cpus.saturating_mul(2);
+        if additional >= usize::try_from(most).unwrap_or(usize::MAX) {
+            return Err(full());
+        }
+        let missing = self.sharing(sibling.policy).all(|child| child.cpu.is_some());
+        let cpu = match missing {
+            true => None,
+            false => Some(self.least_used_cpu(sibling.policy, plane.cpus).ok_or_else(full)?),
+        };
+        Ok(Place { cpu, ordinal: self.unused_ordinal(sibling.policy) })
+    }
+
+    /// The CPU with the fewest children of its own, those included that this end is asking for.
+    //= RFC 9611 §4
+    //# Responders should install the additional Child
+    //# SA on a CPU with the least amount of additional Child SAs for this
+    //# TSi/TSr pair.
+    fn least_used_cpu(&self, policy: PolicyId, cpus: u32) -> Option<u32> {
+        let there = self.sharing(policy).filter_map(|child| child.cpu);
+        let used: Vec<_> = there.chain(self.asked(policy).filter_map(|join| join.cpu)).collect();
+        (0..cpus).min_by_key(|cpu| used.iter().filter(|used| *used == cpu).count())
+    }
+
+    /// A number that none of them has.
+    pub(crate) fn unused_ordinal(&self, policy: PolicyId) -> u32 {
+        let taken = |n: &u32| self.sharing(policy).any(|child| child.ordinal == *n);
+        (1..=u32::MAX).find(|n| !taken(n)).unwrap_or(u32::MAX)
+    }
+
+    /// The places that this end has asked, or is about to ask, the peer for.
+    fn asked(&self, policy: PolicyId) -> impl Iterator<Item = Join> {
+        let of_task = |task: &Task| match task {
+            Task::CreateChild { join, .. } => *join,
+            _ => None,
+        };
+        let sent = match &self.ours {
+            Some(Initiated::Child(offer)) => offer.join,
+            Some(Initiated::Followup(followup)) => followup.join(),
+            _ => None,
+        };
+        let queued = self.queue.iter().chain(self.delayed.iter().map(|(_, task)| task));
+        let all = sent.into_iter().chain(queued.filter_map(of_task));
+        all.filter(move |join| join.policy == policy)
+    }
+}
+
+impl ChildOffer {
+    /// The data of SA_RESOURCE_INFO, if the offer has it.
+    pub(crate) fn resource(&self) -> Option<&[u8]> {
+        //= RFC 9611 §7
+        //# Notification data SHOULD NOT be an identifier
+        //# that can be used to gain information about the hardware.
+        // Numbers in the order of asking, then, and not those of CPUs; none for the first.
+        let numbered = self.join.is_some_and(|join| join.cpu.is_some());
+        self.per_cpu.then_some(if numbered { self.identifier.as_slice() } else { &[] })
+    }
+}
+
+impl IkeSa {
+    /// A CPU that has no child of its own met a packet for `policy`.
+    pub(crate) fn want_cpu(&mut self, policy: PolicyId, cpu: u32, packet: Flow) {
+        let State::Established(established) = &mut self.state else { return };
+        if established.full.contains(&policy) {
+            return;
+        }
+        let Some(config) = established.sharing(policy).next().map(|child| child.config.clone())
+        else {
+            return;
+        };
+        // One that is for all comes first.
+        let missing = established.sharing(policy).all(|child| child.cpu.is_some());
+        let cpu = (!missing).then_some(cpu);
+        let there = established.sharing(policy).any(|child| child.cpu == cpu);
+        if there || established.asked(policy).any(|join| join.cpu == cpu) {
+            return;
+        }
+        established.queue.push_back(Task::CreateChild {
+            config,
+            packet: Some(packet),
+            request: None,
+            retry: Retry::default(),
+            join: Some(Join { policy, cpu }),
+        });
+    }
+
+    /// The policy that several children of this name share which take `packet`.
+    pub(crate) fn shared_policy(&self, name: &str, packet: Flow) -> Option<PolicyId> {
+        let State::Established(established) = &self.state else { return None };
+        let mut children = established.children.iter();
+        let found = children.find(|child| {
+            child.config.name == name && child.shares(child.policy) && child.takes(packet)
+        });
+        found.map(|child| child.policy)
+    }
+
+    /// The peer takes no more children beside those of `policy`.
+    pub(crate) fn note_full(&mut self, policy: PolicyId) {
+        if let State::Established(established) = &mut self.state
+            && !established.full.contains(&policy)
+        {
+            established.full.push(policy);
+        }
+    }
+}

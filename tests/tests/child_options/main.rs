@@ -1,0 +1,8 @@
+//! What a child's options ask of the peer and of the data plane: modes, numbers, CPUs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod iptfs;
+mod numbers;
+mod per_cpu;
+mod per_cpu_peers;
