@@ -1,6 +1,5 @@
 //! What is asked of a kernel for a ConnectX or BlueField that is not there: mlx5's rules, the order of
 //! `auto`, and policies that let IKE pass.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 mod support;
 

@@ -113,7 +113,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 }
             }
             KernelEvent::Link(change) => {
-                if self.installer.link_changed(&mut self.kernel, change) {
+                let lost = self.installer.link_changed(&mut self.kernel, change);
+                if lost {
                     self.look_at_all();
                 }
             }
