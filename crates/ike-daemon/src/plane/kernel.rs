@@ -131,9 +131,9 @@ struct KernelPlane {
 impl KernelPlane {
     fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
         let (id, via) = (spec.id, via(&spec));
+        let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
         // The policy before its route, so that no packet gets there without it.
-        self.xfrm.apply(Command::InstallPolicy(Box::new(spec.clone())))?;
-        let PolicySpec { local_ts: local, remote_ts: remote, .. } = spec;
+        self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
         let Some(routes) = &self.routes else { return Ok(Reply::Done) };
         let routed = match via {
             Some(via) => routes.install(id, &local, &remote, via),
