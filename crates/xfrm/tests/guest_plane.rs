@@ -398,3 +398,76 @@ fn an_acquire_with_an_spi_makes_room() {
     left.apply(child.up());
     assert!(passes(&a, &b) && passes(&b, &a));
 }
+
+#[test]
+fn modes_that_some_kernels_have() {
+    let Some(mut kernel) = support::kernel_with_esp() else { return };
+    let features = kernel.features().unwrap();
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    for (mode, there) in [(Mode::Beet, features.beet), (Mode::Iptfs, features.iptfs)] {
+        let mut child = Child::new(1, 1).between("10.1.0.1/32", "10.2.0.1/32");
+        child.mode = mode;
+        if !there {
+            println!("not shown: this kernel has no {mode:?}");
+            continue;
+        }
+        left.apply(child.up());
+        right.apply(mirrored(&child).up());
+        assert!(passes(&a, &b) && passes(&b, &a), "{mode:?}");
+        let id = child.outbound();
+        assert!(left.run(move |plane| usage(plane, id)).packets > 0, "{mode:?}");
+        left.apply(child.down());
+        right.apply(mirrored(&child).down());
+    }
+}
+
+/// RFC 9611: an SA for all CPUs, and one that the kernel asks for.
+#[test]
+fn an_sa_for_each_cpu() {
+    let Some(mut kernel) = support::kernel_with_esp() else { return };
+    if !kernel.features().unwrap().per_cpu {
+        println!("not shown: this kernel has no SAs for each CPU");
+        return;
+    }
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    let child = Child::new(1, 1).with(|p| p.per_cpu = true);
+    left.apply(child.up());
+    right.apply(mirrored(&child).up());
+    assert!(passes(&a, &b), "by the SA for all");
+    let raised = left.events(1);
+    let [Event::Acquire { policy: PolicyId(1), cpu: Some(cpu), .. }] = raised[..] else {
+        panic!("{raised:?}")
+    };
+    let own = Child::new(1, 2).with(|p| p.per_cpu = true);
+    let mut commands = Vec::new();
+    for direction in [Direction::In, Direction::Out] {
+        let Command::InstallSa(mut spec) = own.sa(direction) else { panic!() };
+        spec.cpu = Some(cpu);
+        commands.push(Command::InstallSa(spec));
+    }
+    let other = mirrored(&own);
+    right.apply(vec![other.sa(Direction::In), other.sa(Direction::Out)]);
+    left.apply(commands);
+    // The right one's policy asks as well, and goes on with what it has.
+    for _ in 0..8 {
+        assert!(passes(&a, &b) && passes(&b, &a));
+        right.run(events);
+    }
+    let id = own.outbound();
+    let used = left.run(move |plane| usage(plane, id));
+    // Where there are several CPUs the sender may have been on another one.
+    let one = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+    assert!(used.packets > 0 || !one, "{used:?}");
+    assert!(
+        left.run(move |plane| plane
+            .kernel_mut()
+            .states()
+            .unwrap()
+            .iter()
+            .any(|s| s.cpu == Some(cpu)))
+    );
+    left.apply(vec![Command::RemoveSa(own.outbound()), Command::RemoveSa(own.inbound())]);
+    assert!(passes(&a, &b), "by the SA for all again");
+}
