@@ -1,5 +1,4 @@
 //! The kernel data plane over a simulated kernel: what a packet meets at each point of a child's life.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
