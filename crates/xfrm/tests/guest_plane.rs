@@ -1,6 +1,7 @@
 //! The kernel data plane over a real kernel: every request of a child's life fails in turn, and packets go
 //! where they should.
 #![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::disallowed_types, reason = "packets to see where they go")]
 #![cfg(target_os = "linux")]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -51,16 +52,17 @@ fn no_half_installed_sa_no_leak_no_plaintext() {
 }
 
 type Plane = XfrmNetlink<Socket, Events>;
+type Job = Box<dyn FnOnce(&mut Plane) + Send>;
 
 /// A host: a network namespace with a plane in it, on a thread of its own.
 struct Host {
-    jobs: mpsc::Sender<Box<dyn FnOnce(&mut Plane) + Send>>,
+    jobs: mpsc::Sender<Job>,
     thread: String,
 }
 
 impl Host {
     fn new() -> Self {
-        let (jobs, inbox) = mpsc::channel::<Box<dyn FnOnce(&mut Plane) + Send>>();
+        let (jobs, inbox) = mpsc::channel::<Job>();
         let (said, started) = mpsc::channel();
         std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
