@@ -89,7 +89,7 @@ pub struct Acquire {
     pub index: u32,
     /// The kernel's number of this acquire; a state added with it takes the place of the waiting one.
     pub sequence: u32,
-    /// The CPU that met the packet, if the policy asks for states for each (6.13).
+    /// The CPU that met the packet, if the policy asks for states for each.
     pub cpu: Option<u32>,
 }
 

@@ -8,7 +8,7 @@ mod states;
 
 pub use batch::Change;
 pub use info::{Counts, DefaultPolicy};
-pub use migrate::Migration;
+pub use migrate::{Migration, Move};
 
 use std::io;
 

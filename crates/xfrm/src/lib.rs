@@ -1,4 +1,48 @@
-//! Data-plane backends of [`ike_proto`] for the Linux kernel, and data planes to test with.
+//! The Linux kernel's IPsec over netlink (XFRM), and data-plane backends of [`ike_proto`].
+//!
+//! By itself this is a library for ESP states and policies:
+//!
+//! * [`kernel::Kernel`] has typed calls for [`state::State`]s and [`policy::Policy`]s. [`netlink::Socket`]
+//!   carries them, a blocking socket in the network namespace of the thread that opened it.
+//! * [`event::Events`] hears of packets without a state, of limits reached, of NAT mappings that changed.
+//! * [`probe::Features`] is what the running kernel has, found by asking it.
+//! * [`netlink::FaultyTransport`] fails requests as told, for tests of what is built on top.
+//!
+//! A tunnel with fixed keys, one direction of it:
+//!
+//! ```no_run
+//! use ike_proto::crypto::Secret;
+//! use ike_proto::dataplane::{Direction, Mode};
+//! use xfrm::kernel::Kernel;
+//! use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, PriorityClass, Template, priority};
+//! use xfrm::selector::{Prefix, Selector};
+//! use xfrm::state::{Algorithm, Protection, State, StateId};
+//!
+//! let (here, there) = ("192.0.2.1".parse()?, "192.0.2.2".parse()?);
+//! let key = Secret::new(vec![0x5a; 36]); // 256 bits and the salt
+//! let aead = Protection::Aead(Algorithm { name: "rfc4106(gcm(aes))".into(), key, icv_bits: 128 });
+//! let state = State::new(StateId::new(0xc000_0001, there), here, Mode::Tunnel, aead);
+//! let state = State { reqid: 1, direction: Some(Direction::Out), ..state };
+//!
+//! let selector =
+//!     Selector::between(Prefix::new("10.1.0.0".parse()?, 16), Prefix::new("10.2.0.0".parse()?, 16));
+//! let template = Template::new(here, there, 1, Mode::Tunnel);
+//! let policy = Policy::new(
+//!     PolicyId::new(selector, PolicyDirection::Out),
+//!     priority(&selector, PriorityClass::Protect),
+//!     Action::Allow(vec![template]),
+//! );
+//!
+//! let mut kernel = Kernel::open()?;
+//! kernel.add_state(&state)?;
+//! kernel.set_policy(&policy)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Keys are wiped where this crate holds them: in states, in requests once they are sent, and in what the
+//! kernel answers. Nothing of it prints them.
+//!
+//! Then there are data planes to test with:
 //!
 //! * [`Recording`] keeps what it is told, without keys, and knows which SAs and policies exist.
 //! * [`Tracer`] logs what goes through it.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use ike_proto::crypto::{CipherSuite, Secret};
 use ike_proto::wire::registry::{EncrId, IntegId};
@@ -120,7 +121,7 @@ impl<T: Transport> Kernel<T> {
             udp_encapsulation: esp && self.takes(&encapsulated(Encapsulation::Udp))?,
             tcp_encapsulation: esp && self.takes(&encapsulated(Encapsulation::Tcp))?,
             beet: esp && self.takes(&beet)?,
-            iptfs: esp && self.takes(&candidate(dst, Mode::Iptfs, aes_gcm()))?,
+            iptfs: esp && self.has_iptfs(dst)?,
             directions: self.knows_directions()?,
             per_cpu: self.knows_attribute(gaps::XFRMA_SA_PCPU, &[0])?,
             allocate_spi: self.has_allocate_spi(v4)?,
@@ -150,6 +151,18 @@ impl<T: Transport> Kernel<T> {
             Err(error) if error.is_present() => Ok(true),
             Err(error) => lacks(error),
         }
+    }
+
+    /// A kernel without the module of IP-TFS takes such states, and forgets their options.
+    fn has_iptfs(&mut self, dst: IpAddr) -> Result<bool, Error> {
+        let mut state = candidate(dst, Mode::Iptfs, aes_gcm());
+        state.iptfs.init_delay = Some(Duration::from_millis(1));
+        if let Err(error) = self.add_state(&state) {
+            return lacks(error);
+        }
+        let found = self.state(&state.id);
+        self.delete_state(&state.id)?;
+        Ok(found?.is_some_and(|found| found.iptfs.init_delay == state.iptfs.init_delay))
     }
 
     fn has_allocate_spi(&mut self, dst: IpAddr) -> Result<bool, Error> {

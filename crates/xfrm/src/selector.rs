@@ -119,3 +119,30 @@ impl Selector {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_have_zeros_behind() {
+        let prefix = |text: &str, length| Prefix::new(text.parse().unwrap(), length);
+        for (got, wanted, length) in [
+            (prefix("10.1.2.3", 32), "10.1.2.3", 32),
+            (prefix("10.1.2.3", 33), "10.1.2.3", 32),
+            (prefix("10.1.2.3", 23), "10.1.2.0", 23),
+            (prefix("10.1.2.3", 0), "0.0.0.0", 0),
+            (prefix("2001:db8::ffff", 128), "2001:db8::ffff", 128),
+            (prefix("2001:db8::ffff", 121), "2001:db8::ff80", 121),
+            (prefix("2001:db8::ffff", 0), "::", 0),
+        ] {
+            assert_eq!((got.address, got.length), (wanted.parse().unwrap(), length));
+        }
+        assert_eq!(Prefix::host("::1".parse().unwrap()).length, 128);
+    }
+
+    #[test]
+    fn a_selector_without_a_family_is_none() {
+        assert_eq!(Selector::decode(&netlink_packet_xfrm::Selector::default()), None);
+    }
+}

@@ -1,5 +1,4 @@
 //! Faults of the transport, over a kernel that a table in memory stands for.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::IpAddr;
 

@@ -1,5 +1,6 @@
 //! Events of a kernel with ESP.
 #![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::disallowed_types, reason = "packets for the kernel to protect")]
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -13,7 +14,7 @@ use support::{addr, ip, kernel_with_esp, state};
 use xfrm::event::{Event, Events};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use xfrm::selector::{Prefix, Selector};
-use xfrm::state::{Direction, Encapsulation, Lifetime, State, UdpEncap};
+use xfrm::state::{Direction, Encapsulation, Lifetime, Replay, State, UdpEncap};
 
 /// The next event within five seconds.
 fn next(events: &mut Events) -> Event {
@@ -187,4 +188,39 @@ fn mapping() {
             new: (addr("192.0.2.2"), 4700),
         }
     );
+}
+
+/// The kernel's own bitmaps, of packets that came, that were missing and that came late.
+#[test]
+fn bitmaps_of_what_came() {
+    let Some(mut kernel) = kernel_with_esp() else { return };
+    ip("addr add 192.0.2.1/32 dev lo");
+    ip("addr add 192.0.2.2/32 dev lo");
+    let receiver = UdpSocket::bind("192.0.2.1:4500").unwrap();
+    support::encapsulate(&receiver);
+    let sender = UdpSocket::bind("192.0.2.2:4500").unwrap();
+    for (spi, window) in [(0x7300, 32), (0x7301, 64), (0x7302, 100), (0x7303, 4096)] {
+        let id = xfrm::state::StateId::new(spi, addr("192.0.2.1"));
+        let spec = State {
+            direction: Some(Direction::In),
+            encapsulation: Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4500 })),
+            replay: Replay { window, received: 150, ..Replay::default() },
+            ..State::new(id, addr("192.0.2.2"), Mode::Transport, support::gcm(128))
+        };
+        kernel.add_state(&spec).unwrap();
+        // The last three: too old for the windows of 32 and 64, a replay, and late but in time.
+        for sequence in [151, 152, 154, 158, 95, 154, 157] {
+            let packet = support::esp_packet(spi, sequence);
+            sender.send_to(&packet, "192.0.2.1:4500").unwrap();
+        }
+        let info = kernel.state(&id).unwrap().unwrap();
+        assert_eq!(info.replay.received, 158, "{window}");
+        assert_eq!(info.replay.bitmap[0] & 0xff, 0b1101_0011, "{window}");
+        // 158 - 95 = 63 back: in the larger windows, the last bit of the second word.
+        let second = info.replay.bitmap.get(1).copied().unwrap_or(0);
+        assert_eq!(second >> 31, u32::from(window >= 64), "{window}: {:x?}", info.replay.bitmap);
+        assert_eq!(info.errors.replay, 1, "{window}: {:?}", info.errors);
+        assert_eq!(info.errors.replay_window, u32::from(window < 64), "{window}");
+        assert_eq!(info.packets, if window < 64 { 5 } else { 6 }, "{window}");
+    }
 }

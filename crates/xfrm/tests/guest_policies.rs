@@ -113,6 +113,7 @@ fn kinds_of_policies() {
 #[test]
 fn sockets_policies_are_left_alone() {
     let Some(mut kernel) = kernel() else { return };
+    #[expect(clippy::disallowed_types, reason = "a socket for the kernel to have policies of")]
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     bypass(&socket);
     let policy = Policy::new(
@@ -132,8 +133,7 @@ fn sockets_policies_are_left_alone() {
 }
 
 /// IP_XFRM_POLICY with a policy that lets everything pass, both ways.
-fn bypass(socket: &std::net::UdpSocket) {
-    use std::os::fd::AsRawFd;
+fn bypass(socket: &impl std::os::fd::AsRawFd) {
     for direction in [0_u8, 1] {
         let mut info = [0_u8; 168];
         info[40..42].copy_from_slice(&2_u16.to_ne_bytes()); // selector.family

@@ -1,5 +1,4 @@
 //! States in a kernel with ESP, compared with what `ip xfrm` says of them.
-#![expect(clippy::unwrap_used, reason = "test code")]
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -11,7 +10,8 @@ use ike_proto::wire::registry::{EncrId, IntegId};
 use support::{addr, ip, ip_words, kernel_with_esp, state};
 use xfrm::selector::{Prefix, Selector};
 use xfrm::state::{
-    Direction, Encapsulation, Lifetime, Mark, Mode, Protection, Replay, State, StateId, UdpEncap,
+    Direction, Encapsulation, Iptfs, Lifetime, Mark, Mode, Protection, Replay, State, StateId,
+    UdpEncap,
 };
 
 /// Every field of a state is what `ip` says it is, and what the kernel says back.
@@ -244,6 +244,63 @@ fn modes_and_families() {
         assert_eq!((info.replay.sent, info.replay.received), (sent, received));
         assert_eq!(info.direction, kernel.knows_directions().unwrap().then_some(direction));
         assert!(kernel.delete_state(&spec.id).unwrap());
+    }
+}
+
+/// What not every kernel has is taken by those that say they have it, and refused by the others.
+#[test]
+fn newer_features() {
+    let Some(mut kernel) = kernel_with_esp() else { return };
+    let features = kernel.features().unwrap();
+    let ports = UdpEncap { src_port: 4500, dst_port: 4500 };
+    let tcp = State {
+        encapsulation: Some(Encapsulation::Tcp(ports)),
+        ..state(0x1500, "192.0.2.1", "192.0.2.2")
+    };
+    assert_eq!(kernel.add_state(&tcp).is_ok(), features.tcp_encapsulation);
+    if features.tcp_encapsulation {
+        assert!(ip_words("xfrm state").contains("encap type espintcp sport 4500 dport 4500"));
+        let info = kernel.state(&tcp.id).unwrap().unwrap();
+        assert_eq!(info.encapsulation, tcp.encapsulation);
+        assert!(kernel.delete_state(&tcp.id).unwrap());
+    }
+    if features.nat_keepalive {
+        let keepalive = State {
+            direction: Some(Direction::Out),
+            encapsulation: Some(Encapsulation::Udp(ports)),
+            nat_keepalive: Duration::from_secs(20),
+            ..state(0x1502, "192.0.2.1", "192.0.2.2")
+        };
+        kernel.add_state(&keepalive).unwrap();
+        let info = kernel.state(&keepalive.id).unwrap().unwrap();
+        assert_eq!(info.nat_keepalive, keepalive.nat_keepalive);
+        assert!(kernel.delete_state(&keepalive.id).unwrap());
+    }
+    let sending = Iptfs {
+        dont_fragment: true,
+        packet_size: Some(1400),
+        max_queue_size: Some(1 << 20),
+        init_delay: Some(Duration::from_millis(3)),
+        ..Iptfs::default()
+    };
+    let receiving = Iptfs {
+        reorder_window: Some(5),
+        drop_time: Some(Duration::from_millis(7)),
+        ..Iptfs::default()
+    };
+    for (direction, iptfs) in [(Direction::Out, sending), (Direction::In, receiving)] {
+        let spec = State {
+            mode: Mode::Iptfs,
+            direction: Some(direction),
+            iptfs,
+            ..state(0x1501, "192.0.2.1", "192.0.2.2")
+        };
+        if features.iptfs {
+            kernel.add_state(&spec).unwrap();
+            let info = kernel.state(&spec.id).unwrap().unwrap();
+            assert_eq!((info.mode, info.iptfs), (Some(Mode::Iptfs), iptfs));
+            assert!(kernel.delete_state(&spec.id).unwrap());
+        }
     }
 }
 

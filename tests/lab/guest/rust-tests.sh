@@ -16,7 +16,7 @@ wanted() {
 
 # in_namespace COMMAND…: with the sysfs of that namespace, and debugfs.
 in_namespace() {
-    timeout -k 2 "${TEST_TIMEOUT:-90}" unshare -n -m sh -c '
+    timeout -k 2 "${TEST_TIMEOUT:-240}" unshare -n -m sh -c '
         umount -l /sys; mount -t sysfs sysfs /sys; mount --bind /run/debug /sys/kernel/debug 2>/dev/null
         ip link set lo up; exec "$@"' sh "$@"
 }

@@ -22,7 +22,7 @@ use netlink_packet_xfrm::{
 pub(crate) const XFRMA_SA_DIR: u16 = 33;
 /// NAT keepalive by the kernel, `u32` seconds (6.11).
 pub(crate) const XFRMA_NAT_KEEPALIVE_INTERVAL: u16 = 34;
-/// CPU of a state, `u32` (6.13).
+/// CPU of a state, `u32` (6.12).
 pub(crate) const XFRMA_SA_PCPU: u16 = 35;
 /// How long to wait for a missing packet, `u32` microseconds (6.14, as the rest of IP-TFS).
 pub(crate) const XFRMA_IPTFS_DROP_TIME: u16 = 36;
@@ -48,7 +48,7 @@ pub(crate) const XFRM_MODE_IPTFS: u8 = 5;
 /// Offload of whole packets (6.2), in the flags of XFRMA_OFFLOAD_DEV.
 pub(crate) const XFRM_OFFLOAD_PACKET: u8 = 4;
 
-/// Policies ask for states for each CPU (6.13).
+/// Policies ask for states for each CPU (6.12).
 pub(crate) const XFRM_POLICY_CPU_ACQUIRE: u8 = 4;
 
 /// An attribute this module has the number of.
@@ -71,6 +71,11 @@ pub(crate) fn value(attributes: &[XfrmAttrs], kind: u16) -> Option<Vec<u8>> {
 /// The same as a number in this host's order.
 pub(crate) fn value_u32(attributes: &[XfrmAttrs], kind: u16) -> Option<u32> {
     value(attributes, kind)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// The same as a number of two octets.
+pub(crate) fn value_u16(attributes: &[XfrmAttrs], kind: u16) -> Option<u16> {
+    value(attributes, kind)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
 /// XFRMA_MIGRATE as the kernel takes it: an array.

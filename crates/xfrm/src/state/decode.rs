@@ -1,6 +1,7 @@
 //! What the kernel says of a state.
 
 use std::ffi::CStr;
+use std::time::Duration;
 
 use netlink_packet_xfrm::constants::{
     TCP_ENCAP_ESPINTCP, UDP_ENCAP_ESPINUDP, XFRM_INF, XFRM_MODE_BEET, XFRM_MODE_TRANSPORT,
@@ -10,8 +11,8 @@ use netlink_packet_xfrm::state::ModifyMessage;
 use netlink_packet_xfrm::{EncapTmpl, LifetimeConfig, UserOffloadDev, XfrmAttrs};
 
 use super::{
-    Direction, Encapsulation, Lifetime, Mark, Mode, Offload, OffloadMode, Replay, StateErrors,
-    StateId, StateInfo, UdpEncap,
+    Direction, Encapsulation, Iptfs, Lifetime, Mark, Mode, Offload, OffloadMode, Replay,
+    StateErrors, StateId, StateInfo, UdpEncap,
 };
 use crate::address;
 use crate::netlink::gaps;
@@ -49,6 +50,9 @@ pub(crate) fn decode(message: &ModifyMessage) -> Option<StateInfo> {
             integrity_failed: sa.stats.integrity_failed,
         },
         offload: None,
+        iptfs: iptfs(nlas),
+        nat_keepalive: gaps::value_u32(nlas, gaps::XFRMA_NAT_KEEPALIVE_INTERVAL)
+            .map_or(Duration::ZERO, |seconds| Duration::from_secs(seconds.into())),
         flags: sa.flags,
         extra_flags: 0,
         sequence: sa.seq,
@@ -81,6 +85,18 @@ fn take(attribute: &XfrmAttrs, info: &mut StateInfo) {
         XfrmAttrs::ExtraFlags(flags) => info.extra_flags = *flags,
         XfrmAttrs::OffloadDevice(device) => info.offload = Some(offload(device)),
         _ => {}
+    }
+}
+
+fn iptfs(nlas: &[XfrmAttrs]) -> Iptfs {
+    let time = |kind| gaps::value_u32(nlas, kind).map(|us| Duration::from_micros(us.into()));
+    Iptfs {
+        dont_fragment: gaps::value(nlas, gaps::XFRMA_IPTFS_DONT_FRAG).is_some(),
+        packet_size: gaps::value_u32(nlas, gaps::XFRMA_IPTFS_PKT_SIZE),
+        max_queue_size: gaps::value_u32(nlas, gaps::XFRMA_IPTFS_MAX_QSIZE),
+        reorder_window: gaps::value_u16(nlas, gaps::XFRMA_IPTFS_REORDER_WINDOW),
+        drop_time: time(gaps::XFRMA_IPTFS_DROP_TIME),
+        init_delay: time(gaps::XFRMA_IPTFS_INIT_DELAY),
     }
 }
 

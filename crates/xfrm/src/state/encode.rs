@@ -187,8 +187,13 @@ fn options(state: &State, direction: Option<Direction>, nlas: &mut Vec<XfrmAttrs
     // The kernel refuses it where it means nothing.
     let mapped = state.encapsulation.is_some() && state.direction != Some(Direction::Out);
     if mapped && !state.mapping_interval.is_zero() {
-        let seconds = state.mapping_interval.as_secs().max(1);
-        nlas.push(XfrmAttrs::MappingTimeThreshold(u32::try_from(seconds).unwrap_or(u32::MAX)));
+        nlas.push(XfrmAttrs::MappingTimeThreshold(seconds(state.mapping_interval)));
+    }
+    let udp = matches!(state.encapsulation, Some(Encapsulation::Udp(_)));
+    let sends = udp && state.direction == Some(Direction::Out);
+    if sends && !state.nat_keepalive.is_zero() {
+        let seconds = seconds(state.nat_keepalive);
+        nlas.push(gaps::attribute(gaps::XFRMA_NAT_KEEPALIVE_INTERVAL, &seconds.to_ne_bytes()));
     }
     if let Some(direction) = direction {
         let value = match direction {
@@ -226,6 +231,11 @@ fn iptfs(options: &Iptfs, mode: Mode, nlas: &mut Vec<XfrmAttrs>) {
     if let Some(time) = options.drop_time {
         push(gaps::XFRMA_IPTFS_DROP_TIME, &microseconds(time).to_ne_bytes());
     }
+}
+
+/// At least one, for zero is none.
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 fn microseconds(time: Duration) -> u32 {

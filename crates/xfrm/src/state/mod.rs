@@ -179,6 +179,8 @@ pub struct State {
     pub iptfs: Iptfs,
     /// Least time between two MAPPING events; zero is the kernel's default.
     pub mapping_interval: Duration,
+    /// How often the kernel sends NAT keepalives; zero is never. Outbound states in UDP alone (6.11).
+    pub nat_keepalive: Duration,
 }
 
 /// A state as the kernel has it, without its keys.
@@ -224,6 +226,10 @@ pub struct StateInfo {
     pub errors: StateErrors,
     /// Hardware offload as the kernel did it.
     pub offload: Option<Offload>,
+    /// IP-TFS, if the mode is that.
+    pub iptfs: Iptfs,
+    /// How often the kernel sends NAT keepalives; zero is never.
+    pub nat_keepalive: Duration,
     /// XFRM_STATE_* flags, raw.
     pub flags: u8,
     /// XFRM_SA_XFLAG_* flags, raw.
@@ -271,6 +277,7 @@ impl State {
             tfc_padding: 0,
             iptfs: Iptfs::default(),
             mapping_interval: Duration::ZERO,
+            nat_keepalive: Duration::ZERO,
         }
     }
 }

@@ -163,3 +163,81 @@ fn high(number: u64) -> u32 {
 
 /// Bits of the largest bitmap the kernel takes.
 const MAX_WINDOW: u32 = XFRMA_REPLAY_ESN_MAX as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn long(replay: &Replay, direction: Option<Direction>) -> ReplayEsn {
+        match replay.encode(direction, Form::New).unwrap().attribute {
+            Some(XfrmAttrs::ReplayStateEsn(long)) => long,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The kernel's ring has packet number n in bit (n - 1) mod window.
+    #[test]
+    fn the_ring() {
+        let replay = Replay {
+            window: 64,
+            received: 70,
+            // 70, 68, and 7, the oldest in the window.
+            bitmap: vec![0b101, 1 << 31],
+            ..Replay::default()
+        };
+        let kernel = long(&replay, None);
+        assert_eq!((kernel.seq, kernel.replay_window, kernel.bmp_len), (70, 64, 2));
+        // (70 - 1) % 64 = 5, (68 - 1) % 64 = 3, (7 - 1) % 64 = 6.
+        assert_eq!(kernel.bmp, [1 << 5 | 1 << 3 | 1 << 6, 0]);
+        let back = Replay::decode(&[XfrmAttrs::ReplayStateEsn(kernel)], 0, false);
+        assert_eq!(back, replay);
+    }
+
+    #[test]
+    fn windows_and_directions() {
+        let esn = |window| Replay { esn: true, window, ..Replay::default() };
+        assert_eq!(long(&esn(0), None).replay_window, 1, "ESN needs a window");
+        assert_eq!(long(&esn(0), Some(Direction::In)).bmp_len, 1);
+        let out = long(&esn(4096), Some(Direction::Out));
+        assert_eq!((out.replay_window, out.bmp_len), (0, 0));
+        assert_eq!(long(&esn(4096), None).bmp_len, 128);
+        assert_eq!(long(&esn(33), None).bmp_len, 2);
+        assert!(esn(4097).encode(None, Form::New).is_err());
+
+        let short = Replay { window: 32, ..Replay::default() };
+        let kernel = short.encode(None, Form::New).unwrap();
+        assert_eq!(kernel, KernelReplay { short_window: 32, attribute: None });
+        assert!(matches!(
+            short.encode(None, Form::Short).unwrap().attribute,
+            Some(XfrmAttrs::ReplayState(_))
+        ));
+        let high = Replay { sent: 1 << 32, ..short };
+        assert!(high.encode(None, Form::New).is_err(), "32 bits without ESN");
+    }
+
+    /// What only the other direction has would be refused.
+    #[test]
+    fn one_direction_has_one_number() {
+        let both = Replay {
+            esn: true,
+            window: 64,
+            sent: 5 << 32 | 1,
+            received: 6 << 32 | 2,
+            bitmap: vec![1],
+        };
+        let out = long(&both, Some(Direction::Out));
+        assert_eq!((out.oseq, out.oseq_hi, out.seq, out.seq_hi), (1, 5, 0, 0));
+        assert!(out.bmp.is_empty());
+        let inbound = long(&both, Some(Direction::In));
+        assert_eq!((inbound.oseq, inbound.oseq_hi, inbound.seq, inbound.seq_hi), (0, 0, 2, 6));
+    }
+
+    /// A kernel that says nonsense does not make us loop or allocate.
+    #[test]
+    fn nonsense_from_the_kernel() {
+        let long = ReplayEsn { replay_window: u32::MAX, bmp_len: u32::MAX, ..ReplayEsn::default() };
+        let replay = Replay::decode(&[XfrmAttrs::ReplayStateEsn(long.clone())], 0, true);
+        assert_eq!(replay.window, u32::MAX);
+        assert_eq!(Replay::form(&[XfrmAttrs::ReplayStateEsn(long)]), Form::Long { words: 128 });
+    }
+}

@@ -1,6 +1,6 @@
 //! What the tests on a real kernel share: a network namespace for each, and what `ip` says.
 #![expect(clippy::unwrap_used, reason = "test code")]
-#![allow(dead_code, reason = "each test file uses a part")]
+#![expect(dead_code, reason = "each test file uses its part of this")]
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -76,8 +76,7 @@ pub fn state(spi: u32, src: &str, dst: &str) -> State {
 }
 
 /// UDP_ENCAP on `socket`: ESP in UDP goes to the kernel's states.
-pub fn encapsulate(socket: &std::net::UdpSocket) {
-    use std::os::fd::AsRawFd;
+pub fn encapsulate(socket: &impl std::os::fd::AsRawFd) {
     let kind: libc::c_int = 2; // UDP_ENCAP_ESPINUDP
     // SAFETY: the kernel copies `kind`, which outlives the call.
     #[expect(unsafe_code, reason = "no crate has this socket option")]
