@@ -250,7 +250,8 @@ servers() {
     sleep 1
 }
 servers_end() {
-    [ ${#PIDS[@]} = 0 ] || kill "${PIDS[@]}" 2>/dev/null || true
+    # One that is in the middle of a test takes its time to end otherwise.
+    [ ${#PIDS[@]} = 0 ] || kill -KILL "${PIDS[@]}" 2>/dev/null || true
     [ ${#PIDS[@]} = 0 ] || wait "${PIDS[@]}" 2>/dev/null || true
     PIDS=()
 }

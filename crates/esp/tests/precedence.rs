@@ -1,5 +1,4 @@
 //! Which policy a packet meets, in user space: the cases of the kernel data plane.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use esp::{DropReason, Plane, Verdict};
 use ike_proto::dataplane::DataPlane;

@@ -42,13 +42,14 @@
 //! Keys are wiped where this crate holds them: in states, in requests once they are sent, and in what the
 //! kernel answers. Nothing of it prints them.
 //!
-//! Then there are data planes to test with:
+//! [`XfrmNetlink`] is the data plane of [`ike_proto`] on it. Then there are doubles to test with:
 //!
+//! * [`SimKernel`] stands in for the kernel: policies and states meet packets as in Linux.
 //! * [`Recording`] keeps what it is told, without keys, and knows which SAs and policies exist.
 //! * [`Tracer`] logs what goes through it.
 //! * [`Faulty`] fails the commands it is told to.
 //!
-//! The last two wrap any [`DataPlane`](ike_proto::dataplane::DataPlane) and are one themselves.
+//! The last two of these wrap any [`DataPlane`](ike_proto::dataplane::DataPlane) and are one themselves.
 
 #![deny(unsafe_code)]
 

@@ -1,11 +1,12 @@
 //! The kernel data plane over a real kernel: every request of a child's life fails in turn, and packets go
 //! where they should.
 #![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::disallowed_types, reason = "packets to see where they go")]
 #![cfg(target_os = "linux")]
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, Event, Limits, Mark, Mode, PolicyAction, PolicyId,
@@ -14,6 +15,7 @@ use xfrm::XfrmNetlink;
 use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
+use xfrm::plane::{Clock, SystemClock};
 
 #[path = "common/plane.rs"]
 mod common;
@@ -50,16 +52,17 @@ fn no_half_installed_sa_no_leak_no_plaintext() {
 }
 
 type Plane = XfrmNetlink<Socket, Events>;
+type Job = Box<dyn FnOnce(&mut Plane) + Send>;
 
 /// A host: a network namespace with a plane in it, on a thread of its own.
 struct Host {
-    jobs: mpsc::Sender<Box<dyn FnOnce(&mut Plane) + Send>>,
+    jobs: mpsc::Sender<Job>,
     thread: String,
 }
 
 impl Host {
     fn new() -> Self {
-        let (jobs, inbox) = mpsc::channel::<Box<dyn FnOnce(&mut Plane) + Send>>();
+        let (jobs, inbox) = mpsc::channel::<Job>();
         let (said, started) = mpsc::channel();
         std::thread::spawn(move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -101,8 +104,8 @@ impl Host {
     fn events(&self, count: usize) -> Vec<Event> {
         self.run(move |plane| {
             let mut all = Vec::new();
-            let end = Instant::now() + Duration::from_secs(3);
-            while all.len() < count && Instant::now() < end {
+            let end = SystemClock.now() + Duration::from_secs(3);
+            while all.len() < count && SystemClock.now() < end {
                 all.extend(events(plane));
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -235,12 +238,12 @@ fn a_trap_asks_and_asks_again() {
     let acquire = Event::Acquire { policy: PolicyId(9), local, remote, cpu: None };
     assert_eq!(left.events(1), [acquire]);
     // The kernel would keep silent for half a minute.
-    let began = Instant::now();
+    let began = SystemClock.now();
     while left.run(events).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(5), "it does not ask again");
+        assert!((SystemClock.now() - began) < Duration::from_secs(5), "it does not ask again");
         assert!(!passes(&a, &b));
     }
-    assert!(began.elapsed() > Duration::from_millis(100));
+    assert!((SystemClock.now() - began) > Duration::from_millis(100));
     let child = Child::new(1, 1);
     right.apply(mirrored(&child).up());
     left.apply(child.up());
@@ -397,4 +400,77 @@ fn an_acquire_with_an_spi_makes_room() {
     assert!(taken, "by the kernel itself");
     left.apply(child.up());
     assert!(passes(&a, &b) && passes(&b, &a));
+}
+
+#[test]
+fn modes_that_some_kernels_have() {
+    let Some(mut kernel) = support::kernel_with_esp() else { return };
+    let features = kernel.features().unwrap();
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    for (mode, there) in [(Mode::Beet, features.beet), (Mode::Iptfs, features.iptfs)] {
+        let mut child = Child::new(1, 1).between("10.1.0.1/32", "10.2.0.1/32");
+        child.mode = mode;
+        if !there {
+            println!("not shown: this kernel has no {mode:?}");
+            continue;
+        }
+        left.apply(child.up());
+        right.apply(mirrored(&child).up());
+        assert!(passes(&a, &b) && passes(&b, &a), "{mode:?}");
+        let id = child.outbound();
+        assert!(left.run(move |plane| usage(plane, id)).packets > 0, "{mode:?}");
+        left.apply(child.down());
+        right.apply(mirrored(&child).down());
+    }
+}
+
+/// RFC 9611: an SA for all CPUs, and one that the kernel asks for.
+#[test]
+fn an_sa_for_each_cpu() {
+    let Some(mut kernel) = support::kernel_with_esp() else { return };
+    if !kernel.features().unwrap().per_cpu {
+        println!("not shown: this kernel has no SAs for each CPU");
+        return;
+    }
+    let Some((left, right)) = hosts() else { return };
+    let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
+    let child = Child::new(1, 1).with(|p| p.per_cpu = true);
+    left.apply(child.up());
+    right.apply(mirrored(&child).up());
+    assert!(passes(&a, &b), "by the SA for all");
+    let raised = left.events(1);
+    let [Event::Acquire { policy: PolicyId(1), cpu: Some(cpu), .. }] = raised[..] else {
+        panic!("{raised:?}")
+    };
+    let own = Child::new(1, 2).with(|p| p.per_cpu = true);
+    let mut commands = Vec::new();
+    for direction in [Direction::In, Direction::Out] {
+        let Command::InstallSa(mut spec) = own.sa(direction) else { panic!() };
+        spec.cpu = Some(cpu);
+        commands.push(Command::InstallSa(spec));
+    }
+    let other = mirrored(&own);
+    right.apply(vec![other.sa(Direction::In), other.sa(Direction::Out)]);
+    left.apply(commands);
+    // The right one's policy asks as well, and goes on with what it has.
+    for _ in 0..8 {
+        assert!(passes(&a, &b) && passes(&b, &a));
+        right.run(events);
+    }
+    let id = own.outbound();
+    let used = left.run(move |plane| usage(plane, id));
+    // Where there are several CPUs the sender may have been on another one.
+    let one = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+    assert!(used.packets > 0 || !one, "{used:?}");
+    assert!(
+        left.run(move |plane| plane
+            .kernel_mut()
+            .states()
+            .unwrap()
+            .iter()
+            .any(|s| s.cpu == Some(cpu)))
+    );
+    left.apply(vec![Command::RemoveSa(own.outbound()), Command::RemoveSa(own.inbound())]);
+    assert!(passes(&a, &b), "by the SA for all again");
 }

@@ -1,5 +1,4 @@
 //! The kernel data plane over a simulated kernel: what a packet meets at each point of a child's life.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -293,7 +292,7 @@ fn marks_and_interfaces_keep_children_apart() {
 
 #[test]
 fn per_cpu_children_let_the_kernel_choose() {
-    let (mut plane, sim, _) = plane();
+    let (mut plane, sim, hand) = plane();
     let child = Child::new(1, 1).with(|p| p.per_cpu = true);
     apply(&mut plane, child.up()).unwrap();
     let policies = sim.policies();
@@ -317,6 +316,13 @@ fn per_cpu_children_let_the_kernel_choose() {
         matches!(raised[..], [Event::Acquire { policy: PolicyId(1), cpu: Some(3), .. }]),
         "{raised:?}"
     );
+    // Until it may ask again, packets go by the SA for all.
+    let asks = || sim.policies().iter().any(|p| p.policy.cpu_acquire);
+    assert!(!asks());
+    assert_eq!(spi_of(sim.send(&out())), child.spi_out);
+    hand.advance(xfrm::plane::ACQUIRE_INTERVAL);
+    assert_eq!(events(&mut plane), []);
+    assert!(asks());
 }
 
 #[test]

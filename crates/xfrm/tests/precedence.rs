@@ -1,5 +1,4 @@
 //! Which policy a packet meets, in the kernel data plane over the simulated kernel.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use ike_proto::dataplane::DataPlane;
 use xfrm::kernel::Kernel;

@@ -7,8 +7,8 @@
 # PLANE: kernel
 # US: none
 # THEM: none
-# TIMEOUT: 280
+# TIMEOUT: 420
 tenants 16
-qrons -n 16 -t 1
+qrons -n 16 -t 1 -L
 left=$(ip xfrm state; ip xfrm policy; for i in $(seq 16); do ip -n "t$i" xfrm state; ip -n "t$i" xfrm policy; done)
 [ -z "$left" ] || fail "left behind: $left"

@@ -81,7 +81,11 @@ impl Bypass {
         kernel: &mut Kernel<T>,
     ) -> Result<(), Error> {
         let devices: Vec<u32> = self.holders.keys().copied().collect();
-        devices.into_iter().fold(Ok(()), |result, device| result.and(self.install(kernel, device)))
+        let mut result = Ok(());
+        for device in devices {
+            result = self.install(kernel, device).and(result);
+        }
+        result
     }
 
     /// Removes them from all devices.

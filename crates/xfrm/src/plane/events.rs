@@ -37,18 +37,26 @@ impl Source for crate::event::Events {
     }
 }
 
-/// Acquires that the kernel remembers, by when it is to forget them.
+/// What is to be done about acquires later, by when.
 #[derive(Debug, Default)]
 pub(super) struct Acquires {
-    due: BTreeMap<(Instant, u64), Acquire>,
+    due: BTreeMap<(Instant, u64), Later>,
     count: u64,
 }
 
+#[derive(Debug)]
+enum Later {
+    /// The kernel is to forget that it asked.
+    Forget(Acquire),
+    /// A policy may ask for SAs of single CPUs again.
+    Resume(PolicyId),
+}
+
 impl Acquires {
-    fn add(&mut self, acquire: Acquire, now: Instant) {
-        if self.due.len() < MAX_ACQUIRES {
+    fn add(&mut self, later: Later, now: Instant) {
+        if self.due.len() < MAX_ACQUIRES || matches!(later, Later::Resume(_)) {
             self.count += 1;
-            self.due.insert((now + ACQUIRE_INTERVAL, self.count), acquire);
+            self.due.insert((now + ACQUIRE_INTERVAL, self.count), later);
         }
     }
 
@@ -57,16 +65,17 @@ impl Acquires {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn forget_due<T: Transport>(&mut self, kernel: &mut Kernel<T>, now: Instant) {
-        while let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) {
-            forget(kernel, &entry.remove());
-        }
+    fn take_due(&mut self, now: Instant) -> Option<Later> {
+        let entry = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(entry.remove())
     }
 
     /// Has the kernel forget all.
     pub(super) fn clear<T: Transport>(&mut self, kernel: &mut Kernel<T>) {
-        for acquire in std::mem::take(&mut self.due).into_values() {
-            forget(kernel, &acquire);
+        for later in std::mem::take(&mut self.due).into_values() {
+            if let Later::Forget(acquire) = later {
+                forget(kernel, &acquire);
+            }
         }
     }
 }
@@ -92,7 +101,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 }
             }
         }
-        self.acquires.forget_due(&mut self.kernel, now);
+        while let Some(later) = self.acquires.take_due(now) {
+            match later {
+                Later::Forget(acquire) => forget(&mut self.kernel, &acquire),
+                Later::Resume(slot) => self.ask_per_cpu(&slot, true),
+            }
+        }
         self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
         for id in self.watch.take_due(now) {
             self.look_at(id);
@@ -113,7 +127,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 }
             }
             KernelEvent::Link(change) => {
-                if self.installer.link_changed(&mut self.kernel, change) {
+                let lost = self.installer.link_changed(&mut self.kernel, change);
+                if lost {
                     self.look_at_all();
                 }
             }
@@ -139,7 +154,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             // There is an SA for all CPUs; this asks for one of one CPU.
             PolicyAction::Protect { .. } if spec.processing.per_cpu => true,
             // Its SA is gone, or not there yet: the engine knows.
-            _ => return self.acquires.add(acquire, now),
+            _ => return self.acquires.add(Later::Forget(acquire), now),
         };
         let policy = spec.id;
         let cpu = acquire.cpu.filter(|_| per_cpu);
@@ -147,7 +162,21 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             let (local, remote) = sides(&acquire.packet);
             self.events.push_back(Event::Acquire { policy, local, remote, cpu });
         }
-        self.acquires.add(acquire, now);
+        if !per_cpu {
+            return self.acquires.add(Later::Forget(acquire), now);
+        }
+        // While the kernel remembers that it asked for an SA of one CPU, it drops that CPU's packets, and does
+        // not use the SA for all. So it forgets at once, and does not ask again for a while.
+        self.ask_per_cpu(&acquire.policy, false);
+        forget(&mut self.kernel, &acquire);
+        self.acquires.add(Later::Resume(acquire.policy), now);
+    }
+
+    /// Whether a policy asks for SAs of single CPUs.
+    fn ask_per_cpu(&mut self, slot: &PolicyId, asks: bool) {
+        if let Err(error) = self.policies.ask_per_cpu(&mut self.kernel, slot, asks) {
+            tracing::debug!(%error, "a policy is put right later");
+        }
     }
 
     fn on_expire(&mut self, id: SaId, hard: bool) {
@@ -201,7 +230,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             };
             let (local, remote) = sides(&acquire.packet);
             self.events.push_back(Event::Acquire { policy, local, remote, cpu: None });
-            self.acquires.add(acquire, now);
+            self.acquires.add(Later::Forget(acquire), now);
         }
         Ok(())
     }

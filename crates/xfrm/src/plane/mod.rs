@@ -15,6 +15,8 @@
 //! up the next attempt after one that failed, and a child narrowed to one flow would keep other flows
 //! waiting. So the plane takes the kernel's note away after [`ACQUIRE_INTERVAL`]; the next packet raises
 //! another event, which the engine ignores while it is at work on the child.
+//! An acquire for one CPU (RFC 9611) would drop that CPU's packets as long as the kernel remembers it, although
+//! there is an SA for all. It is taken away at once, and the policy asks for none in the same interval.
 //! With `net.core.xfrm_larval_drop = 0` the kernel keeps packets meanwhile, in the policy; a
 //! replaced policy hands them on.
 

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ike_proto::dataplane::precedence::{Order, Rank};
-use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
+use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
 
 use super::fail;
 use super::overlaps::Overlaps;
@@ -163,6 +163,23 @@ impl Policies {
         // What leaves is held back longest.
         all.sort_by_key(|id| id.direction == PolicyDirection::Out);
         self.sync(kernel, &all).map_err(fail)
+    }
+
+    /// Sets whether the policy in `slot` asks for SAs of single CPUs, until it is installed again.
+    pub(super) fn ask_per_cpu<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        slot: &SlotId,
+        asks: bool,
+    ) -> Result<(), Error> {
+        let claims = self.slots.get_mut(slot).map(|slot| &mut slot.claims);
+        for claim in claims.into_iter().flatten().filter(|claim| {
+            claim.spec.processing.per_cpu
+                && matches!(claim.spec.action, PolicyAction::Protect { outbound: Some(_), .. })
+        }) {
+            claim.policy.cpu_acquire = asks;
+        }
+        self.sync(kernel, std::slice::from_ref(slot))
     }
 
     /// Puts right what failed before.

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 use ike_proto::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
 
-/// The reqids that this crate chooses: in `ip xfrm state` and to [adopt](super::view) by, they tell what
+/// The reqids that this crate chooses: in `ip xfrm state` and to adopt by, they tell what
 /// is ours from what others installed.
 pub const REQIDS: RangeInclusive<u32> = 0x6900_0001..=0x69ff_ffff;
 

@@ -4,7 +4,6 @@
 //! clear, what is in the kernel after the engine has cleaned up, and what a flush leaves must be as without
 //! the failure.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ike_proto::dataplane::{Command, DataPlane, PolicyAction, PolicyId};
@@ -12,6 +11,7 @@ use netlink_packet_xfrm::XfrmMessage;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{Error, FaultyTransport, Kind, NetlinkFault, Transport};
 use xfrm::plane::Source;
+use xfrm::policy::PolicyInfo;
 use xfrm::{Packet, Verdict, XfrmNetlink, judge};
 
 use super::common::{Child, LEFT, apply, capabilities, out};
@@ -223,24 +223,13 @@ fn finish<R: Rig>(bench: &mut Bench<R>, what: &str) {
 }
 
 /// The same policies, whatever their numbers and times.
-fn same<P: fmt::Debug>(before: &[P], now: &[P], what: &str)
-where
-    P: Clone + Into<Comparable>,
-{
-    let list = |policies: &[P]| {
-        let mut list: Vec<_> = policies.iter().cloned().map(|p| p.into().0).collect();
+fn same(before: &[PolicyInfo], now: &[PolicyInfo], what: &str) {
+    let list = |policies: &[PolicyInfo]| {
+        let mut list: Vec<_> = policies.iter().map(|info| format!("{:?}", info.policy)).collect();
         list.sort();
         list
     };
     assert_eq!(list(before), list(now), "{what}: half a policy");
-}
-
-pub struct Comparable(String);
-
-impl From<xfrm::policy::PolicyInfo> for Comparable {
-    fn from(info: xfrm::policy::PolicyInfo) -> Self {
-        Self(format!("{:?}", info.policy))
-    }
 }
 
 fn trap() -> Child {

@@ -14,7 +14,7 @@ use ike_proto::dataplane::{
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use xfrm::netlink::Transport;
-use xfrm::plane::{Clock, Source};
+use xfrm::plane::{Clock, Source, SystemClock};
 use xfrm::{Packet, XfrmNetlink};
 
 pub const LEFT: &str = "192.0.2.1";
@@ -49,7 +49,7 @@ pub struct Hand {
 
 impl Hand {
     pub fn new() -> Self {
-        Self { start: Instant::now(), milliseconds: Arc::default() }
+        Self { start: SystemClock.now(), milliseconds: Arc::default() }
     }
 
     pub fn advance(&self, by: Duration) {

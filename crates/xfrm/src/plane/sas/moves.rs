@@ -1,0 +1,140 @@
+//! SAs that move to other addresses or ports.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ike_proto::dataplane::{DataPlaneError, Direction, Mode, SaId, UdpEncap};
+
+use super::{Sa, Sas, about, canonical, named, no_such_sa};
+use crate::kernel::Kernel;
+use crate::netlink::Transport;
+use crate::plane::install::Install;
+use crate::plane::spec::lifetime;
+use crate::selector::{Prefix, Selector};
+use crate::state::{Encapsulation, State, StateInfo};
+
+/// Numbers that an outbound SA skips when it moves. What it sends between the look at its last number and
+/// its removal would be sent again with the same number: for counter modes, under the same IV.
+const SKIPPED: u64 = 1 << 16;
+
+impl Sas {
+    /// Moves an SA. Its sequence numbers, its window, its counters and its limits go on.
+    pub(in crate::plane) fn update<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        installer: &mut dyn Install<T>,
+        id: SaId,
+        path: (SocketAddr, SocketAddr),
+        encap: Option<UdpEncap>,
+    ) -> Result<SaId, DataPlaneError> {
+        let id = canonical(id);
+        let (src, dst) = (path.0.ip().to_canonical(), path.1.ip().to_canonical());
+        let new = SaId { dst, ..id };
+        if new != id && self.sas.contains_key(&new) {
+            return Err(DataPlaneError(format!("{} is in use", named(new))));
+        }
+        self.clean(kernel, new)?;
+        let Some(sa) = self.sas.get_mut(&id) else { return Err(no_such_sa(id)) };
+        let encap = encap.map(Encapsulation::Udp);
+        let stays = new == id && sa.state.src == src;
+        if stays && sa.state.encapsulation == encap {
+            return Ok(id);
+        }
+        // The kernel changes ports where there are some, and neither addresses nor the rest.
+        if stays && sa.state.encapsulation.is_some() && encap.is_some() {
+            let old = std::mem::replace(&mut sa.state.encapsulation, encap);
+            match kernel.update_state(&sa.state) {
+                Ok(()) => return Ok(id),
+                Err(error) => {
+                    sa.state.encapsulation = old;
+                    tracing::debug!(%error, "{}: made anew for other ports", named(id));
+                }
+            }
+        }
+        let Some(sa) = self.sas.remove(&id) else { return Err(no_such_sa(id)) };
+        self.make_anew(kernel, installer, sa, (src, dst), encap)?;
+        Ok(new)
+    }
+
+    /// Removes the state of `sa` and adds one for its new path; for the old one if that fails.
+    fn make_anew<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        installer: &mut dyn Install<T>,
+        mut sa: Sa,
+        (src, dst): (IpAddr, IpAddr),
+        encap: Option<Encapsulation>,
+    ) -> Result<(), DataPlaneError> {
+        let old = sa.state.id;
+        let id = SaId { spi: old.spi, dst: old.dst };
+        let result = match kernel.state(&old) {
+            Ok(Some(info)) => kernel.delete_state(&old).map(|_| Some(info)),
+            other => other,
+        };
+        let info = match result {
+            Ok(Some(info)) => info,
+            Ok(None) => {
+                self.sas.insert(id, sa);
+                return Err(no_such_sa(id));
+            }
+            Err(error) => {
+                self.sas.insert(id, sa);
+                return Err(about(id, &error));
+            }
+        };
+        installer.removed(kernel, &old);
+        sa.carry_on(&info);
+        let before = (sa.state.src, old.dst, sa.state.encapsulation);
+        let (wanted, protocols) = (sa.wanted, sa.protocols.clone());
+        sa.state.relocate(src, dst, encap);
+        let moved = SaId { dst, ..id };
+        let Err(error) = self.add(kernel, installer, &mut sa.state, wanted, &protocols) else {
+            self.sas.insert(moved, sa);
+            return Ok(());
+        };
+        sa.state.relocate(before.0, before.1, before.2);
+        let restored = self.add(kernel, installer, &mut sa.state, wanted, &protocols);
+        if let Err(again) = restored {
+            // Whoever removes it finds it.
+            tracing::warn!(error = %again, "{}: lost while it moved", named(id));
+            sa.gone = true;
+        }
+        self.sas.insert(id, sa);
+        Err(error)
+    }
+}
+
+impl Sa {
+    /// Makes the state to be added one that goes on where `info` stopped.
+    fn carry_on(&mut self, info: &StateInfo) {
+        self.used.0 = self.used.0.saturating_add(info.bytes);
+        self.used.1 = self.used.1.saturating_add(info.packets);
+        self.state.lifetime = lifetime(&self.limits, self.used);
+        let last = if self.state.replay.esn { u64::MAX } else { u64::from(u32::MAX) };
+        let mut replay = info.replay.clone();
+        if self.direction == Direction::Out {
+            replay.sent = replay.sent.saturating_add(SKIPPED).min(last);
+        }
+        replay.esn = self.state.replay.esn;
+        replay.window = self.state.replay.window;
+        self.state.replay = replay;
+    }
+}
+
+impl State {
+    /// Gives it other outer addresses. In transport mode those are in its selector as well.
+    fn relocate(&mut self, src: IpAddr, dst: IpAddr, encapsulation: Option<Encapsulation>) {
+        if self.mode == Mode::Transport
+            && let Some(selector) = &mut self.selector
+        {
+            let follow = |prefix: Prefix, old, new| {
+                if prefix == Prefix::host(old) { Prefix::host(new) } else { prefix }
+            };
+            let Selector { src: from, dst: to, .. } = *selector;
+            selector.src = follow(from, self.src, src);
+            selector.dst = follow(to, self.id.dst, dst);
+        }
+        self.src = src;
+        self.id.dst = dst;
+        self.encapsulation = encapsulation;
+    }
+}
