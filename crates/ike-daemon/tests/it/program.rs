@@ -209,3 +209,20 @@ fn a_daemon_lives_from_start_to_signal() {
     assert_eq!(waiting.status.code(), Some(5), "{}", stderr(&waiting));
     assert_eq!(right_daemon.end(), Some(0));
 }
+
+#[test]
+fn offload_lists_the_devices_without_a_daemon() {
+    let table = output(&["offload"]);
+    assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+    let text = String::from_utf8_lossy(&table.stdout);
+    assert!(
+        text.lines().any(|line| line.starts_with("lo ") && line.contains("loopback")),
+        "{text}"
+    );
+    let json = output(&["offload", "--json"]);
+    assert_eq!(json.status.code(), Some(0), "{}", stderr(&json));
+    let devices: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let lo = devices.as_array().and_then(|all| all.iter().find(|device| device["name"] == "lo"));
+    let lo = lo.expect("every system has a loopback device");
+    assert_eq!((&lo["kind"], &lo["esp"]["crypto"]), (&"loopback".into(), &"missing".into()));
+}
