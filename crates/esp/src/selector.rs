@@ -53,22 +53,3 @@ pub fn any_match(
 ) -> bool {
     local_ts.iter().any(|ts| matches(ts, local)) && remote_ts.iter().any(|ts| matches(ts, remote))
 }
-
-/// True if some packet's side is in both selectors.
-pub fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
-    let addresses = match (a.start, a.end, b.start, b.end) {
-        (IpAddr::V4(a0), IpAddr::V4(a1), IpAddr::V4(b0), IpAddr::V4(b1)) => a0 <= b1 && b0 <= a1,
-        (IpAddr::V6(a0), IpAddr::V6(a1), IpAddr::V6(b0), IpAddr::V6(b1)) => a0 <= b1 && b0 <= a1,
-        _ => false,
-    };
-    let protocols = a.protocol == b.protocol || a.protocol == 0 || b.protocol == 0;
-    let opaque = |ts: &TrafficSelector| (ts.start_port, ts.end_port) == (65535, 0);
-    let any = |ts: &TrafficSelector| (ts.start_port, ts.end_port) == (0, 65535);
-    let ports = match (opaque(a), opaque(b)) {
-        (false, false) => a.start_port <= b.end_port && b.start_port <= a.end_port,
-        (true, false) => any(b),
-        (false, true) => any(a),
-        (true, true) => true,
-    };
-    addresses && protocols && ports
-}

@@ -7,11 +7,11 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use ike_proto::dataplane::overlaps::{self, Held};
 use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
-use tracing::{info, warn};
 
-use crate::selector::{Side, matches, overlap};
+use crate::selector::{Side, matches};
 
 /// The most entries one policy may expand to.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -50,7 +50,7 @@ impl Spd {
         let since = match earlier {
             Some(entry) => entry.rank.since,
             None => {
-                self.judge_overlaps(&spec)?;
+                overlaps::judge(&spec, self.count + 1, self.held(), self.refuses_overlaps)?;
                 self.count += 1;
                 Reverse(self.count)
             }
@@ -60,7 +60,8 @@ impl Spd {
         for &local in &policy.local_ts {
             for &remote in &policy.remote_ts {
                 let order = Order::of(&policy, &local, &remote);
-                let claim = self.claim(&policy.owner, &local, &remote).unwrap_or(since.0);
+                let claim =
+                    overlaps::claim(&policy.owner, &local, &remote, self.held()).unwrap_or(since.0);
                 let rank = Rank { order, claim, since };
                 added.push(Entry { rank, local, remote, policy: Arc::clone(&policy) });
             }
@@ -97,81 +98,15 @@ impl Spd {
         self.entries.iter().map(|entry| (&entry.local, &entry.remote, &entry.policy.action))
     }
 
-    /// Since when `owner` has had this pair of selectors.
-    fn claim(&self, owner: &str, local: &TrafficSelector, remote: &TrafficSelector) -> Option<u64> {
-        let same = self.entries.iter().filter(|entry| {
-            entry.policy.owner == owner && entry.local == *local && entry.remote == *remote
-        });
-        same.map(|entry| entry.rank.claim).min()
+    /// All entries, in the order in which they apply.
+    fn held(&self) -> impl Iterator<Item = Held<'_>> + Clone {
+        self.entries.iter().map(|Entry { rank, local, remote, policy }| Held {
+            policy,
+            local,
+            remote,
+            rank: *rank,
+        })
     }
-
-    /// Who gets the traffic of `there` that `new`, not installed yet, claims too; the winner first.
-    fn decide<'a>(
-        &self,
-        new: &'a PolicySpec,
-        there: &'a Entry,
-    ) -> (&'a PolicySpec, &'a PolicySpec) {
-        let Entry { local, remote, policy, rank } = there;
-        let since = self.count + 1;
-        let claim = self.claim(&new.owner, local, remote).unwrap_or(since);
-        let order = Order::of(new, local, remote);
-        let wins = Rank { order, claim, since: Reverse(since) } < *rank;
-        if wins { (new, policy) } else { (policy, new) }
-    }
-
-    /// Names the policies of others that protect what `spec` is to protect.
-    fn judge_overlaps(&self, spec: &PolicySpec) -> Result<(), DataPlaneError> {
-        if !protects(spec) {
-            return Ok(());
-        }
-        let any = |a: &[TrafficSelector], b: &TrafficSelector| a.iter().any(|a| overlap(a, b));
-        let mut told = Vec::new();
-        for entry in &self.entries {
-            let Entry { local, remote, policy, .. } = entry;
-            let theirs = protects(policy)
-                && policy.owner != spec.owner
-                && any(&spec.local_ts, local)
-                && any(&spec.remote_ts, remote);
-            if !theirs || told.contains(&policy.id) {
-                continue;
-            }
-            told.push(policy.id);
-            let (owner, other) = (&spec.owner, &policy.owner);
-            if self.refuses_overlaps {
-                return Err(DataPlaneError(format!(
-                    "{owner}, child {}: {local} === {remote} overlaps child {} of {other}",
-                    spec.child, policy.child
-                )));
-            }
-            let alike = spec.local_ts.contains(local) && spec.remote_ts.contains(remote);
-            if alike {
-                let (winner, loser) = self.decide(spec, entry);
-                let (owner, child) = (&winner.owner, &winner.child);
-                let (not_to, not_child) = (&loser.owner, &loser.child);
-                warn!(%owner, %child, %not_to, %not_child, %local, %remote, "{}: it goes to {owner}",
-                    claimants(owner, not_to));
-            } else {
-                let (child, others) = (&spec.child, &policy.child);
-                info!(%owner, %child, %other, %others, %local, %remote,
-                    "traffic selectors overlap: a priority wins, else the narrower ones");
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Who claims the same traffic. An owner is a connection and, in brackets, the peer's identity.
-fn claimants(a: &str, b: &str) -> &'static str {
-    let peer = |owner: &str| owner.split_once(" [").map(|(_, peer)| peer.to_owned());
-    match (peer(a), peer(b)) {
-        (Some(a), Some(b)) if a == b => "two connections with one peer claim the same traffic",
-        (Some(_), Some(_)) => "two peers claim the same traffic",
-        _ => "two connections claim the same traffic",
-    }
-}
-
-fn protects(policy: &PolicySpec) -> bool {
-    matches!(policy.action, PolicyAction::Protect { .. })
 }
 
 #[cfg(test)]
@@ -197,7 +132,8 @@ mod tests {
 
     /// Who gets the traffic by what is logged when `new` comes, and by what is done then.
     fn winner(spd: &mut Spd, new: PolicySpec) -> (String, String) {
-        let said = spd.decide(&new, &spd.entries[0]).0.owner.clone();
+        let first = spd.held().next().unwrap();
+        let said = overlaps::decide(&new, spd.count + 1, spd.held(), first).0.owner.clone();
         spd.install(new).unwrap();
         (said, spd.entries[0].policy.owner.clone())
     }
@@ -212,12 +148,5 @@ mod tests {
         spd.remove(PolicyId(3));
         spd.remove(PolicyId(1));
         assert_eq!(winner(&mut spd, spec(4, "a [x]", 0)), owner("b [y]"), "the first is gone");
-    }
-
-    #[test]
-    fn one_peer_is_not_called_two() {
-        assert!(claimants("a [x]", "b [x]").starts_with("two connections with one peer"));
-        assert!(claimants("a [x]", "b [y]").starts_with("two peers"));
-        assert!(claimants("a", "b [y]").starts_with("two connections claim"));
     }
 }

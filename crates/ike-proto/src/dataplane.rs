@@ -3,6 +3,7 @@
 //! One command enum, so that recording, tracing and fault injection are each one `match`. The engine
 //! chooses inbound SPIs itself (it encodes the shard in them), so no command allocates one.
 
+pub mod overlaps;
 pub mod precedence;
 
 use std::fmt;

@@ -508,3 +508,38 @@ fn selectors_the_kernel_cannot_have_are_refused_in_words() {
     assert!(error.unwrap_err().0.contains("offload"));
     assert!(sim.is_empty() && plane.is_empty());
 }
+
+#[test]
+fn overlaps_between_peers_are_refused_if_asked() {
+    let (mut plane, sim, _) = plane();
+    plane.refuse_overlaps(true);
+    apply(&mut plane, Child::new(1, 1).up()).unwrap();
+    let cases = [
+        ("10.1.0.0/16", "10.2.0.0/16", false),
+        ("10.1.9.0/24", "0.0.0.0/0", false),
+        ("10.1.0.0/16[tcp/80]", "10.2.0.0/16", false),
+        ("10.1.0.0/16", "10.3.0.0/16", true),
+        ("10.4.0.0/16", "10.2.0.0/16", true),
+        ("fd01::/64", "::/0", true),
+    ];
+    for (n, (local, remote, taken)) in cases.into_iter().enumerate() {
+        let mut other = Child::new(10 + n as u64, 2).between(local, remote);
+        other.owner = "site [other]".into();
+        let result = plane.apply(other.protect());
+        assert_eq!(result.is_ok(), taken, "{local} {remote}: {result:?}");
+        if let Err(error) = result {
+            assert!(error.0.contains("[right]") && error.0.contains("[other]"), "{error}");
+        }
+    }
+    // What is there already may be installed again, and the same owner may have more.
+    apply(&mut plane, Child::new(1, 1).up()).unwrap();
+    apply(&mut plane, Child::new(2, 3).up()).unwrap();
+    for id in [1, 2, 13, 14, 15] {
+        apply(&mut plane, [Command::RemovePolicy(PolicyId(id))]).unwrap();
+    }
+    let mut thief = Child::new(30, 4);
+    thief.owner = "site [other]".into();
+    apply(&mut plane, [thief.protect()]).unwrap();
+    plane.apply(Command::Flush).unwrap();
+    assert!(sim.is_empty());
+}

@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 
 DAEMON=/bin-under-test/ike-daemon
+# What a scenario adds to `run`.
+DAEMON_ARGS=()
 
 ctl() {
     local side=$1
@@ -16,7 +18,7 @@ daemon_start() {
     (umask 077 && to_toml "$side" >"$STATE/$side.d/$side.toml")
     cp "$STATE/$side.d/$side.toml" $OUT/
     RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.d/$side.toml" \
-        --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" >"$(log_of "$side")" 2>&1 &
+        --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" "${DAEMON_ARGS[@]}" >"$(log_of "$side")" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 test -S "$STATE/$side.ctl" || fail "ike-daemon of $side did not start"
 }

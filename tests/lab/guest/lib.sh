@@ -9,6 +9,7 @@ STATE=/run/lab
 . /lab/guest/kernel.sh
 . /lab/guest/net.sh
 . /lab/guest/netdevsim.sh
+. /lab/guest/tenants.sh
 . /lab/guest/conf.sh
 . /lab/guest/strongswan.sh
 . /lab/guest/daemon.sh

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ike_proto::Command;
 use ike_proto::config::{AddressSpec, TsSpec};
-use ike_proto::dataplane::{Mode, TrafficSelector};
+use ike_proto::dataplane::{Event, Mode, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
 use ike_tests::bench::Bench;
 use ike_tests::network::{Nat, Packet};
@@ -103,6 +103,40 @@ fn s2_23_1_transport_mode_follows_a_nat_to_another_address() {
     assert!(pair.b().child_downs().is_empty() && pair.b().child_failures().is_empty());
     pair.run_for(Duration::from_secs(30));
     pair.assert_agreement();
+}
+
+/// The first thing that comes through a new mapping is ESP: the server's data plane says so, and IKE and
+/// children follow. The client is behind the NAT itself and follows nobody, nor does a pair without one.
+#[test]
+fn s2_23_what_esp_shows_of_a_new_mapping_is_followed() {
+    let mut setup = Setup::new(7);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut pair = setup.build();
+    pair.net.nats.push(Nat::new(address(1), [192, 0, 2, 1].into()));
+    pair.establish();
+    let elsewhere = SocketAddr::new([192, 0, 2, 1].into(), 40_000);
+    let mapping = |pair: &Pair, host: usize| {
+        let sa = if host == A { pair.a().child() } else { pair.b().child() }.inbound;
+        Event::Mapping { sa, remote: elsewhere }
+    };
+    let home = pair.a().ike().path.remote;
+    let event = mapping(&pair, A);
+    pair.plane_event(A, event);
+    let event = mapping(&pair, B);
+    pair.plane_event(B, event);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().ike().path.remote, home);
+    assert_eq!(pair.b().ike().path.remote, elsewhere, "{}", pair.story());
+    let ports: Vec<_> = pair.b().plane.table().sas().map(|(_, sa)| sa.encap).collect();
+    assert!(ports.iter().flatten().any(|encap| encap.dst_port == elsewhere.port()), "{ports:?}");
+    assert!(ports.iter().flatten().any(|encap| encap.src_port == elsewhere.port()), "{ports:?}");
+
+    let mut direct = Pair::established(7);
+    let home = direct.b().ike().path.remote;
+    let event = mapping(&direct, B);
+    direct.plane_event(B, event);
+    direct.run_for(Duration::from_secs(1));
+    assert_eq!(direct.b().ike().path.remote, home);
 }
 
 /// A child that is being deleted, or was rekeyed, has no outbound half to be moved. Asking the data plane

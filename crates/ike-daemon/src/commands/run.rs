@@ -12,6 +12,7 @@ use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
 use crate::driver::Sockets;
 use crate::operator::Operator;
+use crate::plane::Earlier;
 use crate::{log, plane};
 
 /// How long peers have to confirm the deletes at the end.
@@ -64,7 +65,8 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
     }
-    let start = |sockets: &Sockets| plane::start(choice, sockets, options, args.keep_sas);
+    let earlier = if args.keep_sas { Earlier::Keep(&config) } else { Earlier::Remove };
+    let start = |sockets: &Sockets| plane::start(choice, sockets, options, earlier);
     let (sockets, plane) = open(&listen, config.ports, start)?;
     let unmet = config.unmet(&plane.capabilities());
     if !unmet.is_empty() {

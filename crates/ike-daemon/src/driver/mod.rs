@@ -92,9 +92,9 @@ impl Driver {
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
         let handle = Handle::new(request_sender, events.clone());
-        let Plane { control, bell, ike, lost: _ } = plane;
+        let Plane { control, bell, ike, lost: _, adopted } = plane;
         let driver = Self {
-            shunts: Shunts::new(endpoint.config()),
+            shunts: Shunts::new(endpoint.config(), adopted),
             endpoint,
             plane: Control::start(control),
             bell,
@@ -125,7 +125,7 @@ impl Driver {
 
     /// Runs until a shutdown was asked for and done, or all handles are gone.
     pub async fn run(mut self) {
-        self.shunts.arm_configured(&self.plane).await;
+        self.shunts.arm_first(&self.plane).await;
         self.drain().await;
         while !self.stopped {
             // Not left to the choice below, where a flood of datagrams would always come first.

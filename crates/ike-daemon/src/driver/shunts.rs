@@ -7,6 +7,7 @@
 //! again; it goes with its child when a reload does without it, and with the daemon.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, ShuntConfig, TsSpec};
@@ -16,6 +17,7 @@ use ike_proto::dataplane::{
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
 use crate::operator::Target;
+use crate::plane::Adopted;
 use crate::plane::control::Control;
 
 /// The policies of shunts have numbers that the engine never reaches.
@@ -29,6 +31,8 @@ type Name = (String, String);
 pub(super) struct Shunts {
     configured: BTreeMap<Name, Shunt>,
     armed: BTreeMap<Name, PolicySpec>,
+    /// Children that an earlier run had up.
+    adopted: Vec<Adopted>,
     count: u64,
 }
 
@@ -45,13 +49,20 @@ struct Shunt {
 }
 
 impl Shunts {
-    /// Those of `config`, none of them in force.
-    pub(super) fn new(config: &EndpointConfig) -> Self {
-        Self { configured: configured(config), ..Self::default() }
+    /// Those of `config`, none of them in force. An earlier run had the children up that are `adopted`.
+    pub(super) fn new(config: &EndpointConfig, adopted: Vec<Adopted>) -> Self {
+        Self { configured: configured(config), adopted, ..Self::default() }
     }
 
-    /// Puts in force what is to be there from the start.
-    pub(super) async fn arm_configured(&mut self, plane: &Control) {
+    /// Puts in force what is to be there from the start, and of the children that go on from an earlier
+    /// run: they count as having been up.
+    pub(super) async fn arm_first(&mut self, plane: &Control) {
+        for Adopted { connection, child, local, remote } in std::mem::take(&mut self.adopted) {
+            let name = (connection, child);
+            let Some(shunt) = self.configured.get(&name) else { continue };
+            let (local, remote) = shunt.selectors(local, remote);
+            self.arm(name, local, remote, plane).await;
+        }
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
             self.arm_at_once(name, plane).await;
         }
@@ -77,7 +88,8 @@ impl Shunts {
         let Some(child) = status.children.iter().find(|other| other.id == child) else { return };
         let name = (status.connection.clone(), child.name.clone());
         let Some(shunt) = self.configured.get(&name) else { return };
-        let (local, remote) = shunt.selectors(status.path);
+        let Path { local, remote, .. } = status.path;
+        let (local, remote) = shunt.selectors(local.ip(), remote.ip());
         self.arm(name, local, remote, plane).await;
     }
 
@@ -187,9 +199,12 @@ impl Shunt {
         }
     }
 
-    /// The selectors between the ends of `path`.
-    fn selectors(&self, path: Path) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let (here, there) = (path.local.ip(), path.remote.ip());
+    /// The selectors between these ends.
+    fn selectors(
+        &self,
+        here: IpAddr,
+        there: IpAddr,
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
         (
             self.local.iter().map(|ts| ts.resolve(here)).collect(),
             self.remote.iter().map(|ts| ts.resolve(there)).collect(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicySpec,
@@ -19,35 +19,89 @@ use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{WithLinks, XfrmNetlink};
+use xfrm::probe::Features;
 
-use super::Plane;
+use super::adopt::{self, Adopted};
+use super::{Earlier, Plane};
 use crate::config::{PlaneOptions, Ports};
 
 /// The kernel with its events.
 type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
 
+/// How long policies of an earlier run that only drop or pass packets wait for those of this run.
+const SETTLE: Duration = Duration::from_secs(10);
+
 /// What the kernel can do; the error says what it lacks.
-pub(super) fn probe() -> io::Result<String> {
-    Ok("XFRM".into())
+pub(super) fn probe() -> io::Result<Features> {
+    let mut kernel = Kernel::open().map_err(|error| match error.raw_os_error() {
+        Some(EPROTONOSUPPORT) => unsupported("it has no XFRM (CONFIG_XFRM_USER)"),
+        _ => explain("netlink", &error),
+    })?;
+    let features = kernel.features().map_err(|error| match error.errno {
+        EPERM => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it lets nobody set up IPsec without root or CAP_NET_ADMIN",
+        ),
+        _ => io::Error::other(error.to_string()),
+    })?;
+    if !features.esp4 && !features.esp6 {
+        return Err(unsupported(
+            "it has no ESP (CONFIG_INET_ESP, CONFIG_INET6_ESP), or no AES-GCM",
+        ));
+    }
+    Ok(features)
 }
 
-/// Starts the plane. Must be called in a tokio runtime.
-pub(super) fn start(options: PlaneOptions, ports: Ports, keep: bool) -> io::Result<Plane> {
-    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
+/// Starts the plane over a kernel with `features`. Must be called in a tokio runtime.
+pub(super) fn start(
+    features: Features,
+    options: PlaneOptions,
+    ports: Ports,
+    earlier: Earlier<'_>,
+) -> io::Result<Plane> {
+    let keep = matches!(earlier, Earlier::Keep(_));
     let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
     let events = Events::open().and_then(WithLinks::new);
     let events = events.map_err(|error| explain("events", &error))?;
     let offloader = offloader(&mut kernel, ports, keep)?;
-    let xfrm = XfrmNetlink::new(kernel, events, capabilities()).with_installer(offloader);
+    let mut xfrm = XfrmNetlink::new(kernel, events, capabilities(features)?);
+    xfrm = xfrm.with_installer(offloader);
+    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
     let routes = match options.install_routes {
         true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
         false => None,
     };
+    let adopted = take_over(&mut xfrm, earlier)?;
     let bell = Arc::new(Notify::new());
-    let (deadline, deadlines) = watch::channel(None);
+    let (deadline, deadlines) = watch::channel(xfrm.deadline());
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
-    let plane = KernelPlane { xfrm, routes, deadline };
-    Ok(Plane { control: Box::new(Tracer::new(plane)), bell, ike: None, lost: Arc::default() })
+    xfrm.refuse_overlaps(!options.overlap);
+    let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline };
+    let control = Box::new(Tracer::new(plane));
+    Ok(Plane { control, bell, ike: None, lost: Arc::default(), adopted })
+}
+
+/// Takes over what an earlier run left, or removes it.
+fn take_over(xfrm: &mut Xfrm, earlier: Earlier<'_>) -> io::Result<Vec<Adopted>> {
+    let mut adopted = Vec::new();
+    let (settle, config) = match earlier {
+        Earlier::Remove => (Duration::ZERO, None),
+        Earlier::Keep(config) => (SETTLE, Some(config)),
+    };
+    let taken = xfrm.take_over(settle, |orphan| {
+        let found = config.and_then(|config| adopt::find(config, orphan));
+        let reqid = orphan.reqid;
+        let Some((child, life)) = found else {
+            tracing::info!(reqid, "removed what an earlier run left");
+            return None;
+        };
+        let (connection, name) = (&child.connection, &child.child);
+        tracing::info!(%connection, child = %name, reqid, "goes on as an earlier run left it");
+        adopted.push(child);
+        Some(life)
+    });
+    taken.map_err(|error| io::Error::other(format!("what an earlier run left: {error}")))?;
+    Ok(adopted)
 }
 
 /// What offloads SAs, and lets IKE on `ports` pass the devices it offloads to.
@@ -68,6 +122,8 @@ fn offloader(
 struct KernelPlane {
     xfrm: Xfrm,
     routes: Option<Routes>,
+    /// Routes of an earlier run may be there.
+    stale_routes: bool,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -90,6 +146,15 @@ impl KernelPlane {
         Ok(Reply::Done)
     }
 
+    /// What any call may have changed.
+    fn after(&mut self) {
+        if self.stale_routes && !self.xfrm.has_orphans() {
+            self.stale_routes = false;
+            self.unroute(Routes::forget_leftovers);
+        }
+        self.deadline.send_replace(self.xfrm.deadline());
+    }
+
     fn unroute(&self, what: impl Fn(&Routes) -> Result<(), DataPlaneError>) {
         if let Some(Err(error)) = self.routes.as_ref().map(what) {
             tracing::warn!(%error, "routes not removed");
@@ -110,18 +175,18 @@ impl DataPlane for KernelPlane {
                 self.xfrm.apply(Command::RemovePolicy(id))
             }
             Command::Flush => {
-                self.unroute(Routes::flush);
+                self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
                 self.xfrm.apply(Command::Flush)
             }
             other => self.xfrm.apply(other),
         };
-        self.deadline.send_replace(self.xfrm.deadline());
+        self.after();
         reply
     }
 
     fn poll_event(&mut self) -> Option<Event> {
         let event = self.xfrm.poll_event();
-        self.deadline.send_replace(self.xfrm.deadline());
+        self.after();
         event
     }
 }
@@ -194,14 +259,23 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}{hint}"))
 }
 
-fn capabilities() -> Capabilities {
-    Capabilities {
-        transport_mode: true,
-        esn: true,
-        plain_esp: true,
-        iptfs: false,
-        per_cpu: false,
-        cpus: 1,
-        processing: true,
-    }
+fn unsupported(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
+
+fn capabilities(features: Features) -> io::Result<Capabilities> {
+    let Features { esn, iptfs, per_cpu, .. } = features;
+    let cpus = std::thread::available_parallelism()?.get();
+    Ok(Capabilities {
+        transport_mode: true,
+        esn,
+        plain_esp: true,
+        iptfs,
+        per_cpu,
+        cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        processing: true,
+    })
+}
+
+const EPERM: i32 = 1;
+const EPROTONOSUPPORT: i32 = 93;

@@ -8,16 +8,19 @@ use esp::io::IkeDatagram;
 use ike_proto::dataplane::{Capabilities, DataPlane};
 use tokio::sync::{Notify, mpsc};
 use xfrm::Tracer;
+use xfrm::probe::Features;
 
 use crate::cli::DataPlaneKind;
-use crate::config::PlaneOptions;
+use crate::config::{Config, PlaneOptions};
 use crate::driver::{Listen, Sockets};
 
+mod adopt;
 pub(crate) mod control;
 mod kernel;
 mod none;
 mod userspace;
 
+pub use adopt::Adopted;
 pub use none::NoPlane;
 
 /// A data plane as a driver needs it.
@@ -30,6 +33,8 @@ pub struct Plane {
     pub ike: Option<mpsc::Receiver<IkeDatagram>>,
     /// Rung when it has lost what it works with, as its device, and cannot go on.
     pub lost: Arc<Notify>,
+    /// Children that go on as an earlier run left them.
+    pub adopted: Vec<Adopted>,
 }
 
 impl Plane {
@@ -37,7 +42,7 @@ impl Plane {
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        Self { control, bell, ike: None, lost }
+        Self { control, bell, ike: None, lost, adopted: Vec::new() }
     }
 
     /// What it can do.
@@ -60,12 +65,22 @@ impl fmt::Debug for Plane {
 /// Which data plane it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The kernel's XFRM.
-    Kernel,
+    /// The kernel's XFRM, which has these.
+    Kernel(Features),
     /// ESP in this process, over a TUN device.
     Userspace,
     /// None.
     None,
+}
+
+/// What becomes of the SAs and policies that an earlier run left in the system.
+#[derive(Debug, Clone, Copy)]
+pub enum Earlier<'a> {
+    /// They are removed, and so are those of this run at its end.
+    Remove,
+    /// Those that this configuration has go on until their connections are up again, and so will those of
+    /// this run.
+    Keep(&'a Config),
 }
 
 /// The data plane that `kind` means on this system. The log says which it is, and why if that was left to
@@ -77,14 +92,14 @@ pub fn choose(kind: DataPlaneKind) -> io::Result<Choice> {
         DataPlaneKind::Kernel => match kernel::probe() {
             Ok(found) => {
                 tracing::info!(%found, "data plane: the kernel");
-                Ok(Choice::Kernel)
+                Ok(Choice::Kernel(found))
             }
             Err(error) => Err(io::Error::new(error.kind(), format!("kernel data plane: {error}"))),
         },
         DataPlaneKind::Auto => match kernel::probe() {
             Ok(found) => {
-                tracing::info!(%found, "data plane: the kernel, which has ESP");
-                Ok(Choice::Kernel)
+                tracing::info!(%found, "data plane: the kernel, for it has ESP");
+                Ok(Choice::Kernel(found))
             }
             Err(error) => {
                 tracing::info!(%error, "data plane: ESP in user space, for the kernel cannot");
@@ -98,27 +113,26 @@ pub fn choose(kind: DataPlaneKind) -> io::Result<Choice> {
 pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     let mark = Some(options.routes.mark);
     match choice {
-        Choice::Kernel => Listen { kernel: true, mark, ..Listen::default() },
+        Choice::Kernel(_) => Listen { kernel: true, mark, ..Listen::default() },
         Choice::Userspace => Listen { esp: true, mark, ..Listen::default() },
         Choice::None => Listen::default(),
     }
 }
 
-/// The data plane, over sockets that [`listen`] describes. What an earlier run left in the system is
-/// removed, or kept for the connections to come if `keep`.
+/// The data plane, over sockets that [`listen`] describes.
 pub fn start(
     choice: Choice,
     sockets: &Sockets,
     options: PlaneOptions,
-    keep: bool,
+    earlier: Earlier<'_>,
 ) -> io::Result<Plane> {
-    match choice {
-        Choice::Kernel => kernel::start(options, sockets.ports(), keep),
-        Choice::Userspace | Choice::None if keep => Err(io::Error::new(
+    match (choice, earlier) {
+        (Choice::Kernel(features), _) => kernel::start(features, options, sockets.ports(), earlier),
+        (_, Earlier::Keep(_)) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "--keep-sas needs the kernel data plane: no other has SAs that outlive this process",
         )),
-        Choice::Userspace => Plane::userspace(sockets, options),
-        Choice::None => Ok(Plane::none()),
+        (Choice::Userspace, _) => Plane::userspace(sockets, options),
+        (Choice::None, _) => Ok(Plane::none()),
     }
 }

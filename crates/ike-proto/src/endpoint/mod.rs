@@ -336,14 +336,14 @@ impl Endpoint {
                 return self.on_acquire(now, policy, dataplane::Flow { local, remote }, cpu);
             }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
-            // NAT mappings are followed on authentic IKE messages; ESP alone moves nothing.
-            Plane::Mapping { .. } => return,
+            Plane::Mapping { sa, .. } => sa,
         };
         let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
         self.with_sa(now, ike, |sa, ctx| match event {
             Plane::SoftExpire(_) => {
                 sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
             }
+            Plane::Mapping { remote, .. } => sa.follow_esp(ctx, child, remote),
             Plane::HardExpire(_) => {
                 sa.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
             }

@@ -1,13 +1,15 @@
 //! The addresses an IKE SA and its children use: following the peer behind a NAT, keeping the NAT's
 //! mapping (RFC 7296 §2.11, §2.23).
 
+use std::net::SocketAddr;
+
 use super::IkeSa;
 use super::context::Context;
 use super::state::{Retry, State, Task};
 use super::timer::{Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, SaId, UdpEncap};
-use crate::event::{Event, Failure, Path, Transport};
+use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
 
 impl IkeSa {
@@ -21,6 +23,22 @@ impl IkeSa {
         if matches!(self.state, State::Established(_)) {
             ctx.event(Event::PathChanged { ike: self.id, path });
             self.move_children(ctx);
+        }
+    }
+
+    /// An authentic ESP packet of `child` came from `remote`: IKE and every child go there from now on,
+    /// as if an IKE message had come from there (RFC 7296 §2.23 speaks of any validated packet). ESP that
+    /// is not in UDP has no port to follow, and no NAT that would change it.
+    pub(crate) fn follow_esp(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        remote: SocketAddr,
+    ) {
+        let State::Established(established) = &self.state else { return };
+        let encapsulated = established.children.iter().any(|c| c.id == child && c.encap.is_some());
+        if encapsulated && self.path.transport == Transport::UdpEncap {
+            self.follow(ctx, Path { remote, ..self.path });
         }
     }
 

@@ -81,8 +81,7 @@ impl<T: Transport> Kernel<T> {
             }
             Change::DeleteState(id) => (XfrmMessage::DeleteSa(state_id(id)), Kind::Ack),
             Change::SetPolicy(policy) => {
-                let message =
-                    policy::encode(policy).map_err(|text| Error::invalid("set policy", text))?;
+                let message = self.policy_message("set policy", policy)?;
                 (XfrmMessage::UpdatePolicy(message), Kind::Replace)
             }
             Change::DeletePolicy(id) => {

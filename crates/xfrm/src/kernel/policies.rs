@@ -1,7 +1,7 @@
 //! Policies.
 
 use netlink_packet_xfrm::XfrmMessage;
-use netlink_packet_xfrm::policy::{DelGetMessage, FlushMessage};
+use netlink_packet_xfrm::policy::{DelGetMessage, FlushMessage, ModifyMessage};
 
 use super::Kernel;
 use crate::netlink::{Error, Kind, Transport};
@@ -30,19 +30,25 @@ impl<T: Transport> Kernel<T> {
         index | u32::from(policy::direction_number(direction))
     }
 
+    pub(super) fn policy_message(
+        &mut self,
+        request: &'static str,
+        policy: &Policy,
+    ) -> Result<ModifyMessage, Error> {
+        let mut message = policy::encode(policy).map_err(|text| Error::invalid(request, text))?;
+        message.user_policy_info.index = self.take_index(policy.id.direction);
+        Ok(message)
+    }
+
     /// Adds a policy, or takes the place of one with this id (XFRM_MSG_UPDPOLICY).
     pub fn set_policy(&mut self, policy: &Policy) -> Result<(), Error> {
-        let mut message =
-            policy::encode(policy).map_err(|text| Error::invalid("set policy", text))?;
-        message.user_policy_info.index = self.take_index(policy.id.direction);
+        let message = self.policy_message("set policy", policy)?;
         self.tell(XfrmMessage::UpdatePolicy(message), Kind::Replace)
     }
 
     /// Adds a policy (XFRM_MSG_NEWPOLICY). One with this id must not exist.
     pub fn add_policy(&mut self, policy: &Policy) -> Result<(), Error> {
-        let mut message =
-            policy::encode(policy).map_err(|text| Error::invalid("add policy", text))?;
-        message.user_policy_info.index = self.take_index(policy.id.direction);
+        let message = self.policy_message("add policy", policy)?;
         self.tell(XfrmMessage::AddPolicy(message), Kind::Create)
     }
 

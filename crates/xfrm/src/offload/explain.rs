@@ -104,7 +104,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("TFC padding", "padded packets are not offloaded (tfc_padding)"),
     (
         "disabled due to encap settings",
-        "the eswitch would encapsulate: devlink dev eswitch set {bus} encap-mode none",
+        "the eswitch may encapsulate (devlink dev eswitch set {bus} encap-mode none); on the uplink in \
+         switchdev mode recent kernels offload transport mode only",
     ),
     (
         "Packet offload is not supported for tunnel mode",

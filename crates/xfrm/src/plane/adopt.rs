@@ -332,6 +332,8 @@ fn sort(remains: Remains) -> (BTreeMap<u32, Orphan>, Vec<Policy>) {
                 let orphan = of(&mut orphans, template.reqid, outer);
                 orphan.policies.push(policy);
             }
+            // On a device that does all of ESP: who installs it there removes it.
+            _ if policy.policy.offload.is_some() => {}
             _ => bare.push(policy.policy),
         }
     }

@@ -23,6 +23,7 @@ mod clock;
 mod events;
 mod install;
 mod links;
+mod overlaps;
 mod policies;
 mod priority;
 mod reqid;
@@ -38,8 +39,8 @@ use std::fmt;
 use std::time::Instant;
 
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, PolicyAction, PolicyId,
-    PolicySpec, Processing, Reply, SaId, SaSpec,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, HwOffload, PolicyAction,
+    PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec,
 };
 
 use crate::kernel::Kernel;
@@ -115,6 +116,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         Self { clock: Box::new(clock), ..self }
     }
 
+    /// Whether a policy that protects is refused if another owner's protects some of the same traffic; see
+    /// [`overlaps`](ike_proto::dataplane::overlaps).
+    pub fn refuse_overlaps(&mut self, refuse: bool) {
+        self.policies.refuse_overlaps(refuse);
+    }
+
     /// The kernel.
     pub fn kernel_mut(&mut self) -> &mut Kernel<T> {
         &mut self.kernel
@@ -175,11 +182,15 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
         let reqid = self.reqids.take(id, local_ts, remote_ts, processing, adopted);
         let protects = matches!(spec.action, PolicyAction::Protect { .. });
+        let may_offload = matches!(processing.hw_offload, HwOffload::Packet | HwOffload::Auto);
+        let offload = |direction| {
+            if may_offload { self.sas.packet_offload(id, direction) } else { None }
+        };
         let means = Means {
             reqid,
             ifindex,
-            offload_in: self.sas.packet_offload(id, Direction::In),
-            offload_out: self.sas.packet_offload(id, Direction::Out),
+            offload_in: offload(Direction::In),
+            offload_out: offload(Direction::Out),
         };
         let result = self.policies.install(&mut self.kernel, spec, &means);
         if !new || result.is_err() {

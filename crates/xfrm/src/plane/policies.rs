@@ -13,6 +13,7 @@ use ike_proto::dataplane::precedence::{Order, Rank};
 use ike_proto::dataplane::{DataPlaneError, PolicyId, PolicySpec};
 
 use super::fail;
+use super::overlaps::Overlaps;
 use super::templates::{Means, Wanted, wanted};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
@@ -25,6 +26,7 @@ pub(super) struct Policies {
     slots: HashMap<SlotId, Slot>,
     /// Slots of which the last request failed. They are put right before anything else is done.
     doubtful: HashSet<SlotId>,
+    overlaps: Overlaps,
     /// Policies installed so far.
     count: u64,
 }
@@ -60,6 +62,11 @@ enum Installed {
 }
 
 impl Policies {
+    /// Whether a policy that protects is refused if another owner's protects some of the same traffic.
+    pub(super) fn refuse_overlaps(&mut self, refuse: bool) {
+        self.overlaps.refused = refuse;
+    }
+
     /// Installs `spec`, in the place of an earlier one with its id. If that fails, what was there before
     /// is there again, or will be once the kernel takes it.
     pub(super) fn install<T: Transport>(
@@ -70,6 +77,9 @@ impl Policies {
     ) -> Result<(), DataPlaneError> {
         let wanted = wanted(&spec, means)
             .map_err(|unfit| DataPlaneError(format!("policy of child {}: {unfit}", spec.child)))?;
+        if !self.entries.contains_key(&spec.id) {
+            self.overlaps.judge(&spec, self.count + 1)?;
+        }
         self.settle(kernel).map_err(fail)?;
         let (id, child) = (spec.id, spec.child.clone());
         let before = self.take(id);
@@ -86,7 +96,12 @@ impl Policies {
         let new = self.entries.get(&id).map_or(&[][..], |entry| &entry.slots);
         // What is new before what goes, so that there is no moment without either.
         let touched: Vec<SlotId> = new.iter().chain(old).copied().collect();
-        let Err(error) = self.sync(kernel, &touched) else { return Ok(()) };
+        let Err(error) = self.sync(kernel, &touched) else {
+            if let Some(entry) = self.entries.get(&id) {
+                self.overlaps.add(&entry.spec, since);
+            }
+            return Ok(());
+        };
         self.take(id);
         if let Some((entry, claims)) = before {
             self.put_back(id, entry, claims);
@@ -128,6 +143,7 @@ impl Policies {
         id: PolicyId,
     ) -> Result<(), DataPlaneError> {
         let taken = self.take(id);
+        self.overlaps.remove(id);
         let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
         // What cannot be removed now is in doubt, and removed by the next call.
         self.sync(kernel, touched).and_then(|()| self.settle(kernel)).map_err(fail)
@@ -139,6 +155,7 @@ impl Policies {
         kernel: &mut Kernel<T>,
     ) -> Result<(), DataPlaneError> {
         self.entries.clear();
+        self.overlaps.clear();
         for slot in self.slots.values_mut() {
             slot.claims.clear();
         }

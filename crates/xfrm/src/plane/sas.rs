@@ -47,6 +47,9 @@ pub(super) struct Sas {
 /// its removal would be sent again with the same number: for counter modes, under the same IV.
 const SKIPPED: u64 = 1 << 16;
 
+/// How often room is made for a state that traffic waits for.
+const TRIES: usize = 16;
+
 impl Sas {
     /// The SA `id`.
     pub(super) fn get(&self, id: SaId) -> Option<&Sa> {
@@ -68,7 +71,7 @@ impl Sas {
         self.sas.is_empty() && self.debris.is_empty()
     }
 
-    /// The device that does all of ESP for the SAs of `policy` in this direction.
+    /// The device that does all of ESP for the SAs of `policy` in this direction. Goes through all SAs.
     pub(super) fn packet_offload(&self, policy: PolicyId, direction: Direction) -> Option<Offload> {
         let mut sas = self.sas.values();
         let sa = sas.find(|sa| sa.policy == policy && sa.direction == direction && !sa.gone)?;
@@ -271,10 +274,15 @@ impl Sas {
     ) -> Result<(), DataPlaneError> {
         let id = SaId { spi: state.id.spi, dst: state.id.dst };
         let mut result = installer.install(kernel, state, wanted, protocols);
-        if let Err(InstallError::Kernel(error)) = &result
-            && error.is_present()
-            && vacate(kernel, &state.id).map_err(|error| about(id, &error))?
-        {
+        for _ in 0..TRIES {
+            match &result {
+                Err(InstallError::Kernel(error)) if error.is_present() => {}
+                _ => break,
+            }
+            // Traffic may have the kernel ask for it once more between the two requests.
+            if !vacate(kernel, &state.id).map_err(|error| about(id, &error))? {
+                break;
+            }
             result = installer.install(kernel, state, wanted, protocols);
         }
         match result {
