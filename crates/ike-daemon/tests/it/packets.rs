@@ -182,7 +182,7 @@ fn what_the_data_plane_cannot_do_is_named() {
         let config = accept(&format!("[connections.c.children.k]\n{option}\n{ROUNDS}"));
         let sentence =
             format!("`connections.c.children.k`: the data plane in use cannot do `{named}`");
-        assert_eq!(config.unmet(&userspace), [sentence.clone()], "{option}");
+        assert_eq!(config.unmet(&userspace), std::slice::from_ref(&sentence), "{option}");
         assert_eq!(config.unmet(&old), if new { vec![sentence] } else { Vec::new() }, "{option}");
         assert_eq!(config.unmet(&kernel), Vec::<String>::new(), "{option}");
     }

@@ -7,9 +7,13 @@ use ike_daemon::config::Config;
 use ike_daemon::control::render;
 use ike_daemon::control::sas::IkeSa;
 use ike_proto::config::ShuntConfig;
-use ike_proto::dataplane::{Mark, PolicyAction, Processing};
+use ike_proto::dataplane::{Mark, PolicyAction, Processing, TrafficSelector};
 
 use super::daemons::{Watched, net, watched};
+
+fn ts(text: &str) -> TrafficSelector {
+    text.parse().expect("a selector")
+}
 
 /// The left daemon's configuration with these shunts.
 fn config(port: u16, shunts: &[(&str, bool)]) -> Config {
@@ -19,8 +23,8 @@ fn config(port: u16, shunts: &[(&str, bool)]) -> Config {
         connection: "site".to_owned(),
         child: (*child).to_owned(),
         drop: *drop,
-        local_ts: vec!["10.1.0.0/16".parse().unwrap()],
-        remote_ts: vec!["10.1.0.0/16".parse().unwrap(), "10.9.0.0/16".parse().unwrap()],
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: vec![ts("10.1.0.0/16"), ts("10.9.0.0/16")],
         priority: 7,
         processing: Arc::new(Processing {
             mark_out: Mark { value: 1, mask: 3 },
@@ -33,7 +37,7 @@ fn config(port: u16, shunts: &[(&str, bool)]) -> Config {
 
 /// Children and actions of the policies that are no child's.
 fn there(plane: &Watched) -> Vec<(String, PolicyAction)> {
-    let policies = plane.policies.lock().unwrap();
+    let policies = plane.policies.lock().expect("not poisoned");
     let shunts = policies
         .values()
         .filter(|spec| matches!(spec.action, PolicyAction::Pass | PolicyAction::Drop));
