@@ -205,7 +205,11 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         PolicyAction::Protect { mode, local, remote, .. } => Outer { mode, local, remote },
         PolicyAction::Trap => policy.outer?,
         PolicyAction::Pass => return Some(Via::Elsewhere),
-        PolicyAction::Drop | PolicyAction::Shunt { .. } => return None,
+        PolicyAction::Drop => return None,
+        // The policy has the packets of the networks themselves. Those of this host have an address out of
+        // them only while there is a route that says so: without one they would leave by the default route.
+        PolicyAction::Shunt { silent: false } => return Some(Via::Unreachable),
+        PolicyAction::Shunt { silent: true } => return Some(Via::BlackHole),
     };
     let Outer { mode, local, remote } = outer;
     // The ends of transport mode are reached as ever.
