@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use esp::{DropReason, Plane, Verdict};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, Mode, PolicyAction, PolicyId, PolicySpec, SaId,
+    Command, DataPlane, Direction, Event, HwOffload, Mark, Mode, PolicyAction, PolicyId,
+    PolicySpec, Processing, SaId, SaSpec,
 };
 
 mod common;
@@ -407,4 +408,43 @@ fn a_shunt_applies_where_nothing_else_does() {
     assert_eq!(plane.inbound().handle_clear(&back), Err(DropReason::Unprotected));
     plane.apply(Command::InstallPolicy(Box::new(wide))).unwrap();
     assert_eq!(verdict(&plane, &packet), Verdict::Pass);
+}
+
+/// What would have to be ignored is refused, and nothing is installed.
+#[test]
+fn options_of_the_kernel_are_refused() {
+    let mark = Mark { value: 1, mask: 1 };
+    let with = |change: &dyn Fn(&mut Processing)| {
+        let mut processing = Processing::default();
+        change(&mut processing);
+        Arc::new(processing)
+    };
+    let beyond = [
+        ("mark_out", with(&|p| p.mark_out = mark)),
+        ("if_id_in", with(&|p| p.if_id_in = 3)),
+        ("interface", with(&|p| p.interface = Some("eth0".to_owned()))),
+        ("copy_df = no", with(&|p| p.copy_df = false)),
+        ("hw_offload", with(&|p| p.hw_offload = HwOffload::Packet)),
+        ("per_cpu_sas", with(&|p| p.per_cpu = true)),
+        ("policies = no", with(&|p| p.policies = false)),
+    ];
+    let tunnel = Tunnel::v4();
+    let mut plane = Plane::new(start(), &CIPHERS);
+    for (option, processing) in beyond {
+        let sa = SaSpec { processing: Arc::clone(&processing), ..tunnel.sa(Direction::Out) };
+        let policy = PolicySpec { processing, ..tunnel.policy() };
+        for command in [Command::InstallSa(Box::new(sa)), Command::InstallPolicy(Box::new(policy))]
+        {
+            let refused = plane.apply(command).unwrap_err().to_string();
+            assert_eq!(refused, format!("ESP in user space has no {option}"));
+        }
+    }
+    let iptfs = SaSpec { mode: Mode::Iptfs, ..tunnel.sa(Direction::Out) };
+    assert!(plane.apply(Command::InstallSa(Box::new(iptfs))).is_err());
+    assert_eq!(plane.sa_count(), 0);
+    assert_eq!(verdict(&plane, &tunnel.packet(9)), Verdict::Drop(DropReason::NoPolicy));
+    // The best there is is none, and that is all right.
+    let auto = with(&|p| p.hw_offload = HwOffload::Auto);
+    let sa = SaSpec { processing: auto, ..tunnel.sa(Direction::Out) };
+    plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
 }

@@ -150,6 +150,43 @@ fn both_ends_ask_at_once() {
 }
 
 #[test]
+fn both_ends_ask_for_the_first_at_once() {
+    for seed in 70..80 {
+        let mut setup = per_cpu(seed);
+        setup.both(|side| side.connection.childless = Childless::Prefer);
+        let mut pair = setup.build();
+        let request = pair.initiate(A, None);
+        pair.run_for(WHILE);
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+        let both = [A, B].map(|end| (end, pair.initiate(end, Some("net"))));
+        pair.run_for(WHILE);
+        for (end, request) in both {
+            assert_eq!(pair.hosts[end].done(request), Some(Ok(())), "{}", pair.story());
+            assert_eq!(cpus(&pair, end), [None, None], "{}", pair.story());
+            policy(&pair, end);
+        }
+        for cpu in 0..4 {
+            acquire(&mut pair, A, cpu);
+            acquire(&mut pair, B, cpu);
+        }
+        pair.assert_agreement();
+        for end in [A, B] {
+            assert_eq!(cpus(&pair, end), [None, None, Some(0), Some(1), Some(2), Some(3)]);
+            assert_policy(&pair, end);
+        }
+        // Either of the two may go, and then the other.
+        for end in [A, B] {
+            let first = children(&pair, end).remove(0);
+            pair.command(end, Command::TerminateChild(first.id));
+            pair.run_for(WHILE);
+            assert_policy(&pair, A);
+            assert_policy(&pair, B);
+            pair.assert_agreement();
+        }
+    }
+}
+
+#[test]
 fn rekeys_keep_the_cpu() {
     //= RFC 9611 §3 type=test
     //# the rekeyed Child SA should be bound

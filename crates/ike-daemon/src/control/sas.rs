@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{Mark, Mode, TrafficSelector};
+use ike_proto::dataplane::{HwOffload, Mark, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
 use ike_proto::{ChildState, IkeState, UsedAuth};
@@ -158,6 +158,12 @@ pub struct ChildSa {
     pub algorithms: Algorithms,
     /// True for extended sequence numbers.
     pub esn: bool,
+    /// Hardware offload of what arrives, as the kernel did it: `crypto` or `packet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hw_offload_in: Option<String>,
+    /// The same of what leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hw_offload_out: Option<String>,
     /// Octets received.
     pub bytes_in: u64,
     /// Packets received.
@@ -301,6 +307,8 @@ impl ChildSa {
             ppk_id: s.ppk.as_ref().map(ToString::to_string),
             algorithms: Algorithms::new(&s.algorithms),
             esn: s.algorithms.esn,
+            hw_offload_in: offload(inbound.offload),
+            hw_offload_out: offload(outbound.offload),
             bytes_in: inbound.bytes,
             packets_in: inbound.packets,
             use_in: inbound.idle.map(|idle| idle.as_secs()),
@@ -314,6 +322,14 @@ impl ChildSa {
             remote_ts: selectors(&s.remote_ts),
             setup_time_ms: millis(s.setup_time),
         }
+    }
+}
+
+fn offload(used: HwOffload) -> Option<String> {
+    match used {
+        HwOffload::Crypto => Some("crypto".to_owned()),
+        HwOffload::Packet => Some("packet".to_owned()),
+        HwOffload::No | HwOffload::Auto => None,
     }
 }
 

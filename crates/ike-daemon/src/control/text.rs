@@ -99,6 +99,11 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
     if let Some(id) = &sa.ppk_id {
         writeln!(out, "    PPK '{id}'")?;
     }
+    if sa.hw_offload_in.is_some() || sa.hw_offload_out.is_some() {
+        let word = |used: &Option<String>| used.clone().unwrap_or_else(|| "no".to_owned());
+        let (inward, outward) = (word(&sa.hw_offload_in), word(&sa.hw_offload_out));
+        writeln!(out, "    hardware offload: in {inward}, out {outward}")?;
+    }
     write!(out, "    installed {}s ago in {:.1} ms", sa.install_time, sa.setup_time_ms)?;
     if let Some(rekey) = sa.rekey_time {
         write!(out, ", rekeying in {rekey}s")?;

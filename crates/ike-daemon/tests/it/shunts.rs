@@ -11,7 +11,7 @@ use ike_proto::dataplane::{Mark, PolicyAction, Processing, TrafficSelector};
 
 use super::daemons::{Watched, net, watched};
 
-fn selector(text: &str) -> TrafficSelector {
+fn ts(text: &str) -> TrafficSelector {
     text.parse().expect("a selector")
 }
 
@@ -23,8 +23,8 @@ fn config(port: u16, shunts: &[(&str, bool)]) -> Config {
         connection: "site".to_owned(),
         child: (*child).to_owned(),
         drop: *drop,
-        local_ts: vec![selector("10.1.0.0/16")],
-        remote_ts: vec![selector("10.1.0.0/16"), selector("10.9.0.0/16")],
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: vec![ts("10.1.0.0/16"), ts("10.9.0.0/16")],
         priority: 7,
         processing: Arc::new(Processing {
             mark_out: Mark { value: 1, mask: 3 },
@@ -37,7 +37,7 @@ fn config(port: u16, shunts: &[(&str, bool)]) -> Config {
 
 /// Children and actions of the policies that are no child's.
 fn there(plane: &Watched) -> Vec<(String, PolicyAction)> {
-    let policies = plane.policies.lock().expect("no poison");
+    let policies = plane.policies.lock().expect("not poisoned");
     let shunts = policies
         .values()
         .filter(|spec| matches!(spec.action, PolicyAction::Pass | PolicyAction::Drop));
@@ -77,7 +77,7 @@ async fn they_follow_the_configuration_and_nothing_else() {
     operator.reload(config(port, &[("lan", true)])).await.unwrap();
     until(&plane, &[("lan", PolicyAction::Drop)]).await;
     assert!(pair.left.shutdown(Duration::from_secs(5)).await);
-    assert!(plane.policies.lock().expect("no poison").is_empty(), "an orderly end leaves nothing");
+    assert!(plane.policies.lock().unwrap().is_empty(), "an orderly end leaves nothing");
 }
 
 #[tokio::test]

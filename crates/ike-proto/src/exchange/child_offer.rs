@@ -238,18 +238,29 @@ impl IkeSa {
         {
             return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
+        let per_cpu = offer.per_cpu && resource::is_asked(payloads);
+        // Both ends may have asked for the first at once: then there are two, and what they share is one.
+        let other = match per_cpu && offer.heritage.is_none() {
+            true => self.same_traffic(&offer.config, &local_ts, &remote_ts),
+            false => None,
+        };
+        let beside = other.map(|other| (other.policy, other.heritage_beside(None, 0)));
+        let (policy, heritage) = match beside {
+            Some((policy, heritage)) => (policy, Some(heritage)),
+            None => (offer.policy, offer.heritage.clone()),
+        };
         let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
         let parts = Parts {
             id: offer.id,
-            policy: offer.policy,
+            policy,
             spi_in: offer.spi_in,
             spi_out,
             mode,
             local_ts,
             remote_ts,
             replaces: offer.rekeys,
-            per_cpu: offer.per_cpu && resource::is_asked(payloads),
-            heritage: offer.heritage.clone(),
+            per_cpu,
+            heritage,
             dont_fragment,
             started: offer.started,
         };

@@ -217,6 +217,18 @@ impl IkeSa {
         found.map(|child| child.policy)
     }
 
+    /// One of several children, or the only one so far, for these selectors.
+    pub(crate) fn same_traffic(
+        &self,
+        config: &ChildConfig,
+        local_ts: &[TrafficSelector],
+        remote_ts: &[TrafficSelector],
+    ) -> Option<&ChildSa> {
+        let State::Established(established) = &self.state else { return None };
+        let sibling = established.sibling(config, local_ts, remote_ts);
+        sibling.filter(|child| child.processing.per_cpu)
+    }
+
     /// The peer takes no more children beside those of `policy`.
     pub(crate) fn note_full(&mut self, policy: PolicyId) {
         if let State::Established(established) = &mut self.state
