@@ -3,7 +3,7 @@
 # to the new port; rekeys of both kinds by both sides before and after.
 # CASES: us them us-ours
 # PLANE: kernel
-# KERNELS: forky trixie netdevsim
+# KERNELS: forky netdevsim
 inside=${CASE%-ours} outside=$(other "${CASE%-ours}")
 net_nat "$inside"
 case $CASE in *-ours) ours_too ;; esac

@@ -1,7 +1,7 @@
 # Transport mode by kernel ESP, with strongSwan and with ourselves, rekeyed.
 # CASES: us them ours
 # PLANE: kernel
-# KERNELS: forky trixie
+# KERNELS: forky
 net_direct
 [ "$CASE" != ours ] || ours_too
 site
