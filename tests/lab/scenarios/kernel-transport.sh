@@ -26,7 +26,7 @@ done
 ping_both "$US_OWN" "$THEM_OWN"
 for side in us them; do states $side 2; done
 # Inside and outside have the same addresses.
-[ "$(wire "icmp[icmptype] == icmp-echo or icmp[icmptype] == icmp-echoreply")" = 0 ] || fail "packets in clear"
+[ "$(wire "icmp[icmptype] = icmp-echo or icmp[icmptype] = icmp-echoreply")" = 0 ] || fail "packets in clear"
 expect_wire 'ip proto 50'
 down us ike
 gone
