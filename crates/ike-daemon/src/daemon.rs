@@ -22,6 +22,9 @@ use crate::plane::Plane;
 /// How often host names are resolved anew.
 const REFRESH: Duration = Duration::from_secs(300);
 
+/// How long the data plane has to be emptied.
+const CLEAN_UP: Duration = Duration::from_secs(5);
+
 /// What a daemon is made of.
 pub struct Parts {
     /// Configuration.
@@ -98,12 +101,24 @@ impl Daemon {
 
     /// Deletes the SAs at the peers, waits until they have confirmed it but no longer than `limit`, and
     /// stops. True if all were confirmed.
-    pub async fn shutdown(mut self, limit: Duration) -> bool {
-        let confirmed =
-            tokio::time::timeout(limit, self.operator.handle().shutdown()).await.is_ok();
-        if confirmed {
-            // It empties the data plane and ends by itself.
-            let _ = tokio::time::timeout(limit, &mut self.driver).await;
+    pub async fn shutdown(self, limit: Duration) -> bool {
+        self.shutdown_unless(tokio::time::sleep(limit)).await
+    }
+
+    /// As [`Self::shutdown`], but waits for the peers only until `hurry` is ready. The data plane is emptied
+    /// whether they have confirmed it or not.
+    pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
+        let handle = self.operator.handle().clone();
+        let confirmed = tokio::select! {
+            _ = handle.shutdown() => true,
+            () = hurry => false,
+        };
+        if !confirmed {
+            let _ = tokio::time::timeout(CLEAN_UP, handle.stop()).await;
+        }
+        // It empties the data plane and ends by itself.
+        if tokio::time::timeout(CLEAN_UP, &mut self.driver).await.is_err() {
+            tracing::warn!("the data plane does not answer: it may not be empty");
         }
         self.end_tasks().await;
         confirmed

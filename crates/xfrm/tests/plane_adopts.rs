@@ -162,6 +162,10 @@ fn what_is_not_wanted_goes_at_once_and_what_is_others_stays() {
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].outer.local, kept[0].outer.remote), (one.local, one.remote));
     assert_eq!(spis(&sim), [transport.spi_in, transport.spi_out]);
+    let verdict = judge(&sim.policies(), &sim.states(), &out());
+    assert_eq!(verdict, Verdict::Acquire, "held back until this run has its own policies");
+    hand.advance(SETTLE);
+    _ = next.poll_event();
     assert_eq!(sim.policies().len(), 3, "in and out of transport mode, and the stranger's");
 
     drop(next);
@@ -169,6 +173,37 @@ fn what_is_not_wanted_goes_at_once_and_what_is_others_stays() {
     assert!(last.take_over(Duration::ZERO, |_| None).unwrap().is_empty());
     assert!(spis(&sim).is_empty() && last.is_empty());
     assert_eq!(sim.policies().len(), 1);
+}
+
+/// A reqid that was configured may be another's too: its states are told apart by their ends.
+#[test]
+fn states_of_others_with_the_same_reqid_stay() {
+    let given = |n: u32, remote: &str| {
+        let mut child = Child::new(n.into(), n).between("192.0.2.1/32", &format!("{remote}/32"));
+        (child.mode, child.remote) = (Mode::Transport, addr(remote));
+        child.with(|processing| processing.reqid = 1)
+    };
+    let (ours, strangers) = (given(1, "198.51.100.1"), given(2, "203.0.113.9"));
+    let (sim, hand) = killed(&[&ours]);
+    let mut other = plane(&sim, &hand);
+    let states = strangers.up().into_iter().filter(|c| matches!(c, Command::InstallSa(_)));
+    apply(&mut other, states).unwrap();
+    plane(&sim, &hand).take_over(Duration::ZERO, |_| None).unwrap();
+    assert_eq!(spis(&sim), [strangers.spi_in, strangers.spi_out]);
+    assert!(sim.policies().is_empty());
+}
+
+/// What is adopted decides where numbers go on, whatever the configured ones are.
+#[test]
+fn a_configured_reqid_does_not_hide_those_in_use() {
+    let high = Child::new(2, 2).between("10.3.0.0/16", "10.4.0.0/16");
+    let high = high.with(|processing| processing.reqid = 0x7000_0000);
+    let (sim, hand) = killed(&[&Child::new(1, 1), &high]);
+    let mut second = plane(&sim, &hand);
+    second.take_over(SETTLE, |_| Some(LIFE)).unwrap();
+    apply(&mut second, Child::new(3, 3).between("10.5.0.0/16", "10.6.0.0/16").up()).unwrap();
+    let reqids: std::collections::BTreeSet<_> = sim.states().iter().map(|s| s.reqid).collect();
+    assert_eq!(reqids.len(), 3);
 }
 
 #[test]

@@ -19,6 +19,7 @@ DAEMON_ARGS=(--keep-sas)
 
 # Those of sockets do not count.
 policies() { in_ns us ip xfrm policy list nosock | grep -c '^src' || true; }
+no_policies() { [ "$(policies)" = 0 ]; }
 # The old SPI of what arrives is in the kernel no more.
 replaced() { ! in_ns us ip xfrm state | grep -q "spi 0x$1"; }
 spi_in() { sas us | jq -r '.[0]."child-sas"[0]."spi-in"'; }
@@ -54,7 +55,9 @@ not-kept)
     DAEMON_ARGS=()
     start us
     wait_for 10 replaced "$old" || fail "what a daemon left that crashed is still there"
-    [ "$(kernel_states us)" = 0 ] && [ "$(policies)" = 0 ] || fail "something is left"
+    [ "$(kernel_states us)" = 0 ] || fail "states are left"
+    # Held back for ten seconds, until this run's own are there.
+    wait_for 15 no_policies || fail "policies are left"
     ping_end 1000000
     CLEARTEXT=yes
     ;;

@@ -91,10 +91,13 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         }
     };
     tracing::info!(keep_sas = args.keep_sas, "shutting down");
-    tokio::select! {
-        () = end(daemon, args.keep_sas) => {}
-        () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
-    }
+    let hurry = async {
+        tokio::select! {
+            () = tokio::time::sleep(FAREWELL) => {}
+            () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
+        }
+    };
+    end(daemon, args.keep_sas, hurry).await;
     if lost {
         // Whoever supervises this process may start it again.
         return Err(std::io::Error::other("the data plane has lost its device"));
@@ -102,12 +105,12 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     Ok(())
 }
 
-async fn end(daemon: Daemon, keep_sas: bool) {
+async fn end(daemon: Daemon, keep_sas: bool, hurry: impl Future<Output = ()>) {
     if keep_sas {
         if !daemon.leave(FAREWELL).await {
             tracing::warn!("the data plane does not answer");
         }
-    } else if !daemon.shutdown(FAREWELL).await {
+    } else if !daemon.shutdown_unless(hurry).await {
         tracing::warn!("some peers have not confirmed the deletes");
     }
 }

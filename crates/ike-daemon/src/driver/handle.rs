@@ -57,6 +57,11 @@ impl Handle {
         self.ask(Request::Shutdown).await
     }
 
+    /// Stops without waiting for the peers any longer, and empties the data plane.
+    pub(crate) async fn stop(&self) -> Result<(), Stopped> {
+        self.requests.send(Request::Stop).await.map_err(|_| Stopped)
+    }
+
     /// Stops without a word to the peers, and leaves the data plane as it is.
     pub async fn leave(&self) -> Result<(), Stopped> {
         self.ask(Request::Leave).await

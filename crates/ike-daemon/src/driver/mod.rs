@@ -13,7 +13,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::operator::Target;
 use crate::plane::Plane;
-use crate::plane::control::Control;
+use crate::plane::control::{AT_A_TIME, Control};
 use shunts::Shunts;
 
 mod clock;
@@ -49,6 +49,8 @@ pub(crate) enum Request {
     Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
     Shutdown(oneshot::Sender<()>),
+    /// Stop now, and empty the data plane.
+    Stop,
     /// Stop without a word to the peers, and leave the data plane as it is.
     Leave(oneshot::Sender<()>),
 }
@@ -182,6 +184,7 @@ impl Driver {
             Request::Lift(target, answer) => {
                 let _ = answer.send(self.shunts.lift(&target, &self.plane).await);
             }
+            Request::Stop => self.stopped = true,
             Request::Leave(answer) => {
                 self.leaving = Some(answer);
                 self.stopped = true;
@@ -200,7 +203,12 @@ impl Driver {
     }
 
     async fn plane_events(&mut self) {
-        for event in self.plane.events().await {
+        let events = self.plane.events().await;
+        if events.len() == AT_A_TIME {
+            // There may be more, and what there is already rings no bell.
+            self.bell.notify_one();
+        }
+        for event in events {
             self.endpoint.handle(now(), Input::DataPlane(event));
         }
     }

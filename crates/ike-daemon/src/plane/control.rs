@@ -20,6 +20,9 @@ enum Job {
 /// SAs whose counters are asked for at a time.
 const COUNTED: usize = 64;
 
+/// Events taken at a time, so that a flood of them holds up neither commands nor peers.
+pub(crate) const AT_A_TIME: usize = 64;
+
 /// The driver's end of it.
 pub(crate) struct Control {
     line: Line,
@@ -53,7 +56,7 @@ impl Control {
         self.line.clone()
     }
 
-    /// The events that are due.
+    /// The events that are due, up to [`AT_A_TIME`]; if there are as many there may be more.
     pub(crate) async fn events(&self) -> Vec<Event> {
         self.line.ask(Job::Events).await.unwrap_or_default()
     }
@@ -103,7 +106,7 @@ fn run(plane: &mut dyn DataPlane, job: Job) {
             _ = answer.send(ids.into_iter().map(usage).collect());
         }
         Job::Events(answer) => {
-            _ = answer.send(std::iter::from_fn(|| plane.poll_event()).collect());
+            _ = answer.send(std::iter::from_fn(|| plane.poll_event()).take(AT_A_TIME).collect());
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,7 @@ use crate::config::{PlaneOptions, Ports};
 /// The kernel with its events.
 type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
 
-/// How long policies of an earlier run that only drop or pass packets wait for those of this run.
+/// How long policies of an earlier run wait for those of this run: without them packets would leave in clear.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// What the kernel can do; the error says what it lacks.
@@ -59,6 +61,7 @@ pub(super) fn start(
     ports: Ports,
     earlier: Earlier<'_>,
 ) -> io::Result<Plane> {
+    let sole = sole()?;
     let keep = matches!(earlier, Earlier::Keep(_));
     let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
     let events = Events::open().and_then(WithLinks::new);
@@ -76,7 +79,7 @@ pub(super) fn start(
     let (deadline, deadlines) = watch::channel(xfrm.deadline());
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
     xfrm.refuse_overlaps(!options.overlap);
-    let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline };
+    let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline, _sole: sole };
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { control, bell, ike: None, lost: Arc::default(), adopted })
 }
@@ -84,11 +87,11 @@ pub(super) fn start(
 /// Takes over what an earlier run left, or removes it.
 fn take_over(xfrm: &mut Xfrm, earlier: Earlier<'_>) -> io::Result<Vec<Adopted>> {
     let mut adopted = Vec::new();
-    let (settle, config) = match earlier {
-        Earlier::Remove => (Duration::ZERO, None),
-        Earlier::Keep(config) => (SETTLE, Some(config)),
+    let config = match earlier {
+        Earlier::Remove => None,
+        Earlier::Keep(config) => Some(config),
     };
-    let taken = xfrm.take_over(settle, |orphan| {
+    let taken = xfrm.take_over(SETTLE, |orphan| {
         let found = config.and_then(|config| adopt::find(config, orphan));
         let reqid = orphan.reqid;
         let Some((child, life)) = found else {
@@ -126,6 +129,21 @@ struct KernelPlane {
     stale_routes: bool,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
+    /// Held as long as the plane lasts.
+    _sole: UnixDatagram,
+}
+
+/// Refuses a second daemon in the network namespace: it would take the first one's states for an earlier run's.
+/// Names of abstract sockets are the namespace's, and go with the process however it ends.
+fn sole() -> io::Result<UnixDatagram> {
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(SOLE)?;
+    UnixDatagram::bind_addr(&name).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => io::Error::new(
+            error.kind(),
+            "another ike-daemon has the kernel data plane of this network namespace",
+        ),
+        _ => explain("lock", &error),
+    })
 }
 
 impl KernelPlane {
@@ -281,5 +299,6 @@ fn capabilities(features: Features) -> io::Result<Capabilities> {
     })
 }
 
+const SOLE: &str = "ike-daemon/xfrm";
 const EPERM: i32 = 1;
 const EPROTONOSUPPORT: i32 = 93;

@@ -80,6 +80,20 @@ async fn they_follow_the_configuration_and_nothing_else() {
     assert!(plane.policies.lock().unwrap().is_empty(), "an orderly end leaves nothing");
 }
 
+/// Nobody is there to confirm the deletes: the data plane is emptied all the same.
+#[tokio::test]
+async fn an_end_without_an_answer_leaves_nothing() {
+    let (pair, plane) = watched("", Duration::ZERO).await;
+    let port = pair.right.ports().nat_t;
+    let operator = pair.left.operator();
+    operator.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
+    operator.up(&net()).await.unwrap();
+    until(&plane, &[("lan", PolicyAction::Pass), ("none", PolicyAction::Drop)]).await;
+    drop(pair.right);
+    assert!(!pair.left.shutdown(Duration::from_millis(100)).await);
+    assert!(plane.policies.lock().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn a_reload_that_asks_for_too_much_changes_nothing() {
     let (pair, plane) = watched("", Duration::ZERO).await;

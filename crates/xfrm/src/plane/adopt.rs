@@ -20,6 +20,7 @@ use ike_proto::dataplane::{
 };
 
 use super::policies::Policies;
+use super::reqid::REQIDS;
 use super::selectors::pairs;
 use super::view::{POLICY_TAG, Remains, templates};
 use super::{Source, XfrmNetlink, fail};
@@ -107,9 +108,10 @@ enum Leaving {
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     /// Takes over what earlier runs left, of whatever process. Of a child that `wanted` gives a time for,
-    /// states and policies stay until another takes its place, but no longer than that. All others are
-    /// removed now, and policies that only drop or pass packets after `settle`: by then those that are
-    /// configured should be installed again. Returns the children that stay.
+    /// states and policies stay until another takes its place, but no longer than that. The states of all others
+    /// are removed now, and their policies, which drop packets from then on, and those that only drop or pass
+    /// packets after `settle`: by then those that are configured should be installed again. Returns the
+    /// children that stay.
     ///
     /// Must come before the first command.
     pub fn take_over(
@@ -121,7 +123,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         self.kernel.tag_policies(POLICY_TAG, remains.last_index());
         let now = self.clock.now();
         let (orphans, bare) = sort(remains);
-        if let Some(last) = orphans.keys().copied().max() {
+        let ours = orphans.keys().copied().filter(|reqid| REQIDS.contains(reqid));
+        if let Some(last) = ours.max() {
             self.reqids.start_after(last);
         }
         let mut kept = Vec::new();
@@ -133,7 +136,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 }
                 None => {
                     let child = Child::of(&orphan, now, &mut self.policies);
-                    child.leave(now, now, &mut self.adopted.leaving);
+                    child.leave_states(now, now, now + settle, &mut self.adopted.leaving);
                 }
             }
         }
@@ -281,9 +284,20 @@ impl Child {
 
     /// Leaves at `now`, its inbound states at `inbound`.
     fn leave(self, now: Instant, inbound: Instant, list: &mut Vec<(Instant, Leaving)>) {
+        self.leave_states(now, inbound, now, list);
+    }
+
+    /// The same, but its policies at `policy`: without states they drop what they were to protect.
+    fn leave_states(
+        self,
+        now: Instant,
+        inbound: Instant,
+        policy: Instant,
+        list: &mut Vec<(Instant, Leaving)>,
+    ) {
         list.extend(self.outbound.into_iter().map(|state| (now, Leaving::State(state))));
         list.extend(self.inbound.into_iter().map(|state| (inbound, Leaving::State(state))));
-        list.push((now, Leaving::Policy(self.policy)));
+        list.push((policy, Leaving::Policy(self.policy)));
     }
 }
 

@@ -1,8 +1,11 @@
 //! What of this project is in the kernel, whoever installed it.
 
+use std::net::IpAddr;
+
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
 use crate::policy::{Action, PolicyInfo, Template};
+use crate::selector::Prefix;
 use crate::state::StateInfo;
 
 use super::reqid::REQIDS;
@@ -27,13 +30,9 @@ impl Remains {
         policies.retain(|info| info.index >> 24 == u32::from(POLICY_TAG));
         // A reqid that was configured is not from our range.
         let of_policy = |state: &StateInfo| {
-            let mut templates = policies.iter().flat_map(templates);
-            templates.any(|t| {
-                t.reqid == state.reqid
-                    && [t.src, t.dst].iter().all(|end| {
-                        end.is_unspecified() || *end == state.src || *end == state.id.dst
-                    })
-            })
+            policies
+                .iter()
+                .any(|info| templates(info).iter().any(|template| is_for(template, info, state)))
         };
         let mut states = kernel.states()?;
         states.retain(|state| {
@@ -48,6 +47,21 @@ impl Remains {
     pub(super) fn last_index(&self) -> u32 {
         self.policies.iter().map(|info| info.index).max().unwrap_or(0)
     }
+}
+
+/// True if `state` is what `template` asks for, or its counterpart in the other direction. Ends that a
+/// template leaves open, as those of transport mode, are those of the packets.
+fn is_for(template: &Template, info: &PolicyInfo, state: &StateInfo) -> bool {
+    let selector = info.policy.id.selector;
+    let is = |end: IpAddr, prefix: Prefix, address: IpAddr| match end.is_unspecified() {
+        true => Prefix::new(address, prefix.length) == prefix,
+        false => end == address,
+    };
+    let between =
+        |src, dst| is(template.src, selector.src, src) && is(template.dst, selector.dst, dst);
+    template.reqid == state.reqid
+        && state.mode.is_none_or(|mode| mode == template.mode)
+        && (between(state.src, state.id.dst) || between(state.id.dst, state.src))
 }
 
 /// What `policy` asks packets to go through.
