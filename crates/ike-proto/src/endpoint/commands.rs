@@ -248,8 +248,7 @@ impl Endpoint {
         let mut wanted: Vec<Wanted> = established
             .children
             .iter()
-            // Those for one CPU come again when it has a packet.
-            .filter(|child| child.carries() && child.cpu.is_none())
+            .filter(|child| child.carries() && established.stands_for_all(child))
             .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
         match wanted.first_mut() {

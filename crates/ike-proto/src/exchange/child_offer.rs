@@ -45,7 +45,6 @@ pub(crate) fn offer(
     path: Path,
     spec: &OfferSpec<'_>,
 ) -> Result<Box<ChildOffer>, Failure> {
-    check_mode(ctx, spec.config)?;
     let id = ctx.ids.child();
     let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
         // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
@@ -74,6 +73,7 @@ pub(crate) fn offer(
             (local_ts, remote_ts, spec.config.mode)
         }
     };
+    check_mode(ctx, &spec.config.name, mode)?;
     let methods = usable_methods(ctx, &spec.config.esp_proposals);
     let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
     let ke = match method.filter(|&method| method != KeMethodId::NONE) {
@@ -124,14 +124,14 @@ pub(crate) fn offer(
     }))
 }
 
-/// Fails for a mode that this end could not use.
-fn check_mode(ctx: &Context<'_>, config: &ChildConfig) -> Result<(), Failure> {
-    let why = match config.mode {
+/// Fails for a mode that this end could not use. What a rekeyed child agreed on once it may keep.
+fn check_mode(ctx: &Context<'_>, name: &str, mode: Mode) -> Result<(), Failure> {
+    let why = match mode {
         Mode::Iptfs if !ctx.plane.iptfs => "the data plane has no IP-TFS",
         Mode::Beet => "no notify is registered to ask a peer for BEET mode",
         _ => return Ok(()),
     };
-    Err(Failure::Config(format!("child {:?}: {why}", config.name)))
+    Err(Failure::Config(format!("child {name:?}: {why}")))
 }
 
 /// Offers the packet before the policy it met.
@@ -231,12 +231,13 @@ impl IkeSa {
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
-        let others = self.members(offer)?;
-        if let Some(other) = others
-            && !(resource::is_asked(payloads)
-                && resource::is_alike(other, &selected, mode, &local_ts, &remote_ts))
-        {
-            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        if let Some(other) = self.members(offer)? {
+            // Of a rekeyed one it goes without saying (RFC 9611 §3).
+            let said = offer.rekeys.is_some() || resource::is_asked(payloads);
+            if !(said && resource::is_alike(other, &selected, mode, &local_ts, &remote_ts)) {
+                return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+            }
+            (local_ts, remote_ts) = (other.local_ts.clone(), other.remote_ts.clone());
         }
         let per_cpu = offer.per_cpu && resource::is_asked(payloads);
         // Both ends may have asked for the first at once: then there are two, and what they share is one.
@@ -269,10 +270,13 @@ impl IkeSa {
         self.keyed(ctx, child, &shared, nonces, ppk)
     }
 
-    /// A child that `offer` is one more of; fails if there is none any more.
+    /// A child that `offer` is one more of, or the new one of; fails if there is none any more.
     fn members(&self, offer: &ChildOffer) -> Result<Option<&ChildSa>, Refusal> {
-        let (Some(join), State::Established(established)) = (offer.join, &self.state) else {
-            return Ok(None);
+        let State::Established(established) = &self.state else { return Ok(None) };
+        let Some(join) = offer.join else {
+            let rekeyed = |child: &&ChildSa| Some(child.id) == offer.rekeys;
+            let old = established.children.iter().find(rekeyed);
+            return Ok(old.filter(|old| old.processing.per_cpu));
         };
         let other = established.sharing(join.policy).next();
         other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
@@ -322,6 +326,6 @@ fn granted(wanted: Mode, answer: Asked) -> Result<(Mode, bool), Refusal> {
 }
 
 /// True if every selector of `inner` lies within one of `outer`.
-fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
+pub(super) fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
     !inner.is_empty() && inner.iter().all(|ts| outer.iter().any(|wide| wide.contains(ts)))
 }

@@ -103,6 +103,10 @@ impl IkeSa {
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
+        let kin = old.filter(|old| old.processing.per_cpu);
+        if kin.is_some_and(|old| !resource::is_alike(old, &selected, mode, &local_ts, &remote_ts)) {
+            return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+        }
         let place = match resource::is_asked(payloads) && old.is_none() {
             true => self.place(ctx, &config, (&selected, mode), &local_ts, &remote_ts)?,
             false => None,

@@ -69,6 +69,7 @@ impl IkeSa {
             Err(failure) => {
                 ctx.done(request, Err(failure.clone()));
                 self.child_failed(ctx, &name, failure);
+                self.rearm_rekey(ctx, child);
             }
         }
         true
@@ -266,8 +267,15 @@ impl IkeSa {
         if peer_has_one && let State::Established(established) = &mut self.state {
             established.queue.push_front(Task::DeleteSpi(offer.spi_in));
         }
+        // The next packet would have the same answer.
+        if let Some(join) = offer.join {
+            self.note_full(join.policy);
+        }
         ctx.done(offer.request, Err(refusal.clone().into()));
         self.child_failed(ctx, &offer.config.name, refusal.into());
+        if let Some(old) = offer.rekeys {
+            self.rearm_rekey(ctx, old);
+        }
     }
 
     pub(crate) fn on_child_error(
@@ -336,7 +344,9 @@ impl IkeSa {
                 }
                 let State::Established(established) = &mut self.state else { return };
                 let policy = offer.policy;
-                let cpu = offer.heritage.and_then(|heritage| heritage.cpu);
+                // Where no other is left, a first one is made.
+                let others = established.sharing(policy).next().is_some();
+                let cpu = offer.heritage.and_then(|heritage| heritage.cpu).filter(|_| others);
                 established.queue.push_back(Task::CreateChild {
                     config: offer.config,
                     packet: None,
@@ -517,7 +527,14 @@ impl IkeSa {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
-            return self.respond_without_child(ctx, &reply, &ready.child.config.name, taken());
+            let kind = self.no_room(&ready.child);
+            return self.respond_without_child(
+                ctx,
+                &reply,
+                kind,
+                &ready.child.config.name,
+                taken(),
+            );
         }
         let State::Established(established) = &mut self.state else { return };
         let (child, batch) = if ready.child.replaces.is_some() {
@@ -545,21 +562,27 @@ impl IkeSa {
                 self.child_installed(ctx, child);
             }
             Err(error) => {
+                let State::Established(established) = &self.state else { return };
+                let failed = established.children.iter().find(|failed| failed.id == child);
+                let kind =
+                    failed.map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.no_room(failed));
                 let name = self.remove_failed(ctx, child);
-                self.respond_without_child(ctx, &reply, &name, Failure::DataPlane(error.0));
+                let failure = Failure::DataPlane(error.0);
+                self.respond_without_child(ctx, &reply, kind, &name, failure);
             }
         }
     }
 
-    /// Answers that the child of a request cannot be.
+    /// Answers that the child of a request cannot be, by an error of this `kind`.
     fn respond_without_child(
         &mut self,
         ctx: &mut Context<'_>,
         reply: &Reply,
+        kind: NotifyType,
         name: &str,
         reason: Failure,
     ) {
-        let refusal = notify(NotifyType::NO_ADDITIONAL_SAS, &[]);
+        let refusal = notify(kind, &[]);
         match &reply.auth {
             Some(auth) => {
                 let mut payloads = auth.payloads();

@@ -115,7 +115,15 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub(crate) fn is_child(&self) -> bool {
-        matches!(self.what, TheirOffer::Child(_))
+        self.child().is_some()
+    }
+
+    /// The child it is to make.
+    pub(crate) fn child(&self) -> Option<&ChildSa> {
+        match &self.what {
+            TheirOffer::Child(child) => Some(child),
+            TheirOffer::Ike { .. } => None,
+        }
     }
 }
 
@@ -382,6 +390,10 @@ impl IkeSa {
         let shared: Vec<_> = shared.iter().collect();
         match what {
             TheirOffer::Child(child) => {
+                if self.has_lost_its_place(&child) {
+                    ctx.ids.esp.remove(&child.spi_in);
+                    return Err(NotifyType::TS_MAX_QUEUE.into());
+                }
                 let ready = self.keyed(ctx, *child, &shared, (&ni, &nr), ppk)?;
                 let reply = Reply {
                     auth: None,

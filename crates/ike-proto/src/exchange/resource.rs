@@ -9,6 +9,10 @@
 //!                         <--  HDR, SK {N(SA_RESOURCE_INFO), SA, Nr, [KEr,] TSi, TSr}
 //! ```
 
+use std::collections::HashSet;
+
+use super::child_offer::within;
+use super::followup::Chain;
 use super::{Payloads, Refusal};
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
@@ -60,9 +64,9 @@ pub(crate) fn is_alike(
         && same(&other.remote_ts, remote_ts)
 }
 
-/// True if both lists have the same selectors, in whatever order.
+/// True if both lists cover the same: that of a packet may stand in front of the one it is in.
 fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
-    a.len() == b.len() && a.iter().all(|ts| b.contains(ts))
+    within(a, b) && within(b, a)
 }
 
 /// A place among children that share a policy.
@@ -78,12 +82,23 @@ impl Established {
         self.children.iter().filter(move |child| child.shares(policy))
     }
 
-    /// The place of the one for all CPUs, where children of this name are without it.
-    pub(crate) fn headless(&self, name: &str) -> Option<Join> {
-        let mut children = self.children.iter().filter(|child| child.config.name == name);
-        let policy = children.find(|child| child.shares(child.policy))?.policy;
-        let missing = self.sharing(policy).all(|child| child.cpu.is_some());
-        missing.then_some(Join { policy, cpu: None })
+    /// The place of the one for all CPUs, where children of this name that take `packet` are without.
+    pub(crate) fn headless(&self, name: &str, packet: Option<Flow>) -> Option<Join> {
+        let takes = |child: &ChildSa| packet.is_none_or(|packet| child.takes(packet));
+        let named = |child: &&ChildSa| child.config.name == name && child.shares(child.policy);
+        let mut children = self.children.iter().filter(named).filter(|child| takes(child));
+        children.find_map(|child| {
+            let missing = self.sharing(child.policy).all(|other| other.cpu.is_some());
+            missing.then_some(Join { policy: child.policy, cpu: None })
+        })
+    }
+
+    /// True if `child` is for all CPUs, or the first of several that are without such a one. Of those for
+    /// one CPU the others come again when it has a packet.
+    pub(crate) fn stands_for_all(&self, child: &ChildSa) -> bool {
+        let carrying = || self.sharing(child.policy).filter(|other| other.carries());
+        let first = carrying().next().is_some_and(|first| first.id == child.id);
+        child.cpu.is_none() || first && carrying().all(|other| other.cpu.is_some())
     }
 
     /// A child that a request of the peer for `config` and these selectors would be one more of.
@@ -93,12 +108,14 @@ impl Established {
         local_ts: &[TrafficSelector],
         remote_ts: &[TrafficSelector],
     ) -> Option<&ChildSa> {
-        self.children.iter().find(|child| {
+        let alike = |child: &&ChildSa| {
             child.config.name == config.name
                 && matches!(child.phase, Phase::Installing | Phase::Installed)
                 && same(&child.local_ts, local_ts)
                 && same(&child.remote_ts, remote_ts)
-        })
+        };
+        // One that can have others rather than one that cannot.
+        self.children.iter().filter(alike).max_by_key(|child| child.processing.per_cpu)
     }
 
     /// The place of one more child beside `sibling`, for a request of the peer.
@@ -121,17 +138,30 @@ impl Established {
         //# As additional
         //# Child SAs consume little additional resources, allowing at the very
         //# least double the number of available CPUs is RECOMMENDED.
-        let additional = self.sharing(sibling.policy).filter(|child| child.cpu.is_some()).count();
+        let additional = self.places(sibling.policy).filter(|(_, cpu)| cpu.is_some()).count();
         let most = plane.cpus.saturating_mul(2);
         if additional >= usize::try_from(most).unwrap_or(usize::MAX) {
             return Err(full());
         }
-        let missing = self.sharing(sibling.policy).all(|child| child.cpu.is_some());
+        // One for all that this end is asking for itself is not missing either.
+        let missing = self.places(sibling.policy).all(|(_, cpu)| cpu.is_some())
+            && self.asked(sibling.policy).all(|join| join.cpu.is_some());
         let cpu = match missing {
             true => None,
             false => Some(self.least_used_cpu(sibling.policy, plane.cpus).ok_or_else(full)?),
         };
         Ok(Place { cpu, ordinal: self.unused_ordinal(sibling.policy) })
+    }
+
+    /// The places that are taken, ordinals and CPUs: by children, a rekeyed one and its successor
+    /// counted once, and by those whose additional key exchanges the peer has still to make.
+    fn places(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
+        let mut lines = HashSet::new();
+        let coming = self.theirs.iter().filter_map(Chain::child);
+        self.sharing(policy)
+            .chain(coming.filter(move |child| child.policy == policy))
+            .filter(move |child| lines.insert(child.line))
+            .map(|child| (child.ordinal, child.cpu))
     }
 
     /// The CPU with the fewest children of its own, those included that this end is asking for.
@@ -140,14 +170,14 @@ impl Established {
     //# SA on a CPU with the least amount of additional Child SAs for this
     //# TSi/TSr pair.
     fn least_used_cpu(&self, policy: PolicyId, cpus: u32) -> Option<u32> {
-        let there = self.sharing(policy).filter_map(|child| child.cpu);
+        let there = self.places(policy).filter_map(|(_, cpu)| cpu);
         let used: Vec<_> = there.chain(self.asked(policy).filter_map(|join| join.cpu)).collect();
         (0..cpus).min_by_key(|cpu| used.iter().filter(|used| *used == cpu).count())
     }
 
     /// A number that none of them has.
     pub(crate) fn unused_ordinal(&self, policy: PolicyId) -> u32 {
-        let taken = |n: &u32| self.sharing(policy).any(|child| child.ordinal == *n);
+        let taken = |n: &u32| self.places(policy).any(|(ordinal, _)| ordinal == *n);
         (1..=u32::MAX).find(|n| !taken(n)).unwrap_or(u32::MAX)
     }
 
@@ -227,6 +257,25 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return None };
         let sibling = established.sibling(config, local_ts, remote_ts);
         sibling.filter(|child| child.processing.per_cpu)
+    }
+
+    /// What a peer is told whose `child` cannot be: for one more of several RFC 9611 §6 has an error of
+    /// its own.
+    pub(crate) fn no_room(&self, child: &ChildSa) -> NotifyType {
+        let State::Established(established) = &self.state else {
+            return NotifyType::NO_ADDITIONAL_SAS;
+        };
+        let more = established.sharing(child.policy).any(|other| other.id != child.id);
+        match more && child.replaces.is_none() {
+            true => NotifyType::TS_MAX_QUEUE,
+            false => NotifyType::NO_ADDITIONAL_SAS,
+        }
+    }
+
+    /// True if `child` was to be for one CPU, and those it was to be one more of have gone meanwhile.
+    pub(crate) fn has_lost_its_place(&self, child: &ChildSa) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        child.cpu.is_some() && established.sharing(child.policy).next().is_none()
     }
 
     /// The peer takes no more children beside those of `policy`.

@@ -11,7 +11,7 @@ use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig};
-use crate::dataplane::{Command, Flow, SaId};
+use crate::dataplane::{Command, Flow, PolicyId, SaId};
 use crate::event::{ChildSaId, Event, Failure, RequestId};
 use crate::exchange::Payloads;
 use crate::exchange::child_offer::{OfferSpec, offer};
@@ -105,10 +105,15 @@ impl Established {
     }
 
     /// True if the policy of `child` is to send by it: of those for one CPU each, only by one that takes
-    /// the place of another by which it was.
+    /// the place of another by which it was, or if it is by none.
     pub(crate) fn routes(&self, child: &ChildSa) -> bool {
         let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
-        child.cpu.is_none() || self.children.iter().any(replaced)
+        child.cpu.is_none() || self.children.iter().any(replaced) || !self.is_routed(child.policy)
+    }
+
+    /// True if `policy` sends by a child that is there.
+    fn is_routed(&self, policy: PolicyId) -> bool {
+        self.children.iter().any(|child| child.policy == policy && child.routed)
     }
 
     /// As [`routes`](Self::routes); if so, those that the policy was sending by are not that any more.
@@ -288,7 +293,7 @@ impl IkeSa {
         join: Option<Join>,
     ) {
         let State::Established(established) = &self.state else { return };
-        let join = join.or_else(|| established.headless(&config.name));
+        let join = join.or_else(|| established.headless(&config.name, packet));
         let other = join.map(|join| (join, established.sharing(join.policy).next()));
         let joins = match other {
             None => None,
@@ -410,6 +415,7 @@ impl IkeSa {
             child.expires_at = Some(ctx.now.mono + config.life_time);
         }
         arm_child(&mut self.timers, child, ctx.now.mono);
+        let policy = child.policy;
         match replaces {
             None => ctx.event(Event::ChildUp { ike, child: id }),
             // The peer will tell by its Delete when it uses the new SA.
@@ -419,6 +425,20 @@ impl IkeSa {
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
                 self.retire(ctx, old, id);
             }
+        }
+        let State::Established(established) = &self.state else { return };
+        if !pending && !established.is_routed(policy) {
+            // That by which the policy was sending went while the data plane was at work.
+            self.route(ctx, id);
+        }
+    }
+
+    /// Tells the policy of `child` to send by it.
+    fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        let State::Established(established) = &mut self.state else { return };
+        if let Some(child) = established.children.iter_mut().find(|other| other.id == child) {
+            child.routed = true;
+            ctx.change(vec![child.install_policy()], vec![child.id], Vec::new());
         }
     }
 
@@ -494,10 +514,11 @@ impl IkeSa {
             heir.routed = true;
             ctx.data_plane(vec![heir.install_policy()]);
         }
+        // A peer that counted it has room again.
+        established.full.retain(|policy| *policy != child.policy);
         if child.phase == Phase::Rekeyed || in_line {
             return self.linger(ctx, &child);
         }
-        established.full.retain(|policy| *policy != child.policy);
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
