@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::processing::Lease;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
@@ -33,6 +34,7 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub(crate) struct Heritage {
     pub(crate) processing: Arc<Processing>,
+    pub(crate) lease: Lease,
     /// `None` begins a line of its own.
     pub(crate) line: Option<ChildSaId>,
     pub(crate) cpu: Option<u32>,
@@ -53,6 +55,8 @@ pub(crate) struct ChildSa {
     pub(crate) mode: Mode,
     /// As configured, with what was chosen for it, and what the peers agreed on.
     pub(crate) processing: Arc<Processing>,
+    /// Keeps the numbers chosen for it.
+    pub(crate) lease: Lease,
     /// The first of the children that it has come to stand for by rekeys; at first itself.
     pub(crate) line: ChildSaId,
     /// The CPU it is for, among children that share a policy (RFC 9611); `None` for all.
@@ -105,15 +109,22 @@ impl ChildSa {
         within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
     }
 
+    /// True if packets that meet the trap treated as `trap` would travel through it.
+    pub(crate) fn is_marked_like(&self, trap: &Processing) -> bool {
+        let of = |processing: &Processing| (processing.mark_out, processing.if_id_out);
+        of(&self.processing) == of(trap)
+    }
+
     /// What goes on in the child of a rekey.
     pub(crate) fn heritage(&self) -> Heritage {
-        let processing = Arc::clone(&self.processing);
-        Heritage { processing, line: Some(self.line), cpu: self.cpu, ordinal: self.ordinal }
+        let line = Some(self.line);
+        Heritage { line, ..self.heritage_beside(self.cpu, self.ordinal) }
     }
 
     /// What another for the same traffic has.
     pub(crate) fn heritage_beside(&self, cpu: Option<u32>, ordinal: u32) -> Heritage {
-        Heritage { processing: Arc::clone(&self.processing), line: None, cpu, ordinal }
+        let (processing, lease) = (Arc::clone(&self.processing), Lease::clone(&self.lease));
+        Heritage { processing, lease, line: None, cpu, ordinal }
     }
 
     /// True if it is one of those for the same selectors that `policy` serves (RFC 9611), and not to be

@@ -2,7 +2,7 @@
 //! them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::config::{ChildConfig, ConnectionConfig, InterfaceId, Scope, Shard, UniqueNumbers};
 use crate::dataplane::Processing;
@@ -14,119 +14,270 @@ const LOCAL: u32 = 0x00ff_ffff;
 #[derive(Default)]
 pub(crate) struct Numbers {
     last: u32,
+    marks: Taken,
+    if_ids: Taken,
     /// What the trap of a connection's child has, and what it was chosen by.
     traps: HashMap<(String, String), (UniqueNumbers, Chosen)>,
+    /// The interface ids of the traps of a connection, and what they were chosen by.
+    connections: HashMap<String, ([InterfaceId; 2], IfIds)>,
 }
 
-/// What takes the place of numbers in a configuration.
-#[derive(Debug, Clone, Copy)]
+/// Numbers that may still be in use, by the mask they were chosen for.
+#[derive(Default)]
+struct Taken {
+    by_mask: HashMap<u32, HashMap<u32, Weak<()>>>,
+    /// At this many, those that nobody holds any more are forgotten.
+    limit: usize,
+}
+
+/// Holds numbers for as long as it is held.
+pub(crate) type Lease = Arc<()>;
+
+/// Who asks for numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// The peer.
+    Peer,
+    /// This end: what is made has the numbers of its trap, if nothing has them yet.
+    Us,
+    /// This end, for a packet that met the trap or in the place of what may have its numbers: what is
+    /// made has them too, or the traffic it is for would go on meeting the trap.
+    Trap,
+}
+
+/// The interface ids of an IKE SA, for children without their own.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IfIds {
+    /// In and out.
+    pub(crate) values: [u32; 2],
+    lease: Lease,
+}
+
+/// What takes the place of numbers in a configuration: of those alone that are `%unique` there.
+#[derive(Debug, Clone)]
 struct Chosen {
     /// Of marks, in and out.
     marks: [Option<u32>; 2],
     /// Interface ids, in and out.
     if_ids: [Option<u32>; 2],
+    lease: Lease,
+}
+
+/// All numbers that fit the mask of a mark are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoneLeft;
+
+impl Asker {
+    fn has_those_of_trap(self, lease: &Lease) -> bool {
+        match self {
+            Self::Peer => false,
+            Self::Us => Arc::strong_count(lease) == 1,
+            Self::Trap => true,
+        }
+    }
 }
 
 impl Numbers {
-    /// The interface ids of a new IKE SA, in and out.
-    pub(crate) fn of_ike(&mut self, shard: Shard, connection: &ConnectionConfig) -> [u32; 2] {
-        let ids = [connection.if_id_in, connection.if_id_out];
-        let mut chosen = self.pair(shard, ids.map(InterfaceId::scope)).into_iter();
-        ids.map(|id| match (id, chosen.next().flatten()) {
-            (_, Some(chosen)) => chosen,
-            (InterfaceId::Fixed(id), None) => id,
-            (InterfaceId::Unique(_), None) => 0,
-        })
+    /// The interface ids of a new IKE SA.
+    pub(crate) fn of_ike(
+        &mut self,
+        shard: Shard,
+        connection: &ConnectionConfig,
+        asker: Asker,
+    ) -> IfIds {
+        let scopes = [connection.if_id_in, connection.if_id_out];
+        match self.connections.get(&connection.name) {
+            Some((by, ids)) if *by == scopes && asker.has_those_of_trap(&ids.lease) => ids.clone(),
+            _ => self.ids(shard, scopes),
+        }
     }
 
-    /// How packets of a new child are treated; `inherited` are the interface ids of its IKE SA.
+    /// How packets of a new child are treated, and what keeps its numbers its own; `inherited` are the
+    /// interface ids of its IKE SA.
     pub(crate) fn of_child(
         &mut self,
         shard: Shard,
-        connection: &str,
+        connection: &ConnectionConfig,
         config: &ChildConfig,
         inherited: [u32; 2],
-    ) -> Arc<Processing> {
-        let name = (connection.to_owned(), config.name.clone());
-        let chosen = match self.traps.get(&name) {
-            Some((unique, chosen)) if *unique == config.unique => *chosen,
-            _ => self.choose(shard, config, inherited),
+        asker: Asker,
+    ) -> Result<(Arc<Processing>, Lease), NoneLeft> {
+        let name = (connection.name.clone(), config.name.clone());
+        let (chosen, inherited) = match self.traps.get(&name) {
+            Some((unique, chosen))
+                if *unique == config.unique && asker.has_those_of_trap(&chosen.lease) =>
+            {
+                let trapped = self.connections.get(&connection.name);
+                (chosen.clone(), trapped.map_or(inherited, |(_, ids)| ids.values))
+            }
+            _ => (self.choose(shard, config)?, inherited),
         };
-        chosen.applied(config)
+        Ok((chosen.applied(config, inherited), chosen.lease))
     }
 
-    /// How packets are treated that meet the trap of a child. Children of this name have the same from
-    /// now on, or the traffic they are for would go on meeting the trap.
+    /// How packets are treated that meet the trap of a child.
     pub(crate) fn of_trap(
         &mut self,
         shard: Shard,
         connection: &ConnectionConfig,
         config: &ChildConfig,
-    ) -> Arc<Processing> {
+    ) -> Result<Arc<Processing>, NoneLeft> {
         let name = (connection.name.clone(), config.name.clone());
         let chosen = match self.traps.get(&name) {
-            Some((unique, chosen)) if *unique == config.unique => *chosen,
+            Some((unique, chosen)) if *unique == config.unique => chosen.clone(),
+            _ => self.choose(shard, config)?,
+        };
+        let scopes = [connection.if_id_in, connection.if_id_out];
+        let ids = match self.connections.get(&connection.name) {
+            Some((by, ids)) if *by == scopes => ids.values,
             _ => {
-                let inherited = self.of_ike(shard, connection);
-                let chosen = self.choose(shard, config, inherited);
-                self.traps.insert(name, (config.unique, chosen));
-                chosen
+                let ids = self.ids(shard, scopes);
+                let values = ids.values;
+                self.connections.insert(connection.name.clone(), (scopes, ids));
+                values
             }
         };
-        let mut processing = chosen.applied(config);
+        let mut processing = chosen.applied(config, ids);
+        self.traps.insert(name, (config.unique, chosen));
         if processing.per_cpu {
             // The first SA is for all CPUs (RFC 9611 §4).
             Arc::make_mut(&mut processing).per_cpu = false;
         }
-        processing
+        Ok(processing)
     }
 
     /// The trap is gone.
     pub(crate) fn forget_trap(&mut self, connection: &str, child: &str) {
         self.traps.remove(&(connection.to_owned(), child.to_owned()));
-    }
-
-    fn choose(&mut self, shard: Shard, config: &ChildConfig, inherited: [u32; 2]) -> Chosen {
-        let UniqueNumbers { mark_in, mark_out, if_id_in, if_id_out, .. } = config.unique;
-        let marks = self.pair(shard, [mark_in, mark_out]);
-        let mut if_ids = self.pair(shard, [if_id_in, if_id_out]);
-        let fixed = [config.processing.if_id_in, config.processing.if_id_out];
-        for ((chosen, fixed), inherited) in if_ids.iter_mut().zip(fixed).zip(inherited) {
-            if fixed == 0 {
-                *chosen = chosen.or(Some(inherited));
-            }
+        if !self.traps.keys().any(|(other, _)| other == connection) {
+            self.connections.remove(connection);
         }
-        Chosen { marks, if_ids }
     }
 
-    /// One number for each direction that has a scope, in and out.
-    fn pair(&mut self, shard: Shard, scopes: [Option<Scope>; 2]) -> [Option<u32>; 2] {
-        let mut shared = None;
-        scopes.map(|scope| match scope? {
-            Scope::Direction => Some(self.next(shard)),
-            Scope::Pair => Some(*shared.get_or_insert_with(|| self.next(shard))),
-        })
+    fn ids(&mut self, shard: Shard, ids: [InterfaceId; 2]) -> IfIds {
+        let lease = Lease::default();
+        let scopes = ids.map(InterfaceId::scope);
+        let taken = &mut self.if_ids;
+        // There are more of them than there is memory for SAs: one is always left.
+        let chosen = taken.pair(&mut self.last, shard, scopes, [u32::MAX; 2], &lease);
+        let mut chosen = chosen.unwrap_or_default().into_iter();
+        let values = ids.map(|id| match (id, chosen.next().flatten()) {
+            (_, Some(chosen)) => chosen,
+            (InterfaceId::Fixed(id), None) => id,
+            (InterfaceId::Unique(_), None) => 0,
+        });
+        IfIds { values, lease }
     }
 
-    /// A number that this endpoint has not chosen lately, nor any other shard.
-    fn next(&mut self, shard: Shard) -> u32 {
-        self.last = (self.last % LOCAL) + 1;
-        u32::from(shard.index) << 24 | self.last
+    fn choose(&mut self, shard: Shard, config: &ChildConfig) -> Result<Chosen, NoneLeft> {
+        let UniqueNumbers { mark_in, mark_out, if_id_in, if_id_out, .. } = config.unique;
+        let (last, lease) = (&mut self.last, Lease::default());
+        let masks = [config.processing.mark_in.mask, config.processing.mark_out.mask];
+        let marks = self.marks.pair(last, shard, [mark_in, mark_out], masks, &lease)?;
+        let all = [u32::MAX; 2];
+        let if_ids = self.if_ids.pair(last, shard, [if_id_in, if_id_out], all, &lease)?;
+        Ok(Chosen { marks, if_ids, lease })
     }
 }
 
+impl Taken {
+    /// One number for each direction that has a scope, in and out, with no bit outside its mask: the
+    /// kernel compares the bits of a packet's mark that the mask has with the whole value.
+    fn pair(
+        &mut self,
+        last: &mut u32,
+        shard: Shard,
+        scopes: [Option<Scope>; 2],
+        masks: [u32; 2],
+        lease: &Lease,
+    ) -> Result<[Option<u32>; 2], NoneLeft> {
+        let ([one, other], [mask_in, mask_out]) = (scopes, masks);
+        if one.is_some() && one == other && one == Some(Scope::Pair) {
+            let both = self.next(last, shard, mask_in & mask_out, lease)?;
+            return Ok([Some(both); 2]);
+        }
+        let mut next = |mask| self.next(last, shard, mask, lease);
+        let one = one.map(|_| next(mask_in)).transpose()?;
+        Ok([one, other.map(|_| next(mask_out)).transpose()?])
+    }
+
+    /// A number of bits in `mask` that nobody has; nor has another shard, if the mask has the octet that
+    /// tells them apart. Never 0, which is none.
+    fn next(
+        &mut self,
+        last: &mut u32,
+        shard: Shard,
+        mask: u32,
+        lease: &Lease,
+    ) -> Result<u32, NoneLeft> {
+        let own = if shard.count > 1 { mask & LOCAL } else { mask };
+        let octet = if shard.count > 1 { u32::from(shard.index) << 24 & mask } else { 0 };
+        for _ in 0..1_u32 << own.count_ones().min(24) {
+            *last = (*last % LOCAL) + 1;
+            let value = spread(*last, own) | octet;
+            if value != 0 && self.is_free(value, mask) {
+                self.prune();
+                let of_mask = self.by_mask.entry(mask).or_default();
+                of_mask.insert(value, Arc::downgrade(lease));
+                return Ok(value);
+            }
+        }
+        Err(NoneLeft)
+    }
+
+    /// True if no packet's mark can match both this and one that is in use.
+    fn is_free(&self, value: u32, mask: u32) -> bool {
+        self.by_mask.iter().all(|(theirs, values)| {
+            let common = mask & theirs;
+            if common == *theirs {
+                return values.get(&(value & common)).is_none_or(|held| held.strong_count() == 0);
+            }
+            let clashes = |other: &u32| (other ^ value) & common == 0;
+            !values.iter().any(|(other, held)| clashes(other) && held.strong_count() > 0)
+        })
+    }
+
+    fn prune(&mut self) {
+        let count = |by_mask: &HashMap<u32, HashMap<u32, Weak<()>>>| {
+            by_mask.values().map(HashMap::len).sum::<usize>()
+        };
+        if count(&self.by_mask) >= self.limit {
+            for values in self.by_mask.values_mut() {
+                values.retain(|_, held| held.strong_count() > 0);
+            }
+            self.by_mask.retain(|_, values| !values.is_empty());
+            self.limit = 2 * count(&self.by_mask) + 64;
+        }
+    }
+}
+
+/// The lowest bits of `number` in the places of the bits that `mask` has.
+fn spread(mut number: u32, mask: u32) -> u32 {
+    let mut value = 0;
+    for bit in (0..32).map(|n| 1 << n).filter(|bit| mask & bit != 0) {
+        value |= if number & 1 == 1 { bit } else { 0 };
+        number >>= 1;
+    }
+    value
+}
+
 impl Chosen {
-    fn applied(self, config: &ChildConfig) -> Arc<Processing> {
+    /// As configured, with these; `inherited` are the interface ids where neither says one.
+    fn applied(&self, config: &ChildConfig, inherited: [u32; 2]) -> Arc<Processing> {
         let mut processing = Processing::clone(&config.processing);
         let [mark_in, mark_out] = self.marks;
-        let [if_id_in, if_id_out] = self.if_ids;
-        for (place, chosen) in [
-            (&mut processing.mark_in.value, mark_in),
-            (&mut processing.mark_out.value, mark_out),
-            (&mut processing.if_id_in, if_id_in),
-            (&mut processing.if_id_out, if_id_out),
-        ] {
-            *place = chosen.unwrap_or(*place);
+        for (mark, chosen) in
+            [(&mut processing.mark_in, mark_in), (&mut processing.mark_out, mark_out)]
+        {
+            mark.value = chosen.unwrap_or(mark.value);
+        }
+        let ids = [&mut processing.if_id_in, &mut processing.if_id_out];
+        for ((id, chosen), inherited) in ids.into_iter().zip(self.if_ids).zip(inherited) {
+            *id = match (chosen, *id) {
+                (Some(chosen), _) => chosen,
+                (None, 0) => inherited,
+                (None, fixed) => fixed,
+            };
         }
         if config.unique.set_mark_in_same {
             processing.set_mark_in.value = processing.mark_in.value;

@@ -448,6 +448,7 @@ impl Attempt {
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
         candidate.waiting = waiting;
+        candidate.renews = self.replaces.is_some();
         candidate.proceed(ctx, rest, auth);
         self.candidates.push(candidate);
         self.give_up_at = None;

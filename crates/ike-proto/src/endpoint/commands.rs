@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::attempt::{Attempt, NewAttempt, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
+use crate::child::processing::NoneLeft;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{
@@ -319,6 +320,9 @@ impl Endpoint {
             .child(child)
             .cloned()
             .ok_or_else(|| Failure::Config(format!("no child {child:?}")))?;
+        let processing = self.ids.of_trap(&connection, &config).map_err(|NoneLeft| {
+            Failure::Config(format!("child {child:?}: every number that fits its marks is in use"))
+        })?;
         let path = self.path_to(&connection, local, remote);
         let known = self
             .traps
@@ -333,7 +337,7 @@ impl Endpoint {
             remote_ts: resolve(&config, path, false),
             action: PolicyAction::Trap,
             priority: config.priority,
-            processing: self.ids.of_trap(&connection, &config),
+            processing: Arc::clone(&processing),
             outer: Some(Outer { mode: config.mode, local, remote }),
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
@@ -341,10 +345,12 @@ impl Endpoint {
             ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
         }
         match self.traps.iter_mut().find(|trap| trap.policy == policy) {
-            Some(trap) => trap.remote = remote,
+            Some(trap) => {
+                (trap.child, trap.remote, trap.processing) = (config, remote, processing);
+            }
             None => {
                 let connection = connection.name.clone();
-                self.traps.push(Trap { policy, connection, child: config, remote });
+                self.traps.push(Trap { policy, connection, child: config, remote, processing });
             }
         }
         Ok(())
@@ -366,7 +372,9 @@ impl Endpoint {
         if let Some(cpu) = cpu {
             // Met by the trap's name, perhaps, because both have the same selectors.
             let shared = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
-                Some(Entry::Sa(sa)) => Some((id, sa.shared_policy(&trap.child.name, packet)?)),
+                Some(Entry::Sa(sa)) => {
+                    Some((id, sa.shared_policy(&trap.child.name, packet, &trap.processing)?))
+                }
                 _ => None,
             };
             let found = self.index.towards(&trap.connection, trap.remote).find_map(shared);
@@ -378,7 +386,7 @@ impl Endpoint {
             Some(Entry::Attempt(attempt)) => {
                 attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
             }
-            Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet),
+            Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet, &trap.processing),
             None => false,
         };
         let under_way = self.index.towards(&trap.connection, trap.remote).any(makes);

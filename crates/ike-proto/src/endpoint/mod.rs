@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
+use crate::dataplane::Processing;
 use crate::dataplane::{self, Capabilities, PolicyId};
 use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket, Transmit,
@@ -111,6 +112,8 @@ struct Trap {
     child: Arc<ChildConfig>,
     /// The peer that the child is made with.
     remote: IpAddr,
+    /// How packets are treated that meet it.
+    processing: Arc<Processing>,
 }
 
 impl Endpoint {

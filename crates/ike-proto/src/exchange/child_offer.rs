@@ -9,6 +9,7 @@ use super::ppk::{self, MixedPpk};
 use super::resource::{self, Join};
 use super::{Payloads, Refusal, required};
 use crate::child::ChildSa;
+use crate::child::processing::Asker;
 use crate::child::selectors::narrow;
 use crate::config::proposal::{self, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
@@ -263,11 +264,17 @@ impl IkeSa {
             per_cpu,
             heritage,
             dont_fragment,
+            asker: self.asker(offer.packet),
             started: offer.started,
         };
-        let child = self.unkeyed(ctx, &offer.config, selected, parts);
+        let child = self.unkeyed(ctx, &offer.config, selected, parts)?;
         let shared: Vec<_> = shared.iter().chain(additional).collect();
         self.keyed(ctx, child, &shared, nonces, ppk)
+    }
+
+    /// As who this end asks for a child, for `packet` if there is one.
+    pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
+        if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
     }
 
     /// A child that `offer` is one more of, or the new one of; fails if there is none any more.

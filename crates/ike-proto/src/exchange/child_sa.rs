@@ -11,6 +11,7 @@ use super::ppk::MixedPpk;
 use super::resource;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required};
+use crate::child::processing::{Asker, NoneLeft};
 use crate::child::selectors::narrow;
 use crate::child::{ChildSa, Heritage, Phase};
 use crate::config::ChildConfig;
@@ -119,6 +120,7 @@ impl IkeSa {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
+        let spi_in = ctx.ids.esp_spi(ctx.rng, (self.id, id));
         let parts = Parts {
             id,
             policy: match (old, &place) {
@@ -126,7 +128,7 @@ impl IkeSa {
                 (None, Some((policy, _))) => *policy,
                 (None, None) => ctx.ids.policy(),
             },
-            spi_in: ctx.ids.esp_spi(ctx.rng, (self.id, id)),
+            spi_in,
             spi_out,
             mode,
             local_ts,
@@ -138,9 +140,12 @@ impl IkeSa {
                 None => place.map(|(_, heritage)| heritage),
             },
             dont_fragment,
+            asker: Asker::Peer,
             started,
         };
-        let child = self.unkeyed(ctx, &config, selected, parts);
+        let child = self
+            .unkeyed(ctx, &config, selected, parts)
+            .inspect_err(|_| ctx.ids.esp.remove(&spi_in))?;
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
 
@@ -261,22 +266,25 @@ impl IkeSa {
         config: &Arc<ChildConfig>,
         selected: Selected,
         parts: Parts,
-    ) -> ChildSa {
+    ) -> Result<ChildSa, Refusal> {
         let mut heritage = match parts.heritage {
             Some(heritage) => heritage,
             None => {
-                let mut processing = ctx.processing(&self.connection, config, self.if_ids);
+                let if_ids = self.if_ids.values;
+                let (mut processing, lease) = ctx
+                    .processing(&self.connection, config, if_ids, parts.asker)
+                    .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
                 if processing.per_cpu != parts.per_cpu {
                     Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
                 }
-                Heritage { processing, line: None, cpu: None, ordinal: 0 }
+                Heritage { processing, lease, line: None, cpu: None, ordinal: 0 }
             }
         };
         let dont_frag = parts.dont_fragment || config.processing.iptfs.dont_frag;
         if parts.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
             Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
         }
-        let Heritage { processing, line, cpu, ordinal } = heritage;
+        let Heritage { processing, lease, line, cpu, ordinal } = heritage;
         let behind_nat = self.nat.local || self.nat.remote;
         let owner = match &self.state {
             State::Established(established) => {
@@ -284,7 +292,7 @@ impl IkeSa {
             }
             _ => self.connection.name.clone(),
         };
-        ChildSa {
+        Ok(ChildSa {
             id: parts.id,
             config: Arc::clone(config),
             phase: Phase::Installing,
@@ -294,6 +302,7 @@ impl IkeSa {
             ppk: None,
             mode: parts.mode,
             processing,
+            lease,
             line: line.unwrap_or(parts.id),
             cpu,
             ordinal,
@@ -313,7 +322,7 @@ impl IkeSa {
             setup_time: std::time::Duration::ZERO,
             rekey_at: None,
             expires_at: None,
-        }
+        })
     }
 }
 
@@ -334,6 +343,7 @@ pub(super) struct Parts {
     pub(super) heritage: Option<Heritage>,
     /// The peer takes no split packets.
     pub(super) dont_fragment: bool,
+    pub(super) asker: Asker,
     pub(super) started: Instant,
 }
 

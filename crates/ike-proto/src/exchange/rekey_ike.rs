@@ -457,7 +457,7 @@ impl IkeSa {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
-        sa.if_ids = self.if_ids;
+        sa.if_ids = self.if_ids.clone();
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));

@@ -17,7 +17,7 @@ use super::{Payloads, Refusal};
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
-use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, Processing, TrafficSelector};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, State, Task};
 use crate::wire::payload::{Notify, Payload};
@@ -237,12 +237,20 @@ impl IkeSa {
         });
     }
 
-    /// The policy that several children of this name share which take `packet`.
-    pub(crate) fn shared_policy(&self, name: &str, packet: Flow) -> Option<PolicyId> {
+    /// The policy that several children of this name share which take `packet`, met by a trap.
+    pub(crate) fn shared_policy(
+        &self,
+        name: &str,
+        packet: Flow,
+        trap: &Processing,
+    ) -> Option<PolicyId> {
         let State::Established(established) = &self.state else { return None };
         let mut children = established.children.iter();
         let found = children.find(|child| {
-            child.config.name == name && child.shares(child.policy) && child.takes(packet)
+            child.config.name == name
+                && child.shares(child.policy)
+                && child.takes(packet)
+                && child.is_marked_like(trap)
         });
         found.map(|child| child.policy)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::IkeSa;
 use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
-use crate::child::processing::Numbers;
+use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
@@ -84,19 +84,21 @@ impl Context<'_> {
         self.ids.unattended.insert(ticket, Unattended::Change { children, stale });
     }
 
-    /// The interface ids of a new IKE SA, in and out.
-    pub(crate) fn if_ids(&mut self, connection: &ConnectionConfig) -> [u32; 2] {
-        self.ids.numbers.of_ike(self.ids.shard, connection)
+    /// The interface ids of a new IKE SA.
+    pub(crate) fn if_ids(&mut self, connection: &ConnectionConfig, asker: Asker) -> IfIds {
+        self.ids.numbers.of_ike(self.ids.shard, connection, asker)
     }
 
-    /// How packets of a new child are treated; `if_ids` are those of its IKE SA.
+    /// How packets of a new child are treated, and what keeps its numbers its own; `if_ids` are those of
+    /// its IKE SA.
     pub(crate) fn processing(
         &mut self,
         connection: &ConnectionConfig,
         config: &ChildConfig,
         if_ids: [u32; 2],
-    ) -> Arc<Processing> {
-        self.ids.numbers.of_child(self.ids.shard, &connection.name, config, if_ids)
+        asker: Asker,
+    ) -> Result<(Arc<Processing>, Lease), NoneLeft> {
+        self.ids.numbers.of_child(self.ids.shard, connection, config, if_ids, asker)
     }
 
     /// Counts a dropped message.
@@ -327,7 +329,7 @@ impl Ids {
         &mut self,
         connection: &ConnectionConfig,
         config: &ChildConfig,
-    ) -> Arc<Processing> {
+    ) -> Result<Arc<Processing>, NoneLeft> {
         self.numbers.of_trap(self.shard, connection, config)
     }
 

@@ -11,7 +11,7 @@ use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig};
-use crate::dataplane::{Command, Flow, PolicyId, SaId};
+use crate::dataplane::{Command, Flow, PolicyId, Processing, SaId};
 use crate::event::{ChildSaId, Event, Failure, RequestId};
 use crate::exchange::Payloads;
 use crate::exchange::child_offer::{OfferSpec, offer};
@@ -184,9 +184,9 @@ impl IkeSa {
         }
     }
 
-    /// True if `packet` needs no further child of this configuration: one is being made, or there is one
+    /// True if `packet`, met by a trap, needs no further child of this configuration: one is being made, or there is one
     /// that takes it or all that the peer wants to take.
-    pub(crate) fn serves(&self, name: &str, packet: Flow) -> bool {
+    pub(crate) fn serves(&self, name: &str, packet: Flow, trap: &Processing) -> bool {
         let State::Established(established) = &self.state else { return false };
         let asked = match &established.ours {
             Some(Initiated::Child(offer)) => offer.config.name == name,
@@ -200,7 +200,9 @@ impl IkeSa {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
         });
         // Of a peer that wants an SA for each pair of addresses there is another for this pair.
-        let enough = |child: &ChildSa| child.takes(packet) || !child.is_single_pair();
+        let enough = |child: &ChildSa| {
+            child.is_marked_like(trap) && (child.takes(packet) || !child.is_single_pair())
+        };
         asked || queued || there.clone().any(enough) || there.count() >= MAX_PAIRS
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod window;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::child::processing::IfIds;
 use crate::config::{ConnectionConfig, Fragmentation};
 use crate::dataplane::{self, DataPlaneError};
 use crate::event::{
@@ -71,7 +72,9 @@ pub(crate) struct IkeSa {
     /// The SA this one replaces by reauthentication, deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
     /// Interface ids for children without their own, in and out.
-    pub(crate) if_ids: [u32; 2],
+    pub(crate) if_ids: IfIds,
+    /// True if this end made it in the place of another, by reauthentication.
+    pub(crate) renews: bool,
     /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
     pub(crate) put_off_since: Option<Instant>,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
@@ -132,7 +135,8 @@ impl IkeSa {
             last_heard: ctx.now.mono,
             waiting: Vec::new(),
             reauthenticates: None,
-            if_ids: [0; 2],
+            if_ids: IfIds::default(),
+            renews: false,
             put_off_since: None,
             predecessors: Vec::new(),
             follows_auth: None,

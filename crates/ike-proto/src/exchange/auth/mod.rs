@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Payloads;
+use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Failure, Path};
 use crate::ike_sa::IkeSa;
@@ -89,7 +90,11 @@ impl IkeSa {
             theirs: Vec::new(),
             full: Vec::new(),
         }));
-        self.if_ids = ctx.if_ids(&self.connection);
+        let asker = match self.initiator {
+            true => self.asker(None),
+            false => Asker::Peer,
+        };
+        self.if_ids = ctx.if_ids(&self.connection, asker);
         self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.let_go(ctx);
         self.arm_lifetimes(ctx);
