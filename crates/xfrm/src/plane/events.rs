@@ -22,6 +22,9 @@ pub const ACQUIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at a time.
 const AT_A_TIME: usize = 1024;
 
+/// How long after a failure to put policies right it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// The most acquires that are remembered. While there are more, the kernel forgets them by itself.
 const MAX_ACQUIRES: usize = 4096;
 
@@ -108,6 +111,10 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             }
         }
         self.adopted.remove_due(&mut self.kernel, &mut self.policies, now);
+        if self.policies.in_doubt() && self.retry.is_none_or(|at| at <= now) {
+            self.policies.settle(&mut self.kernel);
+            self.retry = Some(now + RETRY);
+        }
         for id in self.watch.take_due(now) {
             self.look_at(id);
         }
@@ -153,7 +160,13 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             PolicyAction::Trap => false,
             // There is an SA for all CPUs; this asks for one of one CPU.
             PolicyAction::Protect { .. } if spec.processing.per_cpu => true,
-            // Its SA is gone, or not there yet: the engine knows.
+            // Its SA is gone, or not there yet. If the kernel lost it without a word, the engine has to know.
+            PolicyAction::Protect { outbound: Some(outbound), .. } => {
+                if self.sas.is_lost(&mut self.kernel, outbound) {
+                    self.events.push_back(Event::HardExpire(outbound));
+                }
+                return self.acquires.add(Later::Forget(acquire), now);
+            }
             _ => return self.acquires.add(Later::Forget(acquire), now),
         };
         let policy = spec.id;
@@ -217,7 +230,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         }
         self.events.extend(soft.into_iter().map(Event::SoftExpire));
         let there = self.kernel.policies()?;
-        self.policies.repair(&mut self.kernel, &there)?;
+        self.policies.repair(&mut self.kernel, &there);
         let now = self.clock.now();
         for acquire in states.iter().filter_map(waiting) {
             let traps = self.policies.specs().filter(|spec| spec.action == PolicyAction::Trap);

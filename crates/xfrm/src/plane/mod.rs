@@ -83,6 +83,8 @@ pub struct XfrmNetlink<T, S> {
     acquires: Acquires,
     adopted: Adopted,
     events: VecDeque<Event>,
+    /// When to try again what the kernel refused; at once if `None`.
+    retry: Option<Instant>,
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
@@ -103,6 +105,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             acquires: Acquires::default(),
             adopted: Adopted::default(),
             events: VecDeque::new(),
+            retry: None,
         }
     }
 
@@ -141,7 +144,9 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
 
     /// When [`DataPlane::poll_event`] is to be called although the source has nothing.
     pub fn deadline(&self) -> Option<Instant> {
-        let all = [self.watch.next(), self.acquires.next(), self.adopted.next()];
+        let retry =
+            self.policies.in_doubt().then(|| self.retry.unwrap_or_else(|| self.clock.now()));
+        let all = [self.watch.next(), self.acquires.next(), self.adopted.next(), retry];
         all.into_iter().flatten().min()
     }
 
@@ -185,14 +190,18 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         let reqid = self.reqids.take(id, local_ts, remote_ts, processing, adopted);
         let protects = matches!(spec.action, PolicyAction::Protect { .. });
         let may_offload = matches!(processing.hw_offload, HwOffload::Packet | HwOffload::Auto);
-        let offload = |direction| {
-            if may_offload { self.sas.packet_offload(id, direction) } else { None }
+        let outbound = match spec.action {
+            PolicyAction::Protect { outbound, .. } => outbound,
+            _ => None,
+        };
+        let offload = |outbound| {
+            if may_offload { self.sas.packet_offload(id, outbound) } else { None }
         };
         let means = Means {
             reqid,
             ifindex,
-            offload_in: offload(Direction::In),
-            offload_out: offload(Direction::Out),
+            offload_in: offload(None),
+            offload_out: outbound.and_then(|id| offload(Some(id))),
         };
         let result = self.policies.install(&mut self.kernel, spec, &means);
         if !new || result.is_err() {
@@ -254,7 +263,10 @@ impl<T: Transport, S: Source> DataPlane for XfrmNetlink<T, S> {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.collect();
+        // One look at the kernel for all that it brings, or a flood would never end.
+        if self.events.is_empty() {
+            self.collect();
+        }
         self.events.pop_front()
     }
 }

@@ -15,6 +15,7 @@ use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
 use super::fail;
 use super::overlaps::Overlaps;
 use super::templates::{Means, Wanted, wanted};
+use super::view;
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
 use crate::policy::{Policy, PolicyDirection, PolicyId as SlotId, PolicyInfo};
@@ -80,7 +81,7 @@ impl Policies {
         if !self.entries.contains_key(&spec.id) {
             self.overlaps.judge(&spec, self.count + 1)?;
         }
-        self.settle(kernel).map_err(fail)?;
+        self.settle(kernel);
         let (id, child) = (spec.id, spec.child.clone());
         let before = self.take(id);
         let since = match &before {
@@ -146,7 +147,9 @@ impl Policies {
         self.overlaps.remove(id);
         let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
         // What cannot be removed now is in doubt, and removed by the next call.
-        self.sync(kernel, touched).and_then(|()| self.settle(kernel)).map_err(fail)
+        let result = self.sync(kernel, touched).map_err(fail);
+        self.settle(kernel);
+        result
     }
 
     /// Removes all. What the kernel keeps is tried again by the next call.
@@ -182,21 +185,25 @@ impl Policies {
         self.sync(kernel, std::slice::from_ref(slot))
     }
 
-    /// Puts right what failed before.
-    pub(super) fn settle<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
+    /// Puts right what failed before, as far as the kernel lets it. One policy that it goes on refusing
+    /// is no reason not to change others.
+    pub(super) fn settle<T: Transport>(&mut self, kernel: &mut Kernel<T>) {
         if self.doubtful.is_empty() {
-            return Ok(());
+            return;
         }
         let doubtful: Vec<SlotId> = self.doubtful.iter().copied().collect();
-        self.sync(kernel, &doubtful)
+        if let Err(error) = self.sync(kernel, &doubtful) {
+            tracing::debug!(%error, "policies are put right later");
+        }
+    }
+
+    /// True if some policies are not what they should be.
+    pub(super) fn in_doubt(&self) -> bool {
+        !self.doubtful.is_empty()
     }
 
     /// Compares with what the kernel has, and installs again what is not there or is something else.
-    pub(super) fn repair<T: Transport>(
-        &mut self,
-        kernel: &mut Kernel<T>,
-        there: &[PolicyInfo],
-    ) -> Result<(), Error> {
+    pub(super) fn repair<T: Transport>(&mut self, kernel: &mut Kernel<T>, there: &[PolicyInfo]) {
         let there: HashMap<&SlotId, &Policy> =
             there.iter().map(|info| (&info.policy.id, &info.policy)).collect();
         for (id, slot) in &mut self.slots {
@@ -209,7 +216,7 @@ impl Policies {
                 self.doubtful.insert(*id);
             }
         }
-        self.settle(kernel)
+        self.settle(kernel);
     }
 
     /// The policy `id`.
@@ -277,9 +284,9 @@ impl Policies {
         self.entries.insert(id, entry);
     }
 
-    /// Gives the kernel what is first in each slot: policies first, removals after, so that what goes is
-    /// there until what comes is. The first failure ends it; what then may differ from what is wanted is
-    /// remembered.
+    /// Gives the kernel what is first in each slot: policies first, and removals after if all of those
+    /// are there, so that what goes is there until what comes is. A failure does not keep it from the rest;
+    /// what then may differ from what is wanted is remembered, and the first failure returned.
     fn sync<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -288,14 +295,17 @@ impl Policies {
         let is_held = |id: &&SlotId| self.slots.get(id).is_some_and(|slot| !slot.claims.is_empty());
         let (held, vacant): (Vec<&SlotId>, Vec<&SlotId>) = slots.iter().partition(is_held);
         let mut result = Ok(());
-        for id in held.into_iter().chain(vacant) {
-            if result.is_err() {
-                if self.slots.get(id).is_some_and(|slot| !slot.is_right()) {
-                    self.doubtful.insert(*id);
-                }
-                continue;
-            }
-            result = self.sync_one(kernel, id);
+        for id in held {
+            result = result.and(self.sync_one(kernel, id));
+        }
+        if result.is_err() {
+            let right = |id: &SlotId| self.slots.get(id).is_none_or(Slot::is_right);
+            let later: Vec<SlotId> = vacant.into_iter().copied().filter(|id| !right(id)).collect();
+            self.doubtful.extend(later);
+            return result;
+        }
+        for id in vacant {
+            result = result.and(self.sync_one(kernel, id));
         }
         result
     }
@@ -304,11 +314,17 @@ impl Policies {
         let Some(slot) = self.slots.get_mut(id) else { return Ok(()) };
         if !slot.is_right() {
             // Whatever the answer, and even if there is none.
-            let result = match slot.claims.first() {
-                Some(claim) => kernel.set_policy(&claim.policy),
-                None => kernel.delete_policy(id).map(drop),
+            let result = match (slot.claims.first(), &slot.installed) {
+                (Some(claim), Installed::Nothing) => add(kernel, &claim.policy),
+                (Some(claim), Installed::Unknown) => put_back(kernel, &claim.policy),
+                (Some(claim), Installed::This(_)) => kernel.set_policy(&claim.policy),
+                (None, _) => kernel.delete_policy(id).map(drop),
             };
             if let Err(error) = result {
+                if error.is_present() {
+                    // Somebody else's, who keeps it.
+                    return Err(error);
+                }
                 slot.installed = Installed::Unknown;
                 self.doubtful.insert(*id);
                 return Err(error);
@@ -324,6 +340,36 @@ impl Policies {
         }
         Ok(())
     }
+}
+
+/// Adds a policy where this plane has none; in the place of one that an earlier run left, and of nobody
+/// else's.
+fn add<T: Transport>(kernel: &mut Kernel<T>, policy: &Policy) -> Result<(), Error> {
+    let Err(error) = kernel.add_policy(policy) else { return Ok(()) };
+    if !error.is_present() {
+        return Err(error);
+    }
+    match kernel.policy(&policy.id)? {
+        Some(there) if !view::is_ours(&there) => {
+            let text = "another program has a policy for the same packets";
+            Err(Error { message: Some(text.to_owned()), ..error })
+        }
+        _ => kernel.set_policy(policy),
+    }
+}
+
+/// Sets a policy that may have been lost. If the device that applied it is gone as well, the kernel is to
+/// apply it, for without it packets would leave in clear.
+fn put_back<T: Transport>(kernel: &mut Kernel<T>, policy: &Policy) -> Result<(), Error> {
+    let result = kernel.set_policy(policy);
+    if let Err(error) = &result
+        && policy.offload.is_some()
+        && !error.is_unanswered()
+    {
+        // The error stands: what is wanted is another one.
+        kernel.set_policy(&Policy { offload: None, ..policy.clone() })?;
+    }
+    result
 }
 
 impl Slot {

@@ -25,6 +25,8 @@ pub(super) struct Sa {
     pub(super) limits: Limits,
     wanted: HwOffload,
     protocols: BTreeSet<u8>,
+    /// Which of those installed so far it is.
+    number: u64,
     /// Bytes and packets by states that it had before it moved.
     used: (u64, u64),
     /// The soft limit was told.
@@ -39,6 +41,7 @@ pub(super) struct Sas {
     sas: HashMap<SaId, Sa>,
     /// States that may be in the kernel although installing or removing them failed.
     debris: HashMap<SaId, StateId>,
+    count: u64,
 }
 
 /// How often room is made for a state that traffic waits for.
@@ -65,10 +68,18 @@ impl Sas {
         self.sas.is_empty() && self.debris.is_empty()
     }
 
-    /// The device that does all of ESP for the SAs of `policy` in this direction. Goes through all SAs.
-    pub(super) fn packet_offload(&self, policy: PolicyId, direction: Direction) -> Option<Offload> {
-        let mut sas = self.sas.values();
-        let sa = sas.find(|sa| sa.policy == policy && sa.direction == direction && !sa.gone)?;
+    /// The device that does all of ESP for the outbound SA, or for the inbound SA of `policy` that was
+    /// installed last. The latter goes through all SAs.
+    pub(super) fn packet_offload(
+        &self,
+        policy: PolicyId,
+        outbound: Option<SaId>,
+    ) -> Option<Offload> {
+        let of = |sa: &&Sa| sa.policy == policy && sa.direction == Direction::In && !sa.gone;
+        let sa = match outbound {
+            Some(id) => self.get(id),
+            None => self.sas.values().filter(of).max_by_key(|sa| sa.number),
+        }?;
         sa.state.offload.filter(|offload| offload.mode == OffloadMode::Packet)
     }
 
@@ -96,9 +107,11 @@ impl Sas {
         let wanted = spec.processing.hw_offload;
         let protocols = spec::protocols(spec);
         self.add(kernel, installer, &mut state, wanted, &protocols)?;
+        self.count += 1;
         self.sas.insert(
             id,
             Sa {
+                number: self.count,
                 state,
                 direction: spec.direction,
                 policy: spec.policy,
@@ -156,7 +169,7 @@ impl Sas {
         let id = canonical(id);
         let Some(sa) = self.sas.get(&id) else { return Err(no_such_sa(id)) };
         let info = kernel.state(&sa.state.id).map_err(|error| about(id, &error))?;
-        let Some(info) = info else { return Err(no_such_sa(id)) };
+        let Some(info) = info.filter(|info| !is_larval(info)) else { return Err(no_such_sa(id)) };
         let idle = info.last_used.map(|at| std::time::Duration::from_secs(wall.saturating_sub(at)));
         let idle = idle.filter(|_| info.packets > 0);
         Ok(Usage {
@@ -169,6 +182,16 @@ impl Sas {
                 Some(OffloadMode::Packet) => HwOffload::Packet,
             },
         })
+    }
+
+    /// Looks whether the kernel still has the SA. True if it is lost and nobody was told yet.
+    pub(super) fn is_lost<T: Transport>(&mut self, kernel: &mut Kernel<T>, id: SaId) -> bool {
+        let Some(sa) = self.sas.get_mut(&canonical(id)).filter(|sa| !sa.gone) else { return false };
+        match kernel.state(&sa.state.id) {
+            Ok(info) => sa.gone = info.is_none_or(|info| is_larval(&info)),
+            Err(error) => tracing::debug!(%error, "an SA without its packets cannot be read"),
+        }
+        sa.gone
     }
 
     /// Adds a state that is not one of this plane's. After a failure it is not in the kernel, or known to
@@ -201,10 +224,11 @@ impl Sas {
             }
             Err(InstallError::Refused(sentence)) => Err(DataPlaneError(sentence)),
             Err(InstallError::Kernel(error)) => {
-                if error.is_unanswered() || error.errno == 0 {
+                // What is there already is somebody else's. Any other failure may have left it behind, also
+                // one of a later request than the first.
+                if !error.is_present() && !matches!(vacate(kernel, &state.id), Ok(true)) {
+                    // Tried again by whoever removes it.
                     self.debris.insert(id, state.id);
-                    // Tried again by whoever removes it, if it fails now.
-                    _ = self.clean(kernel, id);
                 }
                 Err(about(id, &error))
             }
@@ -227,8 +251,11 @@ impl Sas {
     /// Compares with what the kernel has: SAs it has lost, and SAs past their soft limit, that were not
     /// told as such yet.
     pub(super) fn compare(&mut self, states: &[StateInfo]) -> (Vec<SaId>, Vec<SaId>) {
-        let there: HashMap<(u32, std::net::IpAddr), &StateInfo> =
-            states.iter().map(|info| ((info.id.spi, info.id.dst), info)).collect();
+        let there: HashMap<(u32, std::net::IpAddr), &StateInfo> = states
+            .iter()
+            .filter(|info| !is_larval(info))
+            .map(|info| ((info.id.spi, info.id.dst), info))
+            .collect();
         let (mut lost, mut soft) = (Vec::new(), Vec::new());
         for (&id, sa) in &mut self.sas {
             match there.get(&(id.spi, id.dst)) {
@@ -250,9 +277,15 @@ impl Sas {
 impl Sa {
     fn past_soft(&self, info: &StateInfo) -> bool {
         let past = |limit, used| limit != 0 && used >= limit;
-        let (bytes, packets) = (info.bytes + self.used.0, info.packets + self.used.1);
+        let (bytes, packets) =
+            (info.bytes.saturating_add(self.used.0), info.packets.saturating_add(self.used.1));
         past(self.limits.soft_bytes, bytes) || past(self.limits.soft_packets, packets)
     }
+}
+
+/// True of a state that the kernel made itself, for an acquire that nobody has answered yet.
+fn is_larval(info: &StateInfo) -> bool {
+    info.algorithms.is_empty()
 }
 
 /// Makes room for a state whose id is taken: by an acquire of the kernel, or by what an earlier run of this
@@ -260,8 +293,7 @@ impl Sa {
 fn vacate<T: Transport>(kernel: &mut Kernel<T>, id: &StateId) -> Result<bool, Error> {
     let Some(there) = kernel.state(id)? else { return Ok(true) };
     let ours = reqid::REQIDS.contains(&there.reqid);
-    let acquire = there.algorithms.is_empty();
-    if !ours && !acquire {
+    if !ours && !is_larval(&there) {
         return Ok(false);
     }
     kernel.delete_state(id).map(|_| true)

@@ -27,7 +27,7 @@ impl Remains {
     /// Those of the kernel's network namespace.
     pub fn find<T: Transport>(kernel: &mut Kernel<T>) -> Result<Self, Error> {
         let mut policies = kernel.policies()?;
-        policies.retain(|info| info.index >> 24 == u32::from(POLICY_TAG));
+        policies.retain(is_ours);
         // A reqid that was configured is not from our range.
         let of_policy = |state: &StateInfo| {
             policies
@@ -47,6 +47,11 @@ impl Remains {
     pub(super) fn last_index(&self) -> u32 {
         self.policies.iter().map(|info| info.index).max().unwrap_or(0)
     }
+}
+
+/// True if some run of this plane installed the policy.
+pub(super) fn is_ours(info: &PolicyInfo) -> bool {
+    info.index >> 24 == u32::from(POLICY_TAG)
 }
 
 /// True if `state` is what `template` asks for, or its counterpart in the other direction. Ends that a

@@ -40,7 +40,9 @@ impl Sas {
             return Ok(id);
         }
         // The kernel changes ports where there are some, and neither addresses nor the rest.
-        if stays && sa.state.encapsulation.is_some() && encap.is_some() {
+        // Of an SA in a device it would change no more than its own record.
+        let in_software = sa.state.offload.is_none();
+        if stays && in_software && sa.state.encapsulation.is_some() && encap.is_some() {
             let old = std::mem::replace(&mut sa.state.encapsulation, encap);
             match kernel.update_state(&sa.state) {
                 Ok(()) => return Ok(id),
