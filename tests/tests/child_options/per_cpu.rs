@@ -474,5 +474,96 @@ fn a_data_plane_that_refuses_one_leaves_the_others() {
         pair.assert_agreement();
         assert_policy(&pair, A);
         assert_policy(&pair, B);
+        if end == B {
+            //= RFC 9611 §6 type=test
+            //# An implementation that does not accept any further resource-specific
+            //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error
+            let last = pair.a().child_failures().pop();
+            assert_eq!(last, Some(Failure::Peer(NotifyType::TS_MAX_QUEUE)));
+        }
     }
+}
+
+#[test]
+fn reauthentication_takes_a_group_along_that_is_without_the_one_for_all() {
+    let mut pair = established(11);
+    for cpu in [0, 1] {
+        acquire(&mut pair, A, cpu);
+    }
+    let first = children(&pair, B).remove(0);
+    pair.command(B, Command::TerminateChild(first.id));
+    pair.run_for(WHILE);
+    assert_eq!(cpus(&pair, A), [Some(0), Some(1)]);
+    let ike = pair.ike_id(A);
+    pair.command(A, Command::Reauthenticate(ike));
+    pair.run_for(WHILE);
+    assert_eq!((cpus(&pair, A), cpus(&pair, B)), (vec![None], vec![None]), "{}", pair.story());
+    pair.assert_agreement();
+}
+
+#[test]
+fn both_ends_restore_the_one_for_all_at_once() {
+    for seed in 120..130 {
+        let mut pair = established(seed);
+        acquire(&mut pair, A, 1);
+        let first = children(&pair, A).remove(0);
+        pair.command(A, Command::TerminateChild(first.id));
+        pair.run_for(WHILE);
+        meet(&mut pair, A, 2);
+        meet(&mut pair, B, 2);
+        pair.run_for(WHILE);
+        for end in [A, B] {
+            let for_all = cpus(&pair, end).iter().filter(|cpu| cpu.is_none()).count();
+            assert_eq!(for_all, 1, "{}", pair.story());
+            assert_policy(&pair, end);
+        }
+        pair.assert_agreement();
+    }
+}
+
+#[test]
+fn one_that_is_still_being_installed_takes_the_policy_over() {
+    for by in [A, B] {
+        let mut pair = established(12);
+        pair.hosts[A].plane.delay = Duration::from_secs(5);
+        meet(&mut pair, A, 1);
+        pair.run_for(Duration::from_secs(1));
+        let first = children(&pair, by).remove(0);
+        assert_eq!((first.cpu, cpus(&pair, A).len()), (None, 1), "{}", pair.story());
+        pair.command(by, Command::TerminateChild(first.id));
+        pair.run_for(2 * WHILE);
+        assert_eq!((cpus(&pair, A), cpus(&pair, B)), (vec![Some(1)], vec![Some(0)]));
+        assert_policy(&pair, A);
+        assert_policy(&pair, B);
+        pair.assert_agreement();
+    }
+}
+
+#[test]
+fn a_chain_that_outlives_the_others_makes_no_child_without_a_policy() {
+    let mut setup = per_cpu(13).real();
+    setup.both(|side| side.esp_proposals(&["aes256gcm16-x25519-ke1_mlkem768"]));
+    let mut pair = setup.build();
+    pair.establish();
+    pair.settle();
+    pair.net.manual = true;
+    meet(&mut pair, A, 1);
+    pair.deliver_to(B);
+    pair.deliver_to(A);
+    let first = children(&pair, B).remove(0);
+    pair.command(B, Command::TerminateChild(first.id));
+    // The Delete and its answer overtake the next exchange of the chain.
+    for response in [false, true] {
+        let found = pair.deliver_first(|packet| packet.is(ExchangeType::INFORMATIONAL, response));
+        assert!(found, "{}", pair.story());
+    }
+    assert!(pair.b().children_up().is_empty(), "{}", pair.story());
+    pair.deliver_all();
+    let last = pair.a().child_failures().pop();
+    assert_eq!(last, Some(Failure::Peer(NotifyType::TS_MAX_QUEUE)), "{}", pair.story());
+    for end in [A, B] {
+        assert!(pair.hosts[end].children().is_empty(), "{}", pair.story());
+        assert!(pair.hosts[end].plane.routes().is_empty(), "{}", pair.story());
+    }
+    pair.assert_agreement();
 }

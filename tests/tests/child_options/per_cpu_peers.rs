@@ -1,8 +1,9 @@
 //! `per_cpu_sas` (RFC 9611) with peers made by hand, good and bad.
 
-use ike_proto::dataplane::{Event, PolicyId};
+use ike_proto::Command;
+use ike_proto::dataplane::{Event, Mode, PolicyId};
 use ike_proto::wire::decode_payloads;
-use ike_proto::wire::payload::{Notify, Payload, Spi, TrafficSelector};
+use ike_proto::wire::payload::{Delete, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, Handmade, deleted, notifies, proposal};
@@ -154,7 +155,14 @@ fn an_additional_one_must_be_like_the_first() {
 
 /// An initiator that has agreed with its peer, and the policy of their child.
 fn initiator() -> (Bench, Handmade, PolicyId) {
+    initiator_in(Mode::Tunnel)
+}
+
+/// As [`initiator`], with the child in this mode.
+fn initiator_in(mode: Mode) -> (Bench, Handmade, PolicyId) {
     let mut end = side(1, 2);
+    end.net().mode = mode;
+    end.plane.capabilities.iptfs = true;
     wants(&mut end, 8);
     end.esp_proposals(&["aes256gcm16-aes128gcm16"]);
     let mut bench = Bench::with(end);
@@ -164,6 +172,9 @@ fn initiator() -> (Bench, Handmade, PolicyId) {
     let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
     let mut payloads = auth_payloads(&id, &auth, 1007, false);
     payloads.push(resource(&[]));
+    if mode == Mode::Iptfs {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::USE_AGGFRAG, &[0])));
+    }
     let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
     assert_eq!(bench.give(&response).len(), 0);
     let policy = bench.host().child().policy;
@@ -228,17 +239,15 @@ fn an_answer_unlike_the_first_is_deleted() {
             payloads[3] = Payload::TsI(vec![narrow(1)]);
             payloads
         }),
-        ("another mode", {
-            let mut payloads = create(resource(&[]), ESP, 2000, false);
-            payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, &[])));
-            payloads
-        }),
+        // Tunnel mode, which a first one may be granted.
+        ("another mode", create(resource(&[]), ESP, 2000, false)),
     ];
     for (what, mut answer) in cases {
         if what == "without a word" {
             answer.remove(0);
         }
-        let (mut bench, mut peer, policy) = initiator();
+        let mode = if what == "another mode" { Mode::Iptfs } else { Mode::Tunnel };
+        let (mut bench, mut peer, policy) = initiator_in(mode);
         let request = meet(&mut bench, policy, 3).unwrap();
         let opened = peer.open(&request).unwrap();
         let asked = decode_payloads(opened.first, &opened.octets, 0).unwrap();
@@ -251,6 +260,13 @@ fn an_answer_unlike_the_first_is_deleted() {
         let gone: Vec<_> = sent.iter().map(|octets| deleted(&peer.open(octets).unwrap())).collect();
         let Some(Spi::Esp(spi)) = spi else { panic!("{spi:?}") };
         assert_eq!(gone, [vec![spi]], "{what}");
+        if let Some(octets) = sent.first() {
+            let message = peer.open(octets).unwrap();
+            assert!(!deleted(&message).is_empty());
+            let answer = peer.seal(ExchangeType::INFORMATIONAL, 3, true, &[]);
+            bench.give(&answer);
+        }
+        assert_eq!(meet(&mut bench, policy, 4), None, "the answer would be the same: {what}");
         assert_eq!(bench.host().child().cpu, None, "{what}");
         bench.assert_nothing_leaked();
     }
@@ -270,4 +286,93 @@ fn a_peer_that_offers_what_was_not_asked_for_is_one_without_it() {
     let child = bench.host().child();
     assert!(!child.processing.per_cpu);
     assert_eq!(meet(&mut bench, child.policy, 1), None);
+}
+
+/// CREATE_CHILD_SA payloads that rekey the child with this SPI of the peer.
+fn rekey<'a>(old: u32, keywords: &str, spi: u32) -> Vec<Payload<'a>> {
+    create(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, old)), keywords, spi, true)
+}
+
+#[test]
+fn a_rekey_of_one_keeps_what_it_has_in_common_with_the_others() {
+    let change = |side: &mut Side| {
+        side.esp_proposals(&["aes256gcm16-aes128gcm16"]);
+        side.net().mode = Mode::Iptfs;
+        side.plane.capabilities.iptfs = true;
+    };
+    let (mut bench, mut peer) = responder(4, true, change);
+    let more = create(resource(&[]), ESP, 2000, true);
+    assert_eq!(ask(&mut bench, &mut peer, &more), [NotifyType::SA_RESOURCE_INFO]);
+    let narrow: TrafficSelector = "10.2.3.0/24".parse().unwrap();
+    for old in [1007, 2000] {
+        let mut narrower = rekey(old, ESP, 3001);
+        narrower[3] = Payload::TsI(vec![narrow]);
+        let mut mode = rekey(old, ESP, 3002);
+        mode.push(Payload::Notify(Notify::new(NotifyType::USE_AGGFRAG, &[0])));
+        for other in [rekey(old, "aes128gcm16", 3000), narrower, mode] {
+            let asked = ask(&mut bench, &mut peer, &other);
+            assert_eq!(asked, [NotifyType::NO_PROPOSAL_CHOSEN]);
+        }
+        // The same, said in another way.
+        let mut same = rekey(old, ESP, old + 100);
+        same[3] = Payload::TsI(vec![narrow, net(2)]);
+        assert_eq!(ask(&mut bench, &mut peer, &same), []);
+    }
+    let children = bench.host().children_up();
+    assert!(children.iter().all(|child| child.remote_ts == [net(2)]), "{children:?}");
+    assert!(children.iter().all(|child| child.mode == Mode::Tunnel));
+}
+
+#[test]
+fn one_that_is_being_rekeyed_counts_once() {
+    let (mut bench, mut peer) = responder(2, true, |_| {});
+    for spi in [2000, 2001] {
+        let more = create(resource(&[]), ESP, spi, true);
+        assert_eq!(ask(&mut bench, &mut peer, &more), [NotifyType::SA_RESOURCE_INFO]);
+        assert_eq!(ask(&mut bench, &mut peer, &rekey(spi, ESP, spi + 100)), []);
+    }
+    for (spi, answer) in [
+        (2002, NotifyType::SA_RESOURCE_INFO),
+        (2003, NotifyType::SA_RESOURCE_INFO),
+        (2004, NotifyType::TS_MAX_QUEUE),
+    ] {
+        let more = create(resource(&[]), ESP, spi, true);
+        assert_eq!(ask(&mut bench, &mut peer, &more), [answer]);
+    }
+}
+
+#[test]
+fn the_packet_may_stand_first_in_the_answer() {
+    let (mut bench, mut peer, policy) = initiator();
+    meet(&mut bench, policy, 3).unwrap();
+    let mut answer = create(resource(&[]), ESP, 2000, false);
+    answer[3] = Payload::TsI(vec!["10.1.0.9[udp/53]".parse().unwrap(), net(1)]);
+    answer[4] = Payload::TsR(vec!["10.2.0.9[udp/53]".parse().unwrap(), net(2)]);
+    let answer = peer.seal(ExchangeType::CREATE_CHILD_SA, 2, true, &answer);
+    assert!(bench.give(&answer).is_empty());
+    let children = bench.host().children_up();
+    assert_eq!(children.len(), 2);
+    assert!(children.iter().all(|child| child.local_ts == [net(1)]), "{children:?}");
+}
+
+#[test]
+fn the_last_one_that_the_peer_does_not_know_is_made_anew() {
+    let (mut bench, mut peer, policy) = initiator();
+    meet(&mut bench, policy, 3).unwrap();
+    let answer = create(resource(&[]), ESP, 2000, false);
+    let answer = peer.seal(ExchangeType::CREATE_CHILD_SA, 2, true, &answer);
+    assert!(bench.give(&answer).is_empty());
+    let delete = Payload::Delete(Delete::esp(vec![1007]));
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &[delete]);
+    bench.give(&request);
+    let child = bench.host().child();
+    assert_eq!(child.cpu, Some(3));
+    bench.world.command(0, Command::RekeyChild(child.id));
+    assert_eq!(bench.sent().len(), 1);
+    let unknown = Notify::esp(NotifyType::CHILD_SA_NOT_FOUND, child.inbound.spi);
+    let answer = peer.seal(ExchangeType::CREATE_CHILD_SA, 3, true, &[Payload::Notify(unknown)]);
+    let sent = bench.give(&answer);
+    assert_eq!(sent.len(), 1, "asks for a first one");
+    let kinds = notifies(&peer.open(&sent[0]).unwrap());
+    assert_eq!(kinds, [NotifyType::SA_RESOURCE_INFO]);
 }

@@ -19,8 +19,7 @@ use std::time::Instant;
 
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
-use crate::dataplane::Processing;
-use crate::dataplane::{self, Capabilities, PolicyId};
+use crate::dataplane::{self, Capabilities, PolicyId, Processing};
 use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket, Transmit,
     TransmitKind,
