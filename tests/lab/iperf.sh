@@ -17,7 +17,7 @@ while getopts t:r:e:m: opt; do
     esac
 done
 
-DAEMON=${IKE_DAEMON:-$LAB_TOP/target/release/ike-daemon}
+DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}/iperf
 # Who is measured; strongswan alone shows the reference where there is no daemon.
 KINDS=${IKE_LAB_KINDS:-strongswan daemon}

@@ -33,7 +33,7 @@ done
 skip_if_asked
 [ "$(id -u)" = 0 ] || die "needs root"
 need_kernel netdevsim
-DAEMON=${IKE_DAEMON:-$LAB_TOP/target/release/ike-daemon}
+DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}/qrons
 rm -rf "$OUT"

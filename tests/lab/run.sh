@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
 done
 
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}
-DAEMON=${IKE_DAEMON:-$LAB_TOP/target/release/ike-daemon}
+DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 
 # Every run of every scenario, a line for each: NAME SCENARIO CASE PLANE KERNEL.
 runs() {

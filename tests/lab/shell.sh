@@ -51,7 +51,7 @@ LAB_TIMEOUT=$limit
 LAB_MODULES="dummy"
 ENV
 : >"$out/output"
-DAEMON=${IKE_DAEMON:-$LAB_TOP/target/release/ike-daemon}
+DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 export LAB_SRC LAB_DIR LAB_ROOT DAEMON SHARE
 guest "$out" "$limit" "$kernel" "${args[@]}"
 tail -q -n +1 -s 0.1 -f --pid=$guest "$out/output"
