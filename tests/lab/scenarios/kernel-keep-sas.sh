@@ -19,6 +19,8 @@ DAEMON_ARGS=(--keep-sas)
 
 # Those of sockets do not count.
 policies() { in_ns us ip xfrm policy list nosock | grep -c '^src' || true; }
+# Nor do states that the kernel makes for packets while policies are held back: they have no keys.
+keyed() { in_ns us ip xfrm state | grep -c -E '^\s+(aead|enc) ' || true; }
 no_policies() { [ "$(policies)" = 0 ]; }
 # The old SPI of what arrives is in the kernel no more.
 replaced() { ! in_ns us ip xfrm state | grep -q "spi 0x$1"; }
@@ -46,7 +48,7 @@ gone)
     net us local_ts 10.7.0.0/16
     start us
     wait_for 10 replaced "$old" || fail "what is not configured any more is still there"
-    [ "$(kernel_states us)" = 0 ] || fail "states are left"
+    [ "$(keyed)" = 0 ] || fail "states are left"
     # The pings go unanswered since.
     ping_end 1000000
     CLEARTEXT=yes
@@ -55,7 +57,7 @@ not-kept)
     DAEMON_ARGS=()
     start us
     wait_for 10 replaced "$old" || fail "what a daemon left that crashed is still there"
-    [ "$(kernel_states us)" = 0 ] || fail "states are left"
+    [ "$(keyed)" = 0 ] || fail "states are left"
     # Held back for ten seconds, until this run's own are there.
     wait_for 15 no_policies || fail "policies are left"
     ping_end 1000000
@@ -89,7 +91,7 @@ if [ "$CASE" != gone ]; then
     sleep 1
     stop us
     wait_for 10 dead us || fail "us does not end"
-    [ "$(kernel_states us)" = 0 ] || fail "states are left"
+    [ "$(keyed)" = 0 ] || fail "states are left"
     [ "$(policies)" = 0 ] || fail "policies are left: $(in_ns us ip xfrm policy)"
     ! in_ns us ip rule | grep -q 220 || fail "a rule is left"
     [ -z "$(in_ns us ip route show table 220 2>/dev/null)" ] || fail "routes are left"
