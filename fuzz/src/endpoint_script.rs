@@ -5,11 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ike_proto::config::{Action, Childless, Fragmentation, Retransmission, Unique};
+use ike_proto::config::{
+    Action, Childless, Fragmentation, Retransmission, SeparateTransports, TcpUse, Unique,
+};
 use ike_proto::dataplane::{Event, SaId, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::wire::{HEADER_LEN, Message, Payload};
-use ike_proto::{Command, IkeState};
+use ike_proto::{Command, IkeState, Path, StreamEvent};
 use ike_tests::network::{Conditions, Packet};
 use ike_tests::setup::address;
 use ike_tests::{A, B, Pair, Setup};
@@ -51,14 +53,14 @@ fn setup(input: &mut Input<'_>) -> Setup {
         // Short, so that the end of an input comes soon.
         side.connection.dpd_delay = Duration::from_secs(10);
         side.settings.retransmission = Retransmission {
-            timeout: Duration::from_secs(1),
+            timeout: Some(Duration::from_secs(1)),
             base: 1.5,
-            tries: 3,
+            tries: Some(3),
             ..Retransmission::default()
         };
         side.connection.keyingtries = 1;
         if bits & 1 != 0 {
-            side.settings.fragment_size = 160;
+            side.settings.fragment_size = Some(160);
             side.connection.fragmentation = Fragmentation::Force;
         }
         if bits & 2 != 0 {
@@ -90,6 +92,25 @@ fn setup(input: &mut Input<'_>) -> Setup {
         if both & 2 != 0 {
             side.esp_proposals(&["aes256gcm16-x25519-ke1_ecp256"]);
         }
+        // Timers that follow the path.
+        if both & 4 != 0 {
+            side.settings.retransmission.timeout = None;
+        }
+        // Messages larger than any datagram may be, so that path MTUs matter.
+        if both & 8 != 0 {
+            side.esp_proposals(&["aes256gcm16-x25519"; 60]);
+        }
+        if both & 64 != 0 {
+            side.settings.fragment_ack = None;
+        }
+    }
+    // IKE over TCP (RFC 9329).
+    if both & 16 != 0 {
+        setup.a.connection.enable_tcp = TcpUse::Yes;
+    }
+    if both & 32 != 0 {
+        setup.a.connection.separate_transports = SeparateTransports::Yes;
+        setup.b.settings.accepts_tcp = true;
     }
     setup
 }
@@ -127,7 +148,12 @@ fn operate(pair: &mut Pair, step: u8, input: &mut Input<'_>, tainted: &mut Vec<S
             pair.hosts[host].plane.inner.fail(fault);
         }
         113 => pair.hosts[host].plane.inner.fail(Fault::All),
-        114..=118 => pair.hosts[host].plane.inner.heal(),
+        114..=116 => pair.hosts[host].plane.inner.heal(),
+        117 => {
+            let octets = u32::from(input.word());
+            pair.path_mtu(host, Pair::other(host), octets);
+        }
+        118 => stream(pair, host, input, tainted),
         _ => pair.wake(host),
     }
 }
@@ -205,6 +231,34 @@ fn invent(pair: &mut Pair, input: &mut Input<'_>, tainted: &mut Vec<String>) {
         (address(if host == A { 2 } else { 1 }), address(if host == A { 1 } else { 2 }));
     let (src, dst) = (SocketAddr::new(src, 500), SocketAddr::new(dst, 500));
     forge(pair, Packet::forged(src, dst, octets), tainted);
+}
+
+/// A TCP connection breaks, on one side first or not; or the driver tells of one that nobody knows.
+fn stream(pair: &mut Pair, host: usize, input: &mut Input<'_>, tainted: &mut Vec<String>) {
+    let kind = input.octet();
+    let open = pair.streams.open();
+    match (kind % 4, input.index(open.len())) {
+        (0, Some(n)) => pair.cut(open[n]),
+        (1, Some(n)) => pair.cut_opener(open[n]),
+        (2, _) => {
+            let path = unknown_stream(pair, host);
+            let opened = StreamEvent::Opened(path.local);
+            let closed = StreamEvent::Closed("reset".to_owned());
+            let event = if kind & 4 == 0 { opened } else { closed };
+            pair.handle_stream(host, path, event);
+        }
+        _ => {
+            // What was sent before comes by a connection that somebody else has opened.
+            let Some(packet) = sent_before(pair, input) else { return };
+            tainted.extend(packet.header().map(|header| format!("{:016x}/", header.spi_i)));
+            let path = unknown_stream(pair, host);
+            pair.receive(host, path, &packet.octets);
+        }
+    }
+}
+
+fn unknown_stream(pair: &Pair, host: usize) -> Path {
+    pair.stranger(host, SocketAddr::new(IpAddr::from([10, 0, 0, 66]), 40_000))
 }
 
 fn mend(octets: &mut [u8]) {

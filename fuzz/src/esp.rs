@@ -10,11 +10,11 @@ use esp::ip::IpPacket;
 use esp::packet::{Cipher, MAX_IV};
 use esp::selector::{any_match, sides};
 use esp::udp::{Datagram, classify};
-use esp::{Inbound, Outbound, Outer, Plane, Verdict};
+use esp::{Carrier, Inbound, Outbound, Outer, Plane, Verdict};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
-    TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Limits, Mode, PolicyAction, PolicyId,
+    PolicySpec, SaId, SaSpec, TrafficSelector,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
@@ -176,7 +176,9 @@ impl Bench {
             integ_key: Secret::new(vec![0x71; lengths.integ_key]),
             esn: self.esn,
             replay_window: self.window,
-            encap: self.encap.then_some(UdpEncap { src_port: 4500, dst_port: 4500 }),
+            encap: self
+                .encap
+                .then_some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 })),
             local_ts,
             remote_ts,
             limits: Limits::default(),
@@ -213,7 +215,12 @@ impl Bench {
     fn outer(&self) -> Outer {
         let port = if self.encap { 4500 } else { 0 };
         let src = SocketAddr::new(self.ends.0, port);
-        Outer { src, dst: self.ends.1, tos: 0, encapsulated: self.encap }
+        Outer {
+            src,
+            dst: self.ends.1,
+            tos: 0,
+            carrier: if self.encap { Carrier::Udp } else { Carrier::Ip },
+        }
     }
 
     /// Whoever has no key: any octets, or an SPI and any octets.

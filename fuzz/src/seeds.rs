@@ -54,6 +54,25 @@ pub fn fragments() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Seeds of target `fragment_ack`.
+pub fn fragment_acks() -> Vec<Vec<u8>> {
+    // Fragments 1 and 3 are missing, a second later fragments 2 to 4.
+    let asks = [4, 0, 2, 1, 3, 0, 16, 0, 4, 0x40, 1, 2, 0, 4];
+    vec![
+        [&[0, 16, 0][..], &asks].concat(),
+        // Played back twice, then changed.
+        [&[0, 16, 0][..], &asks, &[26, 0, 26, 1, 0xfa, 0, 0, 60, 1]].concat(),
+        // Contradictions: reversed, beyond the end, twice, an odd octet.
+        vec![0, 16, 0, 4, 0, 2, 3, 1, 4, 0x40, 1, 1, 0xff, 0xff, 4, 0, 2, 2, 2, 4, 0x80, 1, 1],
+        // Of requests, other message IDs and other exchanges.
+        vec![0, 16, 0, 4, 3, 1, 1, 4, 8, 7, 1, 1, 4, 0x10, 1, 1, 4, 0x20, 1, 1],
+        // Fragments with gaps, one again, and time for the endpoint to acknowledge.
+        vec![16, 2, 0, 16, 3, 0, 16, 9, 0, 0, 16, 0, 26, 0, 0, 16, 0, 26, 1, 0, 0xff, 0xff],
+        // Of another set with more, an acknowledgement between.
+        vec![16, 1, 0, 0, 1, 0, 16, 2, 1, 4, 0, 1, 1, 0, 16, 0, 16, 1, 1, 0, 16, 0],
+    ]
+}
+
 /// Seeds of target `endpoint_script`: commands, and deliveries between them.
 pub fn scripts() -> Vec<Vec<u8>> {
     // Initiate "net" at A, deliver everything.
@@ -72,6 +91,12 @@ pub fn scripts() -> Vec<Vec<u8>> {
     // Packet 2, one octet in the body changed.
     const MANGLE: &[u8] = &[30, 2, 0, 0, 60, 0x55, 0, 0];
     const FAULT: &[u8] = &[108, 1, 0];
+    // The path from A to B carries 576 octets.
+    const NARROW: &[u8] = &[117, 2, 0x40];
+    // The first connection is reset; its opener loses it; B hears of one that is not there.
+    const RESET: &[u8] = &[118, 0, 0];
+    const LOST: &[u8] = &[118, 1, 0];
+    const UNKNOWN: &[u8] = &[246, 2, 0, 246, 6, 0, 246, 3, 0, 1];
     let lives: &[&[&[u8]]] = &[
         &[UP],
         &[UP, REKEY_CHILD_A, ALL, DELETE_IKE_B, ALL],
@@ -83,6 +108,8 @@ pub fn scripts() -> Vec<Vec<u8>> {
         &[UP, REAUTHENTICATE_A, ALL, SECONDS],
         &[UP, FAULT, REKEY_CHILD_A, ALL, FAULT, DELETE_CHILD_A, ALL],
         &[&[70, 0, 0, 0, 0], FIRST, MANGLE, FIRST, TWICE, MANGLE, ALL],
+        &[&[70, 0, 0, 0, 0], FIRST, FIRST, FIRST, NARROW, SECONDS, ALL],
+        &[UP, RESET, SECONDS, ALL, REKEY_CHILD_A, LOST, UNKNOWN, SECONDS, ALL],
     ];
     let mut seeds = Vec::new();
     for life in lives {
@@ -96,6 +123,11 @@ pub fn scripts() -> Vec<Vec<u8>> {
             [16, 16, 0],
             [0, 0, 1],
             [1, 1, 3],
+            [0, 0, 12],
+            [1, 1, 4],
+            [0, 0, 64],
+            [0, 0, 20],
+            [0, 0, 44],
         ] {
             seeds.push([&variant[..], &life.concat()].concat());
         }
@@ -163,4 +195,29 @@ pub fn esp() -> Vec<Vec<u8>> {
         seeds.push([&[flags], &life[..]].concat());
     }
     seeds
+}
+
+/// Seeds of target `stream`: IKE, ESP, what is passed over, and each way to be wrong.
+pub fn streams() -> Vec<Vec<u8>> {
+    const ACCEPTED: &[u8] = &[0, 5];
+    const OPENED: &[u8] = &[1, 1];
+    const PREFIX: &[u8] = b"IKETCP";
+    const ESP: &[u8] = &[0, 12, 0xc0, 0, 0, 1, 0, 0, 0, 1, 7, 7];
+    const KEEPALIVE: &[u8] = &[0, 3, 0xff];
+    const EMPTY: &[u8] = &[0, 2];
+    const SHORT: &[u8] = &[0, 4, 1, 2];
+    let ike = [&[0, 34][..], &[0; 4], &[9; 16], &[0x21, 0x20, 34, 8, 0, 0, 0, 0, 0, 0, 0, 28]];
+    let ike = &ike.concat()[..];
+    let streams: &[&[&[u8]]] = &[
+        &[ACCEPTED, PREFIX, ike, ESP, ike],
+        &[OPENED, ike, KEEPALIVE, ESP, EMPTY, ESP],
+        &[ACCEPTED, PREFIX, KEEPALIVE, EMPTY, SHORT, ike],
+        &[OPENED, ESP, SHORT, ESP, SHORT, ike, ESP],
+        &[OPENED, ike, &[0, 1], ike],
+        &[ACCEPTED, PREFIX, ESP, &[0, 0], ESP],
+        &[ACCEPTED, b"IKETCQ", ike],
+        &[OPENED, ESP, &[0xff, 0xff, 1, 2, 3]],
+        &[OPENED, &SHORT.repeat(17)],
+    ];
+    streams.iter().map(|parts| parts.concat()).collect()
 }

@@ -2,11 +2,13 @@
 //!
 //! For every IKE SA and direction: one message per message ID, requests numbered without gaps, no
 //! response to a request that was never made, no second request before the first is answered, and no
-//! IV used for two datagrams.
+//! IV used for two datagrams. Fragment acknowledgements share the message ID of what they are about, and
+//! are told by what their sender says they are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ike_proto::TransmitKind;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::wire::{Message, Payload};
 
@@ -22,6 +24,8 @@ type Slot = (u32, bool, u16, u16);
 pub struct Audit {
     /// What was wrong, in words.
     pub complaints: Vec<String>,
+    /// Watches nothing: for runs whose figures are wanted and nothing else.
+    pub off: bool,
     /// Counts IVs as used once only: off where a suite draws them at random.
     pub random_ivs: bool,
     slots: HashMap<(Sender, Slot), Arc<[u8]>>,
@@ -52,8 +56,9 @@ impl Audit {
             _ => return,
         };
         let id = header.message_id;
+        let acks = packet.kind == TransmitKind::FragmentAck;
         let slot = (id, header.flags.response, number, total);
-        if self.differs(sender, slot, packet) {
+        if !acks && self.differs(sender, slot, packet) {
             self.complain(packet, "two messages under one message ID");
         }
         let iv = body.get(..8).unwrap_or(body).to_vec();
@@ -62,7 +67,14 @@ impl Audit {
         if *before != packet.octets && !self.random_ivs {
             self.complain(packet, "an IV used twice");
         }
-        if header.flags.response {
+        if acks {
+            // Of a request the peer made, or of its response to one of this end.
+            let either = [(peer, id), (sender, id)];
+            let its = |of| self.requests.get(&of) == Some(&header.exchange);
+            if !header.flags.response || !either.into_iter().any(its) {
+                self.complain(packet, "acknowledgement of nothing");
+            }
+        } else if header.flags.response {
             match self.requests.get(&(peer, id)) {
                 Some(exchange) if *exchange == header.exchange => {}
                 Some(_) => self.complain(packet, "response of another exchange"),
@@ -104,7 +116,7 @@ impl Audit {
 
     pub(crate) fn on_delivered(&mut self, packet: &Packet) {
         let Some(header) = packet.header() else { return };
-        if header.flags.response {
+        if header.flags.response && packet.kind != TransmitKind::FragmentAck {
             let requester = (header.spi_i, header.spi_r, !header.flags.initiator);
             let newest = self.answered.entry(requester).or_insert(header.message_id);
             *newest = (*newest).max(header.message_id);

@@ -10,6 +10,7 @@ use ike_proto::{
 
 use pki::Answerer;
 
+use crate::cheap::Signer;
 use crate::plane::Plane;
 
 /// One endpoint of a [`World`](crate::World).
@@ -20,6 +21,8 @@ pub struct Host {
     pub plane: Plane,
     /// Its keys and certificates.
     pub answerer: Answerer,
+    /// Answers in the place of `answerer`, if there is one.
+    pub signer: Option<Signer>,
     /// How long its answers take; `None` takes for ever.
     pub answer_delay: Option<Duration>,
     /// What its keys signed, in order.
@@ -36,6 +39,10 @@ pub struct Host {
     pub(crate) batches: usize,
     /// Messages, fragments and retransmissions sent; keepalives are not among them.
     pub sent: u64,
+    /// Octets of their IKE messages.
+    pub sent_octets: u64,
+    /// Octets of the IP packets that carried them.
+    pub sent_ip_octets: u64,
     /// NAT keepalives sent.
     pub keepalives: u64,
 }
@@ -59,6 +66,7 @@ impl Host {
             endpoint,
             plane,
             answerer: Answerer::default(),
+            signer: None,
             answer_delay: Some(Duration::ZERO),
             signed: Vec::new(),
             asked: Vec::new(),
@@ -67,6 +75,8 @@ impl Host {
             wake: None,
             batches: 0,
             sent: 0,
+            sent_octets: 0,
+            sent_ip_octets: 0,
             keepalives: 0,
         }
     }

@@ -4,6 +4,8 @@
 //!   the same run.
 //! * [`Pair`]: two endpoints that can reach each other, made by a [`Setup`].
 //! * [`network`]: loss, duplication, delay, NAT, and a mailbox for tests that deliver by hand.
+//! * [`streams`]: TCP connections, and how they break.
+//! * [`link`]: rate, queue, jitter and loss in bursts, for links that are more than that.
 //! * [`plane`]: a data plane that can be slow or refuse, and tells keys apart.
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
@@ -23,11 +25,13 @@ pub mod forge;
 pub mod handmade;
 mod host;
 pub mod life;
+pub mod link;
 pub mod network;
 mod pair;
 pub mod plane;
 mod random;
 pub mod setup;
+pub mod streams;
 pub mod traffic;
 pub mod wiretap;
 mod world;

@@ -434,10 +434,14 @@ fn arrange(side: &mut Side, rng: &mut Seeded, unique: Unique, tries: u32) {
         unique,
         ..side.connection.clone()
     };
-    side.settings.retransmission =
-        Retransmission { timeout: seconds(2), base: 1.4, tries, ..Retransmission::default() };
+    side.settings.retransmission = Retransmission {
+        timeout: Some(seconds(2)),
+        base: 1.4,
+        tries: Some(tries),
+        ..Retransmission::default()
+    };
     if rng.chance(200) {
-        side.settings.fragment_size = 200;
+        side.settings.fragment_size = Some(200);
     }
     if rng.chance(300) {
         side.plane.delay = Duration::from_millis(1 + rng.below(100));

@@ -9,6 +9,7 @@ use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Path, TransmitKind, Transport};
 
+use crate::link::{Link, LinkModel};
 use crate::random::Seeded;
 
 /// A UDP datagram under way.
@@ -24,6 +25,8 @@ pub struct Packet {
     pub dst: SocketAddr,
     /// True if the non-ESP marker is in front.
     pub marker: bool,
+    /// The TCP connection it travels by, if it is no datagram.
+    pub stream: Option<usize>,
     /// What the sender said it is.
     pub kind: TransmitKind,
     /// The message, without the marker.
@@ -39,6 +42,7 @@ impl Packet {
             src,
             dst,
             marker: dst.port() == 4500,
+            stream: None,
             kind: TransmitKind::Ike,
             octets: octets.into(),
         }
@@ -52,6 +56,13 @@ impl Packet {
     /// True if it is a message of this exchange.
     pub fn is(&self, exchange: ExchangeType, response: bool) -> bool {
         self.header().is_some_and(|h| h.exchange == exchange && h.flags.response == response)
+    }
+
+    /// Octets of the IP packet: message, non-ESP marker, UDP and IP header without options.
+    pub fn ip_octets(&self) -> usize {
+        let ip = if self.dst.is_ipv4() { 20 } else { 40 };
+        let marker = if self.marker { 4 } else { 0 };
+        ip + 8 + marker + self.octets.len()
     }
 
     /// One line for a failing test.
@@ -69,7 +80,8 @@ impl Packet {
             ),
         };
         let octets = self.octets.len();
-        format!("{:?} {} -> {}: {what}, {octets} octets", self.sent, self.src, self.dst)
+        let stream = self.stream.map(|n| format!(" by TCP connection {n}")).unwrap_or_default();
+        format!("{:?} {} -> {}: {what}, {octets} octets{stream}", self.sent, self.src, self.dst)
     }
 }
 
@@ -167,6 +179,8 @@ pub struct Network {
     pub conditions: Conditions,
     /// Conditions by sending and receiving host.
     pub links: HashMap<(usize, usize), Conditions>,
+    /// Links by sending and receiving host that are more than conditions; these do not count there.
+    pub modelled: HashMap<(usize, usize), Link>,
     /// NATs.
     pub nats: Vec<Nat>,
     /// Taps, asked in order when a packet is sent.
@@ -191,6 +205,7 @@ impl Network {
         Self {
             conditions: Conditions::default(),
             links: HashMap::new(),
+            modelled: HashMap::new(),
             nats: Vec::new(),
             taps: Vec::new(),
             manual: false,
@@ -201,6 +216,33 @@ impl Network {
             unsendable: 0,
             rng,
         }
+    }
+
+    /// Puts a link between two hosts that does the same in both directions, each by itself.
+    pub fn join(&mut self, one: usize, other: usize, model: LinkModel) {
+        self.modelled.insert((one, other), Link::new(model));
+        self.modelled.insert((other, one), Link::new(model));
+    }
+
+    /// When a packet of `from` to `to`, handed over now, arrives: once, twice or never.
+    pub(crate) fn carry(
+        &mut self,
+        now: Duration,
+        from: usize,
+        to: usize,
+        packet: &Packet,
+    ) -> Vec<Duration> {
+        if let Some(link) = self.modelled.get_mut(&(from, to)) {
+            return link.carry(now, packet.ip_octets(), &mut self.rng).into_iter().collect();
+        }
+        let link = self.link(Some(from), to);
+        if self.rng.chance(link.loss) {
+            return Vec::new();
+        }
+        let copies = 1 + u32::from(self.rng.chance(link.duplication));
+        let jitter = u64::try_from(link.jitter.as_micros()).unwrap_or(u64::MAX - 1);
+        let arrival = |_| now + link.delay + Duration::from_micros(self.rng.below(jitter + 1));
+        (0..copies).map(arrival).collect()
     }
 
     /// Adds a tap.

@@ -30,6 +30,22 @@ impl Seeded {
         self.below(1000) < u64::from(thousandths)
     }
 
+    /// A number from 0 up to, but not, 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// True with this probability.
+    pub fn with_probability(&mut self, probability: f64) -> bool {
+        self.fraction() < probability
+    }
+
+    /// A number of the standard normal distribution.
+    pub fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.fraction(), std::f64::consts::TAU * self.fraction());
+        (-2.0 * radius.ln()).sqrt() * angle.cos()
+    }
+
     /// Another stream, which depends on this one and on nothing else.
     pub fn fork(&mut self) -> Self {
         Self::new(self.number())

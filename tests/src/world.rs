@@ -11,8 +11,8 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Answer, Command, Endpoint, Event, Input, Now, Output, Question, RequestId, Ticket, Transmit,
-    TransmitKind, Transport,
+    Answer, Command, Endpoint, Event, Input, Now, Output, Path, Question, RequestId, Ticket,
+    Transmit, TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
@@ -20,6 +20,7 @@ use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
 use crate::random::Seeded;
+use crate::streams::Streams;
 use crate::traffic::{Probe, Traffic};
 
 /// More events than any test needs; a run that gets here goes round in circles.
@@ -37,6 +38,8 @@ pub struct World {
     pub audit: Audit,
     /// Watches whether packets would arrive.
     pub traffic: Traffic,
+    /// TCP connections.
+    pub streams: Streams,
     /// Commands and data-plane events given, with their times and hosts, if the network traces.
     pub commands: Vec<(Duration, usize, String)>,
     addresses: Vec<IpAddr>,
@@ -49,7 +52,7 @@ pub struct World {
 }
 
 /// Something that will happen.
-enum Work {
+pub(crate) enum Work {
     /// A packet arrives on the far side of every NAT but the receiver's.
     Arrive(Packet),
     /// The data plane of a host is through with a batch.
@@ -58,6 +61,16 @@ enum Work {
     Answer(usize, Ticket, Box<Question>),
     /// An ESP packet arrives.
     Esp(Probe),
+    /// A TCP connection is made, or not.
+    StreamOpens(usize),
+    /// A message arrives by a TCP connection, sent by the end that opened it or by the other.
+    StreamArrives(usize, bool, Packet),
+    /// One end closes a TCP connection.
+    StreamEnds(usize, bool),
+    /// One end gives up on what it sent, unless it gets through now.
+    StreamSilent(usize, bool, Packet),
+    /// A TCP connection is reset.
+    StreamCut(usize),
 }
 
 impl World {
@@ -75,6 +88,7 @@ impl World {
             net: Network::new(rng.fork()),
             audit: Audit::default(),
             traffic: Traffic::default(),
+            streams: Streams::default(),
             commands: Vec::new(),
             addresses: Vec::new(),
             natt_ports: Vec::new(),
@@ -153,6 +167,22 @@ impl World {
         self.handle(host, Input::DataPlane(event));
     }
 
+    /// Tells a host the MTU of its path to another one, as its driver would.
+    pub fn path_mtu(&mut self, host: usize, to: usize, octets: u32) {
+        let (local, remote) = (self.socket(host, 500), self.socket(to, 500));
+        let path = Path { local, remote, transport: Transport::Udp };
+        self.handle(host, Input::PathMtu(path, octets));
+    }
+
+    /// Restarts a host that has no Child SA yet: nothing is left of what it knew.
+    pub fn restart(&mut self, host: usize, crypto: Arc<CryptoProvider>) {
+        use ike_proto::dataplane::DataPlane;
+        let rng = Box::new(self.rng.fork());
+        let host = &mut self.hosts[host];
+        let config = host.endpoint.config().clone();
+        host.endpoint = Endpoint::new(config, crypto, rng, host.plane.capabilities());
+    }
+
     /// Puts a packet on the wire: it arrives at once.
     pub fn inject(&mut self, packet: Packet) {
         self.deliver(packet);
@@ -201,6 +231,13 @@ impl World {
                     self.answer(host, ticket, &question);
                 }
                 Work::Esp(probe) => self.esp(probe),
+                Work::StreamOpens(n) => self.stream_opens(n),
+                Work::StreamArrives(n, by_opener, packet) => {
+                    self.stream_arrives(n, by_opener, packet);
+                }
+                Work::StreamEnds(n, by_opener) => self.stream_ends(n, by_opener),
+                Work::StreamSilent(n, ours, packet) => self.stream_silent(n, ours, packet),
+                Work::StreamCut(n) => self.cut(n),
             };
         }
         let due = |host: &Host| host.wake.is_some_and(|wake| wake <= at);
@@ -296,7 +333,7 @@ impl World {
 
     // ---- inside ----
 
-    fn handle(&mut self, host: usize, input: Input<'_>) {
+    pub(crate) fn handle(&mut self, host: usize, input: Input<'_>) {
         let now = Now { mono: self.instant(), wall: self.wall() };
         self.hosts[host].endpoint.handle(now, input);
         self.drain(host);
@@ -319,6 +356,7 @@ impl World {
                         self.schedule(self.now + delay, Work::Batch(host, ticket, batch));
                     }
                 }
+                Output::Stream(path, command) => self.on_stream_command(host, path, command),
                 Output::Ask(ticket, question) => self.ask(host, ticket, question),
                 Output::Event(Event::Dropped { why, .. }) => self.hosts[host].dropped.push(why),
                 Output::Event(event) => self.hosts[host].log.push((self.now, event)),
@@ -343,7 +381,10 @@ impl World {
     }
 
     fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
-        let answer = self.hosts[host].answerer.answer(question, self.wall());
+        let answer = match self.hosts[host].signer {
+            Some(signer) => signer.answer(question),
+            None => self.hosts[host].answerer.answer(question, self.wall()),
+        };
         if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {
             let signatures = request.octets.iter().zip(&signed.signatures);
             let record = signatures.map(|(octets, signature)| SignedRecord {
@@ -357,12 +398,15 @@ impl World {
         self.handle(host, Input::Answered(ticket, answer));
     }
 
-    fn schedule(&mut self, at: Duration, work: Work) {
+    pub(crate) fn schedule(&mut self, at: Duration, work: Work) {
         self.order += 1;
         self.queue.insert((at, self.order), work);
     }
 
     fn send(&mut self, host: usize, transmit: Transmit) {
+        if transmit.path.transport == Transport::Tcp {
+            return self.send_by_stream(host, transmit);
+        }
         let Transmit { path, kind, octets } = transmit;
         let keepalive = kind == TransmitKind::KeepAlive;
         let counter =
@@ -379,10 +423,15 @@ impl World {
             src: path.local,
             dst: path.remote,
             marker: path.transport == Transport::UdpEncap && !keepalive,
+            stream: None,
             kind,
             octets,
         };
         if !keepalive {
+            self.hosts[host].sent_octets += packet.octets.len() as u64;
+            self.hosts[host].sent_ip_octets += packet.ip_octets() as u64;
+        }
+        if !keepalive && !self.audit.off {
             self.audit.on_sent(&packet);
         }
         if self.net.tracing {
@@ -404,15 +453,8 @@ impl World {
             return self.net.mailbox.push(packet);
         }
         let to = self.addresses.iter().position(|address| *address == packet.dst.ip());
-        let link = self.net.link(Some(host), to.unwrap_or(usize::MAX));
-        if self.net.rng.chance(link.loss) {
-            return;
-        }
-        let copies = 1 + u32::from(self.net.rng.chance(link.duplication));
-        for _ in 0..copies {
-            let jitter = u64::try_from(link.jitter.as_micros()).unwrap_or(u64::MAX - 1);
-            let jitter = Duration::from_micros(self.net.rng.below(jitter + 1));
-            self.schedule(self.now + link.delay + jitter, Work::Arrive(packet.clone()));
+        for at in self.net.carry(self.now, host, to.unwrap_or(usize::MAX), &packet) {
+            self.schedule(at, Work::Arrive(packet.clone()));
         }
     }
 
@@ -429,7 +471,9 @@ impl World {
             self.net.misdirected += 1;
             return;
         };
-        self.audit.on_delivered(&packet);
+        if !self.audit.off {
+            self.audit.on_delivered(&packet);
+        }
         let octets = Arc::clone(&packet.octets);
         self.handle(host, Input::Datagram(path, &octets));
     }
@@ -495,6 +539,11 @@ impl World {
             self.hosts[host].plane.count(probe.sa, octets, self.now);
             self.send_esp(probe, false);
         }
+    }
+
+    /// The host with this address.
+    pub(crate) fn host_at(&self, address: IpAddr) -> Option<usize> {
+        self.addresses.iter().position(|other| *other == address)
     }
 
     /// A socket address of a host.

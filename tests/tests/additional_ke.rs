@@ -55,7 +55,7 @@ fn under_loss_reordering_and_duplication() {
         setup.conditions.loss = 150;
         setup.conditions.duplication = 100;
         setup.conditions.jitter = Duration::from_millis(80);
-        setup.both(|side| side.settings.retransmission.tries = 12);
+        setup.both(|side| side.settings.retransmission.tries = Some(12));
         let mut pair = setup.build();
         let request = pair.initiate(A, Some("net"));
         pair.run_for(Duration::from_secs(600));

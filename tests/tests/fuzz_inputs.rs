@@ -8,6 +8,8 @@ use std::path::Path;
 mod endpoint_script;
 #[path = "../../fuzz/src/esp.rs"]
 mod esp_packets;
+#[path = "../../fuzz/src/fragment_ack.rs"]
+mod fragment_ack;
 #[path = "../../fuzz/src/fragments.rs"]
 mod fragments;
 #[path = "../../fuzz/src/input.rs"]
@@ -16,6 +18,8 @@ mod input;
 mod message;
 #[path = "../../fuzz/src/seeds.rs"]
 mod seeds;
+#[path = "../../fuzz/src/stream.rs"]
+mod stream;
 
 #[test]
 fn messages() {
@@ -26,6 +30,14 @@ fn messages() {
 fn fragments_are_put_together() {
     let answered: usize = seeds::fragments().iter().map(|seed| fragments::run(seed)).sum();
     assert!(answered >= 4, "{answered} messages were answered");
+}
+
+#[test]
+fn fragments_are_acknowledged() {
+    let ran = seeds::fragment_acks().into_iter().map(|seed| fragment_ack::run(&seed));
+    let (again, acks) = ran.fold((0, 0), |sum, ran| (sum.0 + ran.0, sum.1 + ran.1));
+    assert!(again >= 7, "{again} fragments were sent again");
+    assert!(acks >= 3, "{acks} acknowledgements were made");
 }
 
 #[test]
@@ -40,6 +52,13 @@ fn esp_packets_are_opened() {
     let seeds = seeds::esp();
     let opened = seeds.iter().filter(|seed| esp_packets::run(seed) > 0).count();
     assert!(2 * opened > seeds.len(), "{opened} of {}", seeds.len());
+}
+
+#[test]
+fn streams_are_taken_apart() {
+    let seeds = seeds::streams();
+    let whole = seeds.iter().filter(|seed| stream::run(seed) > 0).count();
+    assert!(2 * whole > seeds.len(), "{whole} of {}", seeds.len());
 }
 
 /// Every target's folder in `fuzz/found`, and no other.
@@ -57,8 +76,10 @@ fn what_was_found_stays_mended() {
             match name.as_str() {
                 "endpoint_script" => drop(endpoint_script::run(&input)),
                 "esp" => drop(esp_packets::run(&input)),
+                "fragment_ack" => drop(fragment_ack::run(&input)),
                 "fragments" => drop(fragments::run(&input)),
                 "message" => message::run(&input),
+                "stream" => drop(stream::run(&input)),
                 other => panic!("no target {other}"),
             }
             ran += 1;

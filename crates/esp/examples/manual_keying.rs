@@ -16,8 +16,8 @@ use esp::io::{
 };
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
-    TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Limits, Mode, PolicyAction, PolicyId,
+    PolicySpec, SaId, SaSpec, TrafficSelector,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use tokio::net::UdpSocket;
@@ -29,7 +29,7 @@ struct Args {
     local_ts: TrafficSelector,
     remote_ts: TrafficSelector,
     mode: Mode,
-    encap: Option<UdpEncap>,
+    encap: Option<Encapsulation>,
     suite: CipherSuite,
     queues: usize,
     pass: Option<(TrafficSelector, TrafficSelector)>,
@@ -47,9 +47,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         encap: vec![Arc::new(EncapSocket::new(socket)?)],
         ike,
         plain: vec![Arc::new(PlainEsp::open(args.local.is_ipv4(), Some(DEFAULT_MARK))?)],
+        streams: None,
         clear: Some(ClearSockets::open(DEFAULT_MARK)?),
         routes: Some(RouteOptions::default()),
-        guard: Some(GuardOptions { ports: vec![500, 4500] }),
+        guard: Some(GuardOptions { ports: vec![500, 4500], ..GuardOptions::default() }),
     };
     let device = Device::tun(&TunOptions { queues: args.queues, ..TunOptions::default() })?;
     let mut plane = UserspacePlane::start(config, device)?;
@@ -148,7 +149,7 @@ fn parse() -> Result<Args, Box<dyn Error>> {
     let local_ts = next("no local selector")?.parse()?;
     let remote_ts = next("no remote selector")?.parse()?;
     let gcm = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
-    let encap = Some(UdpEncap { src_port: 4500, dst_port: 4500 });
+    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 }));
     let mode = Mode::Tunnel;
     let mut args =
         Args { local, remote, local_ts, remote_ts, mode, encap, suite: gcm, queues: 1, pass: None };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ike_proto::dataplane::{Event, PolicyAction};
+use ike_proto::dataplane::{Encapsulation, Event, PolicyAction};
 
 use crate::ip::{self, Fragment, IpPacket, proto};
 use crate::packet;
@@ -35,8 +35,19 @@ pub struct Outer {
     pub dst: IpAddr,
     /// TOS or traffic class; of it only ECN is used. 0 if the front end cannot know.
     pub tos: u8,
-    /// It came in UDP.
-    pub encapsulated: bool,
+    /// What it came in.
+    pub carrier: Carrier,
+}
+
+/// What carries ESP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// IP, as protocol 50.
+    Ip,
+    /// UDP (RFC 3948).
+    Udp,
+    /// TCP (RFC 9329).
+    Tcp,
 }
 
 impl Inbound {
@@ -141,9 +152,17 @@ impl Inbound {
         len: usize,
     ) -> Result<(), DropReason> {
         let events = &self.shared.events;
-        let port = sa.path.encap.map(|encap| encap.src_port);
-        let remote = (outer.encapsulated && port.is_some()).then_some(outer.src);
-        let expected = SocketAddr::new(sa.path.src, port.unwrap_or(0));
+        let (carrier, port) = match sa.path.encap {
+            Some(Encapsulation::Udp(ports)) => (Carrier::Udp, ports.src_port),
+            //= RFC 9329 §6.1
+            //# It SHOULD choose the TCP connection on which it last received
+            //# a valid and decryptable IKE or ESP message.
+            Some(Encapsulation::Tcp(ports)) => (Carrier::Tcp, ports.src_port),
+            None => (Carrier::Ip, 0),
+        };
+        let moves = carrier != Carrier::Ip && outer.carrier == carrier;
+        let remote = moves.then_some(outer.src);
+        let expected = SocketAddr::new(sa.path.src, port);
         let accepted = sa.accept(seq, remote, expected).ok_or(DropReason::Replay)?;
         let used = sa.charge(len, now).map_err(|Exhausted { first }| {
             if first {
@@ -214,7 +233,7 @@ fn transport(
     if !sa.admits(&local, &remote) {
         return Err(DropReason::Selectors);
     }
-    if outer.encapsulated {
+    if outer.carrier != Carrier::Ip {
         ip::fix_checksum(src, dst, next_header, packet.get_mut(len..).unwrap_or_default());
     }
     Ok(())

@@ -7,7 +7,7 @@
 //! thread; they share the tables and take no lock for a flow they have seen before.
 //!
 //! ```text
-//!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP 4500 / protocol 50
+//!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP or TCP 4500 / protocol 50
 //!  TUN ◀─packet── selectors ◀─ open ◀─ replay window ◀─ SA ◀─ SPI ◀──ESP── Inbound
 //! ```
 #![cfg_attr(
@@ -31,10 +31,11 @@ pub mod sad;
 pub mod selector;
 pub mod spd;
 pub mod stats;
+pub mod tcp;
 pub mod tos;
 pub mod udp;
 
-pub use inbound::{Inbound, Outer};
+pub use inbound::{Carrier, Inbound, Outer};
 pub use outbound::{Outbound, Outgoing, Verdict};
 pub use plane::Plane;
 pub use stats::{DropReason, Stats};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ike_proto::crypto::{IvKind, SecureRandom};
-use ike_proto::dataplane::{Direction, Event, PolicyAction, SaId, UdpEncap};
+use ike_proto::dataplane::{Direction, Encapsulation, Event, PolicyAction, SaId};
 
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{Fragment, IPV4_HEADER, IpPacket, proto};
@@ -48,8 +48,8 @@ pub struct Outgoing {
     pub src: IpAddr,
     /// Outer destination address.
     pub dst: IpAddr,
-    /// In UDP between these ports, or over IP as protocol 50.
-    pub encap: Option<UdpEncap>,
+    /// In what between which ports; `None` is over IP as protocol 50.
+    pub encap: Option<Encapsulation>,
     /// TOS or traffic class of the outer header.
     pub tos: u8,
     /// Don't Fragment of the inner header, for a front end that copies it (RFC 4301 §8.1).

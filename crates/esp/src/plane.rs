@@ -105,6 +105,12 @@ impl Plane {
         self.shared.tables().sad.get(id).is_some()
     }
 
+    /// True if packets with `spi` to `dst` have an SA.
+    #[cfg(feature = "tun")]
+    pub(crate) fn receives(&self, spi: u32, dst: std::net::IpAddr) -> bool {
+        self.shared.tables().sad.inbound(spi, dst).is_some()
+    }
+
     /// Number of SAs installed.
     pub fn sa_count(&self) -> usize {
         self.shared.tables().sad.len()
@@ -158,6 +164,7 @@ impl DataPlane for Plane {
             transport_mode: true,
             esn: true,
             plain_esp: true,
+            tcp_esp: true,
             iptfs: false,
             per_cpu: false,
             cpus: 0,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_proto::crypto::{CipherProvider, Secret};
 use ike_proto::dataplane::{
-    DataPlaneError, Direction, Limits, Mode, PolicyId, SaId, SaSpec, TrafficSelector, UdpEncap,
+    DataPlaneError, Direction, Encapsulation, Limits, Mode, PolicyId, SaId, SaSpec, TrafficSelector,
 };
 
 use crate::packet::Cipher;
@@ -22,8 +22,8 @@ pub struct Path {
     pub src: IpAddr,
     /// Destination of its packets.
     pub dst: IpAddr,
-    /// UDP encapsulation.
-    pub encap: Option<UdpEncap>,
+    /// Encapsulation.
+    pub encap: Option<Encapsulation>,
 }
 
 /// An SA on its present path. Replaced as a whole when the path changes, so that a worker never sees

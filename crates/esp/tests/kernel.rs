@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::RouteOptions;
-use esp::io::{Config, Device, GuardOptions, TunOptions, UserspacePlane};
+use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
 use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -84,9 +84,13 @@ impl Host {
             encap: Vec::new(),
             ike: mpsc::channel(1).0,
             plain: Vec::new(),
+            streams: None,
             clear: None,
             routes: Some(RouteOptions::default()),
-            guard: Some(GuardOptions { ports: vec![500, 4500] }),
+            guard: Some(GuardOptions {
+                ports: vec![500, 4500],
+                tcp: TcpPorts { local: vec![4500], remote: vec![443] },
+            }),
         };
         let options = TunOptions { name: "ike0".into(), ..TunOptions::default() };
         let plane = UserspacePlane::start(config, Device::tun(&options).unwrap()).unwrap();
@@ -236,6 +240,24 @@ async fn packets_in_clear_inside() {
     assert!(types(136, 255).await, "neighbor discovery is the link's own business");
     assert!(!types(136, 64).await, "but comes from no further");
     assert!(!types(128, 255).await);
+
+    let segments = raw(socket2::Domain::IPV4, 6);
+    let segment = async |sport: u16, dport: u16, flags: u8| {
+        let mut packet = tcp(addr("10.2.0.1"), addr("10.1.0.1"), sport, dport);
+        packet[33] = flags;
+        host.outside.send(&with_checksum(packet)).await.unwrap();
+        timeout(SHORT, segments.recv(&mut [0; 100])).await.is_ok()
+    };
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    assert!(segment(1000, 4500, SYN).await, "a peer opens a connection");
+    assert!(segment(443, 1000, SYN | ACK).await, "a peer answers");
+    assert!(segment(443, 1000, ACK | 0xc8).await, "whatever else is set");
+    assert!(!segment(443, 1000, SYN).await, "from there nothing is opened");
+    assert!(!segment(443, 1000, 0x04).await);
+    assert!(!segment(1000, 443, ACK).await);
+    assert!(!segment(4500, 1000, ACK).await);
+    assert!(!segment(1000, 500, SYN).await, "ports of UDP are not those of TCP");
 
     // A gap for a narrower exemption; a selector with a port leaves other ports alone.
     host.install(3, "10.1.0.1/32", "10.2.9.0/24", PolicyAction::Pass);

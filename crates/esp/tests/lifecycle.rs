@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use esp::{DropReason, Verdict};
+use esp::{Carrier, DropReason, Verdict};
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, Limits, PolicyAction, Reply, SaId, UdpEncap, Usage,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, PolicyAction, Reply,
+    SaId, Usage,
 };
 
 mod common;
@@ -136,7 +137,7 @@ fn a_new_mapping_is_reported_once_and_only_by_the_newest_packet() {
         id,
         src: moved.parse().unwrap(),
         dst: SocketAddr::new(tunnel.right, 4500),
-        encap: Some(UdpEncap { src_port: 61000, dst_port: 4500 }),
+        encap: Some(Encapsulation::Udp(EncapPorts { src_port: 61000, dst_port: 4500 })),
     };
     pair.right.apply(update).unwrap();
     pair.open_from(&from(4, moved), &sealed[4].1).unwrap();
@@ -145,6 +146,33 @@ fn a_new_mapping_is_reported_once_and_only_by_the_newest_packet() {
     assert_eq!(events(&mut pair.right), [mapping(home)], "and back again");
     // Replays are still found out after the move.
     assert_eq!(pair.open_from(&from(3, moved), &sealed[3].1), Err(DropReason::Replay));
+}
+
+/// RFC 9329 §6.1: the peer is where its newest packet came from, by TCP and by nothing else.
+#[test]
+fn another_tcp_connection_is_reported_and_another_carrier_is_not() {
+    let tunnel = Tunnel { encap: true, ..Tunnel::v4() };
+    let mut pair = tunnel.connect();
+    let id = tunnel.id();
+    let home: SocketAddr = "192.0.2.1:40000".parse().unwrap();
+    let encap = Some(Encapsulation::Tcp(EncapPorts { src_port: 40000, dst_port: 4500 }));
+    let dst = SocketAddr::new(tunnel.right, 4500);
+    pair.right.apply(Command::UpdateSa { id, src: home, dst, encap }).unwrap();
+    let again: SocketAddr = "192.0.2.1:40001".parse().unwrap();
+    let mapping = Event::Mapping { sa: id, remote: again };
+    let arrivals = [
+        (home, Carrier::Tcp, vec![Event::FirstPacket(id)]),
+        (again, Carrier::Udp, vec![]),
+        (again, Carrier::Tcp, vec![mapping]),
+        (again, Carrier::Tcp, vec![]),
+        (home, Carrier::Ip, vec![]),
+    ];
+    for (src, carrier, expected) in arrivals {
+        let (outgoing, esp) = pair.seal(&tunnel.packet(5)).unwrap();
+        let outer = esp::Outer { src, carrier, ..arrival(&outgoing) };
+        pair.open_from(&outer, &esp).unwrap();
+        assert_eq!(events(&mut pair.right), expected, "{src} {carrier:?}");
+    }
 }
 
 #[test]
@@ -163,7 +191,7 @@ fn an_updated_sa_sends_to_the_new_address_and_keeps_counting() {
     let tunnel = Tunnel { encap: true, ..Tunnel::v4() };
     let mut pair = tunnel.connect();
     pair.seal(&tunnel.packet(1)).unwrap();
-    let encap = Some(UdpEncap { src_port: 4500, dst_port: 12345 });
+    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 12345 }));
     let (src, dst) = ("192.0.2.9:4500", "198.51.100.9:12345");
     let update = Command::UpdateSa {
         id: tunnel.id(),

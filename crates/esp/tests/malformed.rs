@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use esp::packet::Cipher;
-use esp::{DropReason, Outer, Verdict, ip};
+use esp::{Carrier, DropReason, Outer, Verdict, ip};
 use ike_proto::crypto::CipherProvider;
 use proptest::prelude::*;
 
@@ -28,7 +28,12 @@ fn from_insider(tunnel: &Tunnel, seq: u64, next_header: u8, payload: &[u8]) -> V
 
 fn outer(tunnel: &Tunnel) -> Outer {
     let src = SocketAddr::new(tunnel.left, 4500);
-    Outer { src, dst: tunnel.right, tos: 0, encapsulated: tunnel.encap }
+    Outer {
+        src,
+        dst: tunnel.right,
+        tos: 0,
+        carrier: if tunnel.encap { Carrier::Udp } else { Carrier::Ip },
+    }
 }
 
 /// Selectors that take in everything, so that what is dropped is dropped for its form.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use esp::io::{Config, Device, EncapSocket, IkeDatagram, MemoryHost, UserspacePlane};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, PolicyAction, PolicyId, PolicySpec, SaId, UdpEncap,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction, PolicyId,
+    PolicySpec, SaId,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -38,6 +39,7 @@ impl End {
             encap: vec![Arc::clone(&socket)],
             ike: sender,
             plain: Vec::new(),
+            streams: None,
             clear: None,
             routes: None,
             guard: None,
@@ -81,7 +83,7 @@ async fn connect(ip: IpAddr, tunnel: &Tunnel) -> (End, End) {
 }
 
 fn one_way(from: &mut End, to: &mut End, tunnel: &Tunnel, id: SaId) {
-    let encap = Some(UdpEncap { src_port: from.port(), dst_port: to.port() });
+    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: from.port(), dst_port: to.port() }));
     for (end, direction) in [(&mut *to, Direction::In), (&mut *from, Direction::Out)] {
         let mut sa = tunnel.sa(direction);
         (sa.id, sa.encap) = (id, encap);

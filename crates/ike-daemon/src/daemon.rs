@@ -126,8 +126,17 @@ impl Daemon {
 
     /// Stops without a word to the peers, and leaves the data plane as it is: its SAs go on. True if that
     /// was done within `limit`.
-    pub async fn leave(mut self, limit: Duration) -> bool {
-        let done = tokio::time::timeout(limit, self.operator.handle().leave()).await.is_ok();
+    pub async fn leave(self, limit: Duration) -> bool {
+        self.leave_unless(tokio::time::sleep(limit)).await
+    }
+
+    /// As [`Self::leave`], but waits for the data plane only until `hurry` is ready.
+    pub async fn leave_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
+        let handle = self.operator.handle().clone();
+        let done = tokio::select! {
+            _ = handle.leave() => true,
+            () = hurry => false,
+        };
         self.end_tasks().await;
         done
     }

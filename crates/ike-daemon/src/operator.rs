@@ -145,6 +145,9 @@ impl Operator {
         if config.ports != self.config().ports {
             tracing::warn!("[charon] port and port_nat_t take effect at the next start");
         }
+        if config.tcp != self.config().tcp {
+            tracing::warn!("[charon] listen_tcp and tcp_port take effect at the next start");
+        }
         self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
         self.refresh().await?;

@@ -49,6 +49,7 @@ fn host() -> Host {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        tcp_esp: false,
         iptfs: false,
         per_cpu: false,
         cpus: 0,
@@ -82,6 +83,8 @@ fn run(hosts: &mut [Host; 2], now: Now, input: Input<'_>) {
                     endpoint.handle(now, Input::Completed(ticket, Ok(done)));
                 }
                 // Pre-shared keys need no signature.
+                // No connection here uses TCP.
+                Output::Stream(..) => {}
                 Output::Ask(ticket, _) => {
                     let none = Answer::Failed("no private key".to_owned());
                     endpoint.handle(now, Input::Answered(ticket, none));

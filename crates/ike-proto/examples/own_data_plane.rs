@@ -37,6 +37,7 @@ impl DataPlane for Printing {
             transport_mode: false,
             esn: true,
             plain_esp: true,
+            tcp_esp: false,
             iptfs: false,
             per_cpu: false,
             cpus: 0,
@@ -144,6 +145,8 @@ impl Driver {
                     self.endpoint.handle(now, Input::Command(RequestId(0), order));
                 }
                 // Pre-shared keys need no signature.
+                // No connection here uses TCP.
+                Output::Stream(..) => {}
                 Output::Ask(ticket, _) => {
                     let none = Answer::Failed("no private key".to_owned());
                     self.endpoint.handle(now, Input::Answered(ticket, none));

@@ -50,13 +50,53 @@ pub enum Mode {
     Iptfs,
 }
 
-/// UDP ports of encapsulated ESP (RFC 3948).
+/// Ports of encapsulated ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct UdpEncap {
+pub struct EncapPorts {
     /// Source port of the packets of this SA.
     pub src_port: u16,
     /// Destination port of the packets of this SA.
     pub dst_port: u16,
+}
+
+/// Where ESP travels in another protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encapsulation {
+    /// UDP (RFC 3948).
+    Udp(EncapPorts),
+    /// The TCP connection that IKE travels by (RFC 9329). At the end that opens the connection its own
+    /// port is 0, as in [`Path`](crate::Path).
+    Tcp(EncapPorts),
+}
+
+impl Encapsulation {
+    /// Ports, of either kind.
+    pub fn ports(&self) -> EncapPorts {
+        match *self {
+            Self::Udp(ports) | Self::Tcp(ports) => ports,
+        }
+    }
+
+    /// That of the packets in the other direction.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        let turned = |EncapPorts { src_port, dst_port }| EncapPorts {
+            src_port: dst_port,
+            dst_port: src_port,
+        };
+        match self {
+            Self::Udp(ports) => Self::Udp(turned(ports)),
+            Self::Tcp(ports) => Self::Tcp(turned(ports)),
+        }
+    }
+
+    /// Ports of UDP.
+    pub fn udp(&self) -> Option<EncapPorts> {
+        match *self {
+            Self::Udp(ports) => Some(ports),
+            Self::Tcp(_) => None,
+        }
+    }
 }
 
 /// Byte and packet limits; time is the engine's own. Zero means none.
@@ -235,8 +275,8 @@ pub struct SaSpec {
     pub esn: bool,
     /// Anti-replay window in packets; 0 turns the check off.
     pub replay_window: u32,
-    /// UDP encapsulation.
-    pub encap: Option<UdpEncap>,
+    /// Encapsulation; `None` for ESP straight over IP.
+    pub encap: Option<Encapsulation>,
     /// Inner addresses on this host's side.
     pub local_ts: Vec<TrafficSelector>,
     /// Inner addresses on the peer's side.
@@ -333,8 +373,8 @@ pub enum Command {
         src: SocketAddr,
         /// New destination address and port.
         dst: SocketAddr,
-        /// New encapsulation ports.
-        encap: Option<UdpEncap>,
+        /// New encapsulation.
+        encap: Option<Encapsulation>,
     },
     /// Asks for the counters of an SA.
     QueryUsage(SaId),
@@ -425,6 +465,9 @@ pub struct Capabilities {
     pub esn: bool,
     /// ESP straight over IP, without UDP; where false the engine forces UDP encapsulation.
     pub plain_esp: bool,
+    /// ESP in the TCP connection of IKE (RFC 9329 §3.2). Where false, a connection over TCP needs separate
+    /// transports.
+    pub tcp_esp: bool,
     /// AGGFRAG payloads (RFC 9347).
     pub iptfs: bool,
     /// SAs per CPU (RFC 9611).

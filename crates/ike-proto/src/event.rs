@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{EndpointConfig, PpkId};
 use crate::crypto::SignatureScheme;
-use crate::dataplane::{self, DataPlaneError, Flow, Mode, Reply, SaId, TrafficSelector};
+use crate::dataplane::{
+    self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
+};
 use crate::question::{Answer, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
@@ -29,6 +31,12 @@ pub enum Transport {
     /// UDP with the non-ESP marker of RFC 3948 §2.2: port 4500. The driver strips and adds the
     /// marker.
     UdpEncap,
+    /// A TCP connection (RFC 9329 §3). The driver adds and strips the prefix, lengths and non-ESP markers.
+    ///
+    /// A path names a connection from before it is there until after it is gone. At the end that opens it
+    /// the port of `local` is therefore no port but a number of the engine's choice, another one for each
+    /// connection; the operating system chooses the port. At the other end both ports are real.
+    Tcp,
 }
 
 /// A local and a remote socket address and the transport between them.
@@ -73,6 +81,36 @@ pub enum Input<'a> {
     Answered(Ticket, Answer),
     /// The data plane reports something by itself.
     DataPlane(dataplane::Event),
+    /// Something happened to the TCP connection of a path.
+    Stream(Path, StreamEvent),
+    /// The path's MTU, or the little that is known of it: that of the first link, or what a router has
+    /// reported since. Octets of an IP packet. It need not be true: nobody authenticates it, and no
+    /// value makes the engine send packets below 576 octets (IPv4) or 1280 (IPv6), or above 1500.
+    PathMtu(Path, u32),
+}
+
+/// What happens to a TCP connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamEvent {
+    /// What this end was told to open is open, from this address and port (NAT detection needs them,
+    /// RFC 9329 §6.5). A connection that the peer opened is made known by its first datagram.
+    Opened(SocketAddr),
+    /// It could not be opened, or has ended, though the engine did not ask for that. Says why. Every
+    /// [`Open`](StreamCommand::Open) is followed by this or [`Opened`](Self::Opened) in bounded time.
+    Closed(String),
+}
+
+/// What is to be done with a TCP connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamCommand {
+    /// Open it. Its name was never used before, or long ago.
+    Open,
+    /// An IKE SA that is established uses this connection, which the peer opened: it may be idle for any
+    /// time. One of which this was not said may be closed as soon as its peer is slow.
+    Keep,
+    /// No IKE SA uses it any more. The end that opened it closes it once what is queued has been sent;
+    /// the other end leaves that to its peer for a few seconds (RFC 9329 §6.1).
+    Close,
 }
 
 /// What an operator may ask for.
@@ -124,6 +162,8 @@ pub enum Command {
 pub enum Output {
     /// Send a datagram.
     Transmit(Transmit),
+    /// Do something with the TCP connection of a path, in order with what is sent by it.
+    Stream(Path, StreamCommand),
     /// Apply the commands in order, stop at the first failure, and report by [`Input::Completed`].
     DataPlane(Ticket, Vec<dataplane::Command>),
     /// Find out, in any order and as slowly as need be, and report by [`Input::Answered`].
@@ -152,6 +192,9 @@ pub enum TransmitKind {
     Ike,
     /// An IKE message or fragment sent again.
     Retransmission,
+    /// Names fragments of the peer's message that are missing
+    /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment).
+    FragmentAck,
     /// A NAT keepalive (RFC 3948 §2.3): one octet 0xFF, never with a marker.
     KeepAlive,
 }
@@ -332,6 +375,15 @@ pub enum Event {
         /// The new path.
         path: Path,
     },
+    /// An attempt starts over with another transport: nobody answered over UDP for the time of
+    /// [`TcpUse::Fallback`](crate::config::TcpUse::Fallback) (RFC 9329 §5.1), or the peer could not be had
+    /// over TCP.
+    TransportChanged {
+        /// Connection name.
+        connection: String,
+        /// The path from now on.
+        path: Path,
+    },
     /// A peer with this identity says that this is its only IKE SA, or `unique` wants it so: other
     /// shards close theirs.
     Unique {
@@ -462,8 +514,8 @@ pub struct ChildStatus {
     pub inbound: SaId,
     /// Outbound SA.
     pub outbound: SaId,
-    /// UDP encapsulation.
-    pub encap: bool,
+    /// Encapsulation of what this end sends.
+    pub encap: Option<Encapsulation>,
     /// The PPK mixed into its own keys in CREATE_CHILD_SA (RFC 9867 §3.2).
     pub ppk: Option<PpkId>,
     /// Negotiated algorithms.

@@ -20,8 +20,8 @@ pub mod wire;
 pub use endpoint::Endpoint;
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    Input, Now, Output, Path, PeerRefused, RequestId, Ticket, Transmit, TransmitKind, Transport,
-    UsedAuth,
+    Input, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent, Ticket, Transmit,
+    TransmitKind, Transport, UsedAuth,
 };
 pub use question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,

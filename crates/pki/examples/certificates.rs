@@ -102,6 +102,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        tcp_esp: false,
         iptfs: false,
         per_cpu: false,
         cpus: 0,
@@ -121,6 +122,8 @@ fn run(hosts: &mut [Host; 2], now: Now) {
         loop {
             match endpoint.poll_output() {
                 Output::Transmit(transmit) => sent.push(transmit),
+                // No connection here uses TCP.
+                Output::Stream(..) => {}
                 Output::Ask(ticket, question) => {
                     let what = match &question {
                         Question::Sign(_) => "sign",

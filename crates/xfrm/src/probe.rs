@@ -18,8 +18,8 @@ use crate::netlink::{Error, Kind, Transport, gaps};
 use crate::policy::{Action, Policy, PolicyDirection, PolicyId};
 use crate::selector::{Prefix, Selector};
 use crate::state::{
-    Direction, Encapsulation, Lifetime, Mark, Mode, Offload, OffloadMode, Protection, Replay,
-    State, StateId, UdpEncap,
+    Direction, EncapPorts, Encapsulation, Lifetime, Mark, Mode, Offload, OffloadMode, Protection,
+    Replay, State, StateId,
 };
 
 /// What a kernel has; false where it was asked and refused.
@@ -104,8 +104,8 @@ impl<T: Transport> Kernel<T> {
         let esp = esp4 || esp6;
         let esn =
             State { replay: Replay { esn: true, window: 32, ..Replay::default() }, ..plain(dst) };
-        let ports = UdpEncap { src_port: 4500, dst_port: 4500 };
-        let encapsulated = |kind: fn(UdpEncap) -> Encapsulation| State {
+        let ports = EncapPorts { src_port: 4500, dst_port: 4500 };
+        let encapsulated = |kind: fn(EncapPorts) -> Encapsulation| State {
             encapsulation: Some(kind(ports)),
             ..plain(dst)
         };

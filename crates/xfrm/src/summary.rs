@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ike_proto::crypto::CipherSuite;
 use ike_proto::dataplane::{
-    Command, Direction, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec, UdpEncap,
+    Command, Direction, Encapsulation, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
 };
 
 /// Which command.
@@ -57,8 +57,8 @@ pub enum Summary {
         policy: PolicyId,
         /// Cipher suite.
         suite: CipherSuite,
-        /// UDP encapsulation.
-        encap: Option<UdpEncap>,
+        /// Encapsulation.
+        encap: Option<Encapsulation>,
     },
     /// An SA was removed.
     RemoveSa(SaId),
@@ -81,8 +81,8 @@ pub enum Summary {
         src: SocketAddr,
         /// New destination.
         dst: SocketAddr,
-        /// New ports.
-        encap: Option<UdpEncap>,
+        /// New encapsulation.
+        encap: Option<Encapsulation>,
     },
     /// Counters were asked for.
     QueryUsage(SaId),
@@ -123,7 +123,12 @@ impl fmt::Display for Summary {
                 if suite.integ.0 != 0 {
                     write!(f, "/{}", suite.integ)?;
                 }
-                encap.map_or(Ok(()), |e| write!(f, ", UDP {} to {}", e.src_port, e.dst_port))
+                let (name, ports) = match encap {
+                    None => return Ok(()),
+                    Some(Encapsulation::Udp(ports)) => ("UDP", ports),
+                    Some(Encapsulation::Tcp(ports)) => ("TCP", ports),
+                };
+                write!(f, ", {name} {} to {}", ports.src_port, ports.dst_port)
             }
             Self::RemoveSa(id) => write!(f, "remove SA {}", Sa(id)),
             Self::InstallPolicy { id, child, action } => {

@@ -13,8 +13,8 @@ use xfrm::netlink::{Error, Kind, Transport};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use xfrm::selector::{Port, Prefix, Selector};
 use xfrm::state::{
-    Algorithm, Direction, Encapsulation, Lifetime, Mark, Mode, Offload, OffloadMode, Protection,
-    Replay, State, StateId, UdpEncap,
+    Algorithm, Direction, EncapPorts, Encapsulation, Lifetime, Mark, Mode, Offload, OffloadMode,
+    Protection, Replay, State, StateId,
 };
 
 /// Type and octets of the last request; answers nothing, but that directions are known.
@@ -116,7 +116,7 @@ fn states() {
         },
         reqid: 7,
         replay: Replay { window: 32, ..Replay::default() },
-        encapsulation: Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4501 })),
+        encapsulation: Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4501 })),
         direction: Some(Direction::In),
         if_id: 9,
         set_mark: Mark { value: 5, mask: 0xf },

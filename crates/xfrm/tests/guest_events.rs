@@ -14,7 +14,7 @@ use support::{addr, ip, kernel_with_esp, state};
 use xfrm::event::{Event, Events};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use xfrm::selector::{Prefix, Selector};
-use xfrm::state::{Direction, Encapsulation, Lifetime, Replay, State, UdpEncap};
+use xfrm::state::{Direction, EncapPorts, Encapsulation, Lifetime, Replay, State};
 
 /// The next event within five seconds.
 fn next(events: &mut Events) -> Event {
@@ -159,7 +159,7 @@ fn mapping() {
     ip("addr add 192.0.2.2/32 dev lo");
     let mut events = Events::open().unwrap();
     let encapsulation =
-        |src_port, dst_port| Some(Encapsulation::Udp(UdpEncap { src_port, dst_port }));
+        |src_port, dst_port| Some(Encapsulation::Udp(EncapPorts { src_port, dst_port }));
     // One host is both ends. The inbound state believes in port 4600; the outbound one sends from 4700.
     let key = || support::gcm(128);
     let inbound = State {
@@ -203,7 +203,7 @@ fn bitmaps_of_what_came() {
         let id = xfrm::state::StateId::new(spi, addr("192.0.2.1"));
         let spec = State {
             direction: Some(Direction::In),
-            encapsulation: Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4500 })),
+            encapsulation: Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 })),
             replay: Replay { window, received: 150, ..Replay::default() },
             ..State::new(id, addr("192.0.2.2"), Mode::Transport, support::gcm(128))
         };

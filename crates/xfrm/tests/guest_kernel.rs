@@ -10,7 +10,7 @@ use support::{addr, ip, ip_words, kernel, kernel_with_esp, state};
 use xfrm::kernel::{Change, Migration, Move};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use xfrm::selector::{Prefix, Selector};
-use xfrm::state::{Direction, Encapsulation, Replay, State, StateId, UdpEncap};
+use xfrm::state::{Direction, EncapPorts, Encapsulation, Replay, State, StateId};
 
 /// What is known of the lab's kernels is found, and nothing is left behind.
 #[test]
@@ -116,7 +116,7 @@ fn migration() {
     assert_eq!(kernel.state(&moved).unwrap().unwrap().src, c);
     migration.from = (c, d);
     migration.to = (a, b);
-    let udp = Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4500 });
+    let udp = Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 });
     migration.encapsulation = Some(udp);
     kernel.migrate(&migration).unwrap();
     assert_eq!(kernel.state(&spec.id).unwrap().unwrap().encapsulation, Some(udp));

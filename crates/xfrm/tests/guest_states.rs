@@ -10,8 +10,8 @@ use ike_proto::wire::registry::{EncrId, IntegId};
 use support::{addr, ip, ip_words, kernel_with_esp, state};
 use xfrm::selector::{Prefix, Selector};
 use xfrm::state::{
-    Direction, Encapsulation, Iptfs, Lifetime, Mark, Mode, Protection, Replay, State, StateId,
-    UdpEncap,
+    Direction, EncapPorts, Encapsulation, Iptfs, Lifetime, Mark, Mode, Protection, Replay, State,
+    StateId,
 };
 
 /// Every field of a state is what `ip` says it is, and what the kernel says back.
@@ -22,7 +22,7 @@ fn what_is_asked_for_is_installed() {
     let spec = State {
         id: StateId { mark, ..StateId::new(0xc000_0001, addr("192.0.2.2")) },
         replay: Replay { window: 32, ..Replay::default() },
-        encapsulation: Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4501 })),
+        encapsulation: Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4501 })),
         direction: Some(Direction::In),
         if_id: 9,
         set_mark: Mark { value: 5, mask: 0xf },
@@ -252,7 +252,7 @@ fn modes_and_families() {
 fn newer_features() {
     let Some(mut kernel) = kernel_with_esp() else { return };
     let features = kernel.features().unwrap();
-    let ports = UdpEncap { src_port: 4500, dst_port: 4500 };
+    let ports = EncapPorts { src_port: 4500, dst_port: 4500 };
     let tcp = State {
         encapsulation: Some(Encapsulation::Tcp(ports)),
         ..state(0x1500, "192.0.2.1", "192.0.2.2")
@@ -360,12 +360,12 @@ fn reserved_spis_become_states() {
     assert!(ip_words("xfrm state").contains(&format!("spi {spi:#x}")));
     let mut spec = State {
         direction: Some(Direction::In),
-        encapsulation: Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4500 })),
+        encapsulation: Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 })),
         ..state(spi, "192.0.2.2", "192.0.2.1")
     };
     kernel.update_state(&spec).unwrap();
     assert_eq!(kernel.state(&spec.id).unwrap().unwrap().algorithms.len(), 1);
-    spec.encapsulation = Some(Encapsulation::Udp(UdpEncap { src_port: 61234, dst_port: 4500 }));
+    spec.encapsulation = Some(Encapsulation::Udp(EncapPorts { src_port: 61234, dst_port: 4500 }));
     spec.lifetime.soft_bytes = 4096;
     kernel.update_state(&spec).unwrap();
     let info = kernel.state(&spec.id).unwrap().unwrap();

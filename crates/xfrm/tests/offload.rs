@@ -18,8 +18,8 @@ use xfrm::offload::{
 use xfrm::policy::PolicyDirection;
 use xfrm::selector::{Port, Prefix, Selector};
 use xfrm::state::{
-    Algorithm, Direction, Encapsulation, Lifetime, Mode, Offload, OffloadMode, Protection, State,
-    UdpEncap,
+    Algorithm, Direction, EncapPorts, Encapsulation, Lifetime, Mode, Offload, OffloadMode,
+    Protection, State,
 };
 
 const LOCAL: &str = "192.0.2.1";
@@ -99,8 +99,8 @@ fn what_mlx5_takes_is_asked_for() {
 #[test]
 fn each_rule_of_mlx5_is_a_sentence_before_the_kernel_is_asked() {
     use HwOffload::{Crypto, Packet};
-    let encap = Some(Encapsulation::Udp(UdpEncap { src_port: 4500, dst_port: 4500 }));
-    let tcp = Some(Encapsulation::Tcp(UdpEncap { src_port: 4500, dst_port: 4500 }));
+    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 }));
+    let tcp = Some(Encapsulation::Tcp(EncapPorts { src_port: 4500, dst_port: 4500 }));
     let any = Prefix { address: addr("0.0.0.0"), length: 0 };
     let port = Port::default();
     let icmp =

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, HwOffload, Limits, Mark, Mode, PolicyAction, PolicyId,
-    SaId,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, HwOffload, Limits, Mark, Mode,
+    PolicyAction, PolicyId, SaId,
 };
 use xfrm::kernel::Kernel;
 use xfrm::plane::{REQIDS, Remains};
 use xfrm::policy::PolicyDirection;
+use xfrm::state::StateId;
 use xfrm::{Packet, SimKernel, Verdict, XfrmNetlink};
 
 #[path = "common/plane.rs"]
@@ -366,17 +367,17 @@ fn only_ports_change() {
     let (mut plane, sim, _) = plane();
     let child = Child::new(1, 1);
     let Command::InstallSa(mut spec) = child.sa(Direction::Out) else { panic!() };
-    let ports = |dst_port| ike_proto::dataplane::UdpEncap { src_port: 4500, dst_port };
-    spec.encap = Some(ports(4500));
+    let udp = |dst_port| Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port });
+    spec.encap = Some(udp(4500));
     apply(&mut plane, [Command::InstallSa(spec), child.protect()]).unwrap();
     sim.charge(child.spi_out, 10, 1);
     let (src, dst): (SocketAddr, SocketAddr) =
         (format!("{LEFT}:4500").parse().unwrap(), format!("{RIGHT}:61000").parse().unwrap());
-    let encap = Some(ports(61000));
+    let encap = Some(udp(61000));
     let update = Command::UpdateSa { id: child.outbound(), src, dst, encap };
     apply(&mut plane, [update]).unwrap();
     let state = sim.state(child.spi_out).unwrap();
-    assert_eq!(state.encapsulation.unwrap().ports(), ports(61000));
+    assert_eq!(state.encapsulation, Some(udp(61000)));
     assert_eq!(state.packets, 1, "the same state");
     // From UDP to plain ESP the state is another one, and goes on all the same.
     let update = Command::UpdateSa { id: child.outbound(), src, dst, encap: None };
@@ -416,6 +417,44 @@ fn expiry_is_told_once() {
     assert!(plane.apply(child.sa(Direction::Out)).is_err(), "numbers would start over");
     apply(&mut plane, child.down()).unwrap();
     assert!(sim.is_empty() && plane.is_empty());
+}
+
+/// An expiry is of one state, which SPI and address alone do not name.
+#[test]
+fn states_of_others_expire_without_notice() {
+    let (mut plane, sim, _) = plane();
+    let child = Child::new(1, 1);
+    apply(&mut plane, child.up()).unwrap();
+    let ours = sim.state(child.spi_out).unwrap();
+    let expire = |id, reqid| xfrm::event::Event::Expire { id, reqid, hard: true };
+    let marked = StateId { mark: Mark { value: 7, mask: u32::MAX }, ..ours.id };
+    sim.raise(expire(marked, ours.reqid));
+    sim.raise(expire(ours.id, ours.reqid + 1));
+    assert_eq!(events(&mut plane), []);
+    sim.raise(expire(ours.id, ours.reqid));
+    assert_eq!(events(&mut plane), [Event::HardExpire(child.outbound())]);
+}
+
+/// A flood of what is of no interest hides nothing: what is left of it rings no bell.
+#[test]
+fn events_behind_a_flood_are_read() {
+    let (mut plane, sim, _) = plane();
+    let child = Child::new(1, 1);
+    apply(&mut plane, child.up()).unwrap();
+    let ours = sim.state(child.spi_out).unwrap();
+    let strange = StateId { spi: 0x1234_5678, ..ours.id };
+    for _ in 0..3000 {
+        sim.raise(xfrm::event::Event::Expire { id: strange, reqid: 9, hard: true });
+    }
+    sim.raise(xfrm::event::Event::Expire { id: ours.id, reqid: ours.reqid, hard: true });
+    let mut raised = Vec::new();
+    for _ in 0..10 {
+        raised.extend(events(&mut plane));
+        if plane.deadline().is_none() {
+            break;
+        }
+    }
+    assert_eq!(raised, [Event::HardExpire(child.outbound())]);
 }
 
 #[test]

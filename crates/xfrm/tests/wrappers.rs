@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ike_proto::crypto::{CipherSuite, Secret};
 use ike_proto::dataplane::{
-    Command, DataPlane, DataPlaneError, Direction, Event, Limits, Mode, PolicyAction, PolicyId,
-    PolicySpec, Reply, SaId, SaSpec, UdpEncap, Usage,
+    Command, DataPlane, DataPlaneError, Direction, EncapPorts, Encapsulation, Event, Limits, Mode,
+    PolicyAction, PolicyId, PolicySpec, Reply, SaId, SaSpec, Usage,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use xfrm::{CommandKind, Fault, Faulty, Recording, Summary, Tracer};
@@ -20,7 +20,7 @@ fn id(spi: u32) -> SaId {
 }
 
 fn sa(spi: u32, key: u8) -> Command {
-    let encap = Some(UdpEncap { src_port: 4500, dst_port: 4501 });
+    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4501 }));
     Command::InstallSa(Box::new(SaSpec {
         id: id(spi),
         src: IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),

@@ -9,8 +9,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (target, seeds) in [
         ("message", ike_fuzz::seeds::messages()),
         ("fragments", ike_fuzz::seeds::fragments()),
+        ("fragment_ack", ike_fuzz::seeds::fragment_acks()),
         ("endpoint_script", ike_fuzz::seeds::scripts()),
         ("esp", ike_fuzz::seeds::esp()),
+        ("stream", ike_fuzz::seeds::streams()),
     ] {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

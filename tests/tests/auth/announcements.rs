@@ -194,7 +194,7 @@ fn a_long_list_of_methods_comes_in_ike_intermediate() {
         setup.a.want("pubkey", &root());
         setup.b.show(credential(&root(), ec(), 2));
         setup.b.want("ike:mldsa65-slhdsa", &root());
-        setup.b.settings.fragment_size = 400;
+        setup.b.settings.fragment_size = Some(400);
         setup.both(|side| side.ike_proposals(&[proposals]));
         let pair = comes_up(setup);
         assert_eq!(pair.b().ike().remote_auth[0].scheme, Some(MlDsa65), "as the list says");
@@ -216,7 +216,7 @@ fn a_secret_needs_no_list_of_methods() {
     choosy.name = "choosy".to_owned();
     choosy.remote[0].auth = AuthConfig::parse("ike:mldsa65-slhdsa").unwrap();
     setup.b.more.push(choosy);
-    setup.b.settings.fragment_size = 400;
+    setup.b.settings.fragment_size = Some(400);
     let pair = comes_up(setup);
     let any =
         |response| pair.net.trace.iter().any(|p| p.is(ExchangeType::IKE_INTERMEDIATE, response));

@@ -67,7 +67,7 @@ fn both_ends_in_three_rounds_of_every_kind() {
     for seed in 0..10 {
         let mut setup = Setup::new(seed);
         setup.conditions = Conditions { loss: 150, duplication: 150, ..Conditions::default() };
-        setup.both(|side| side.settings.retransmission.tries = 20);
+        setup.both(|side| side.settings.retransmission.tries = Some(20));
         for (n, side) in [(1, &mut setup.a), (2, &mut setup.b)] {
             also_signs(side, n);
             also_wants(side);
@@ -232,8 +232,8 @@ fn many_seeded_lives_of_many_rounds() {
         setup.conditions = Conditions { loss, duplication, ..Conditions::default() };
         setup.both(|side| {
             let ladder = &mut side.settings.retransmission;
-            (ladder.tries, ladder.base) = (40, 1.0);
-            ladder.timeout = std::time::Duration::from_millis(500);
+            (ladder.tries, ladder.base) = (Some(40), 1.0);
+            ladder.timeout = Some(std::time::Duration::from_millis(500));
             side.settings.half_open_timeout = std::time::Duration::from_secs(200);
         });
         for host in [1, 2] {

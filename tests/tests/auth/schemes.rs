@@ -277,7 +277,8 @@ fn lost_reordered_and_duplicated_fragments_of_ml_dsa() {
         };
         setup.both(|side| {
             let ladder = &mut side.settings.retransmission;
-            (ladder.tries, ladder.base, ladder.timeout) = (25, 1.0, Duration::from_secs(1));
+            (ladder.tries, ladder.base, ladder.timeout) =
+                (Some(25), 1.0, Some(Duration::from_secs(1)));
         });
         let pair = comes_up(setup);
         // Whatever came twice was asked about once.

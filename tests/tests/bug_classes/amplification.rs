@@ -3,13 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ike_proto::wire::payload::{Ke, Payload, Spi};
-use ike_proto::wire::registry::{ExchangeType, KeMethodId, PayloadType, ProtocolId};
-use ike_proto::wire::{Flags, Header, encode_message};
+use ike_proto::config::{AddressSpec, CertRequest};
+use ike_proto::crypto::SignatureScheme;
+use ike_proto::wire::payload::{Ke, Notify, Payload, Spi};
+use ike_proto::wire::registry::{
+    CertEncoding, ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId,
+};
+use ike_proto::wire::{Flags, Header, Message, encode_message};
 use ike_tests::Side;
 use ike_tests::bench::{Bench, PSK, auth_payloads};
+use ike_tests::credentials::{Authority, key_type};
 use ike_tests::handmade::proposal;
-use ike_tests::setup::{identity, side};
+use ike_tests::setup::{address, identity, side};
 
 /// Octets of IP and UDP headers, which count on both sides.
 const HEADERS: usize = 28;
@@ -177,4 +182,113 @@ fn class_39_captured_requests_played_back_are_answered_to_the_peer_alone() {
         assert_eq!(bench.give(&next).len(), 1);
     }
     assert_eq!(bench.give(&request).len(), 0);
+}
+
+/// CA hashes make the response several times as large as a small request.
+fn side_with_many_authorities() -> Side {
+    let mut side = open_house();
+    side.want("pubkey", &Authority::root("ca", key_type(SignatureScheme::Ed25519), 1));
+    side.connection.remote[0].certreqs =
+        vec![CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities: vec![7; 20 * 60] }];
+    side
+}
+
+#[test]
+fn class_39_a_large_answer_waits_for_a_cookie() {
+    let mut bench = Bench::with(side_with_many_authorities());
+    let mut demanded = 0;
+    for request in smallest_requests(&mut bench) {
+        let sent = bench.give(&request);
+        assert_eq!(sent.len(), 1);
+        assert!(sent[0].len() <= 3 * request.len(), "{} for {}", sent[0].len(), request.len());
+        let answer = Message::decode(&sent[0]).unwrap();
+        let [Payload::Notify(notify)] = answer.payloads.as_slice() else { continue };
+        assert_eq!(notify.kind, NotifyType::COOKIE);
+        demanded += 1;
+        // Who shows that he is there gets it all, as often as he asks, and nobody else does.
+        let with_cookie = |cookie: &[u8]| {
+            let plain = Message::decode(&request).unwrap();
+            let mut payloads = vec![Payload::Notify(Notify::new(NotifyType::COOKIE, cookie))];
+            payloads.extend(plain.payloads.iter().cloned());
+            encode_message(&plain.header, &payloads)
+        };
+        let half_open = bench.host().endpoint.half_open();
+        let mangled = bench.give(&with_cookie(&vec![9; notify.data.len()]));
+        assert!(mangled[0].len() <= 3 * request.len());
+        assert_eq!(bench.host().endpoint.half_open(), half_open, "nothing is kept before");
+        let validated = with_cookie(notify.data);
+        for _ in 0..3 {
+            let sent = bench.give(&validated);
+            assert_eq!(sent.len(), 1);
+            assert!(sent[0].len() > 640);
+        }
+        let victim = SocketAddr::new(IpAddr::from([203, 0, 113, 9]), 500);
+        assert_eq!(bench.give_from(victim, &validated), Vec::<Vec<u8>>::new());
+    }
+    assert!(demanded >= 2, "{demanded}");
+}
+
+/// A request that waits for a cookie has cost a key exchange: many of them count as half-open SAs do.
+#[test]
+fn class_39_many_large_answers_make_everybody_bring_a_cookie() {
+    let mut side = side_with_many_authorities();
+    side.settings.cookie_threshold = 30;
+    side.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut bench = Bench::with(side);
+    let small = smallest_requests(&mut bench).remove(0);
+    for n in 0..300_u32 {
+        let from = SocketAddr::new(IpAddr::from((0x0b00_0000 + n).to_be_bytes()), 500);
+        assert_eq!(bench.give_from(from, &small).len(), 1);
+    }
+    assert_eq!(bench.host().endpoint.half_open(), 0);
+    let demanded = |bench: &mut Bench| {
+        // With a public value so long that the answer is not three times as large.
+        let request = smallest_requests(bench).remove(2);
+        let sent = bench.give(&request);
+        let answer = Message::decode(&sent[0]).unwrap();
+        matches!(answer.payloads.as_slice(), [Payload::Notify(n)] if n.kind == NotifyType::COOKIE)
+    };
+    assert!(demanded(&mut bench), "nobody is let in without");
+    bench.world.run_for(Duration::from_secs(2));
+    let calm = demanded(&mut bench);
+    assert!(!calm, "later everybody is");
+}
+
+/// The peer is behind a NAT, so that its address may change; what was captured of it is played back from
+/// the address of somebody else.
+#[test]
+fn class_39_captured_requests_of_a_peer_behind_a_nat_gain_little() {
+    let mut side = open_house();
+    // Large answers.
+    side.settings.fragment_size = Some(160);
+    let mut bench = Bench::with(side);
+    let started = bench.start();
+    let mut payloads = started.payloads();
+    let nowhere = [0x55; 20];
+    for kind in [NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP] {
+        payloads.push(Payload::Notify(Notify::new(kind, &nowhere)));
+    }
+    let request = started.encode(&payloads);
+    let sent = bench.give(&request);
+    let mut started = started;
+    started.request = request;
+    let mut peer = started.finish(&sent[0]).unwrap();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let payloads = auth_payloads(&id, &auth, 1007, true);
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+    bench.give(&request);
+    let mut answers = 0;
+    for n in 0..1000u32 {
+        let victim = SocketAddr::new(IpAddr::from([203, 0, 113, (n % 200) as u8]), 500);
+        let dst = bench.world.socket(0, 500);
+        bench.world.inject(ike_tests::network::Packet::forged(victim, dst, &*request));
+        answers += bench.world.net.mailbox.drain(..).count();
+    }
+    assert!((1..=8).contains(&answers), "{answers} answers");
+    bench.world.run_for(Duration::from_secs(1));
+    bench.sent();
+    let (home, dst) = (SocketAddr::new(address(2), 500), bench.world.socket(0, 500));
+    bench.world.inject(ike_tests::network::Packet::forged(home, dst, &*request));
+    bench.world.run_for(Duration::from_secs(1));
+    assert!(bench.world.net.mailbox.drain(..).any(|packet| packet.dst == home));
 }

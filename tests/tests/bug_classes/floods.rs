@@ -260,7 +260,7 @@ fn class_15_fragment_sizes_of_no_use_close_nothing() {
     for size in [0, 1, 28, 60, 100, 160] {
         let mut setup = Setup::new(9);
         setup.both(|side| {
-            side.settings.fragment_size = size;
+            side.settings.fragment_size = Some(size);
             side.connection.fragmentation = Fragmentation::Force;
         });
         let mut pair = setup.build();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{IdMatch, PreSharedKey};
+use ike_proto::config::{IdMatch, PreSharedKey, Retransmission};
 use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
@@ -198,6 +198,7 @@ fn class_21_a_request_that_overtakes_the_ike_auth_response() {
 fn class_21_no_request_before_the_ike_auth_response() {
     let mut side = side(1, 2);
     side.plane.delay = Duration::from_secs(1);
+    side.settings.retransmission = Retransmission::strongswan();
     side.add_child("more", 1, 2);
     let mut bench = Bench::with(side);
     let mut peer = bench.half_open();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ike_proto::Failure;
-use ike_proto::config::Childless;
+use ike_proto::config::{Childless, Retransmission};
 use ike_proto::crypto::SignatureScheme;
 use ike_proto::wire::payload::{Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
@@ -69,6 +69,7 @@ fn class_37_a_response_that_asks_for_another_signature_ends_no_attempt() {
         let mut side = side(1, 2);
         let root = Authority::root("root", key_type(SignatureScheme::EcdsaP256Sha256), 0);
         side.show(credential(&root, key_type(SignatureScheme::EcdsaP256Sha256), 1));
+        side.settings.retransmission = Retransmission::strongswan();
         let mut bench = Bench::with(side);
         bench.world.hosts[0].answer_delay = Some(Duration::from_millis(50));
         let (request, init) = bench.initiate();

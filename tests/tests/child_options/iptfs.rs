@@ -60,7 +60,7 @@ fn in_create_child_sa_with_additional_key_exchanges_and_loss() {
             side.connection.childless = ike_proto::config::Childless::Prefer;
             side.ike_proposals(&["aes256gcm16-prfsha384-x25519-ke1_mlkem768"]);
             side.esp_proposals(&["aes256gcm16-x25519-ke1_mlkem768"]);
-            side.settings.retransmission.tries = 12;
+            side.settings.retransmission.tries = Some(12);
         });
         setup.conditions.loss = 100;
         setup.conditions.duplication = 50;

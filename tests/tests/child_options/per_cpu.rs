@@ -127,7 +127,7 @@ fn both_ends_ask_at_once() {
         if seed % 2 == 0 {
             setup.conditions.loss = 100;
             setup.conditions.jitter = Duration::from_millis(50);
-            setup.both(|side| side.settings.retransmission.tries = 12);
+            setup.both(|side| side.settings.retransmission.tries = Some(12));
         }
         let mut pair = setup.build();
         let request = pair.initiate(A, Some("net"));

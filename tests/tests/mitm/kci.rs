@@ -43,8 +43,8 @@ fn signing(prevention: DowngradePrevention) -> Pair {
         side.want("pubkey", &ca);
         side.ike_proposals(&[STRONG, WEAK]);
         side.connection.downgrade_prevention = prevention;
-        side.settings.retransmission.tries = 2;
-        side.settings.retransmission.timeout = Duration::from_secs(1);
+        side.settings.retransmission.tries = Some(2);
+        side.settings.retransmission.timeout = Some(Duration::from_secs(1));
     });
     setup.build()
 }

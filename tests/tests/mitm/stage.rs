@@ -50,8 +50,8 @@ pub fn set(scene: Scene, prevention: DowngradePrevention) -> Pair {
     let mut setup = Setup::new(1);
     setup.both(|side| {
         side.connection.downgrade_prevention = prevention;
-        side.settings.retransmission.tries = 2;
-        side.settings.retransmission.timeout = Duration::from_secs(1);
+        side.settings.retransmission.tries = Some(2);
+        side.settings.retransmission.timeout = Some(Duration::from_secs(1));
         dress(side, scene);
     });
     setup.build()

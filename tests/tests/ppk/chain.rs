@@ -20,7 +20,7 @@ fn setup(seed: u64, methods: &str) -> Setup {
         side.connection.ppk.rekey = PpkRekey::Require;
         side.ike_proposals(&[&format!("aes256gcm16-prfsha384-{methods}")]);
         side.esp_proposals(&[&format!("aes256gcm16-{methods}")]);
-        side.settings.retransmission.tries = 12;
+        side.settings.retransmission.tries = Some(12);
         side.settings.retransmission.limit = Duration::from_secs(8);
     });
     setup

@@ -137,7 +137,7 @@ fn under_loss_reordering_and_duplication() {
             setup.conditions.duplication = 150;
             setup.conditions.jitter = std::time::Duration::from_millis(80);
             setup.both(|side| {
-                side.settings.retransmission.tries = 12;
+                side.settings.retransmission.tries = Some(12);
                 side.settings.retransmission.limit = std::time::Duration::from_secs(10);
             });
             let mut pair = setup.build();

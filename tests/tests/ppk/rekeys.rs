@@ -182,7 +182,7 @@ fn rekeys_with_a_ppk_under_loss_and_both_ends_at_once() {
         with_methods(&mut setup, METHODS[usize::try_from(seed % 3).unwrap()]);
         setup.both(|side| {
             side.connection.ppk.rekey = PpkRekey::Require;
-            side.settings.retransmission.tries = 14;
+            side.settings.retransmission.tries = Some(14);
             side.settings.retransmission.limit = Duration::from_secs(10);
         });
         setup.conditions.loss = 150;

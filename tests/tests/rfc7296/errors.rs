@@ -157,7 +157,8 @@ fn s2_21_3_a_response_that_cannot_be_read_ends_the_ike_sa_with_a_delete() {
     assert_eq!(payloads, [Payload::Delete(Delete::ike())]);
     // The peer may think that all is well, so the Delete is made again until it is answered.
     bench.world.run_for(std::time::Duration::from_secs(5));
-    assert_eq!(bench.sent(), sent);
+    let again = bench.sent();
+    assert!(!again.is_empty() && again.iter().all(|message| *message == sent[0]));
     bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 1, true, &[]));
     assert!(bench.host().ikes().is_empty());
     bench.assert_nothing_leaked();
@@ -201,7 +202,9 @@ fn s2_21_a_useless_answer_to_an_ike_rekey_ends_the_ike_sa_at_both_ends() {
         assert_eq!(payloads, [Payload::Delete(Delete::ike())], "{what}");
         assert!(matches!(bench.host().done(request), Some(Err(_))), "{what}");
         bench.world.run_for(std::time::Duration::from_secs(5));
-        assert_eq!(bench.sent(), sent, "{what}: lost, and sent again");
+        let again = bench.sent();
+        assert!(!again.is_empty(), "{what}: lost, and sent again");
+        assert!(again.iter().all(|message| *message == sent[0]), "{what}");
         assert_eq!(bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 1, true, &[])).len(), 0);
         assert!(bench.host().ikes().is_empty(), "{what}");
         assert_eq!(bench.host().child_downs().len(), 1, "{what}");

@@ -64,7 +64,7 @@ fn s2_23_1_transport_mode_behind_a_nat() {
     let assert_in_own_terms = |pair: &Pair| {
         let (a, b) = (pair.a().child(), pair.b().child());
         assert_eq!((a.mode, b.mode), (Mode::Transport, Mode::Transport));
-        assert!(a.encap && b.encap);
+        assert!(a.encap.is_some() && b.encap.is_some());
         assert_eq!((a.local_ts, a.remote_ts), seen(address(1), address(2)));
         assert_eq!((b.local_ts, b.remote_ts), seen(address(2), outside));
     };
@@ -128,8 +128,14 @@ fn s2_23_what_esp_shows_of_a_new_mapping_is_followed() {
     assert_eq!(pair.a().ike().path.remote, home);
     assert_eq!(pair.b().ike().path.remote, elsewhere, "{}", pair.story());
     let ports: Vec<_> = pair.b().plane.table().sas().map(|(_, sa)| sa.encap).collect();
-    assert!(ports.iter().flatten().any(|encap| encap.dst_port == elsewhere.port()), "{ports:?}");
-    assert!(ports.iter().flatten().any(|encap| encap.src_port == elsewhere.port()), "{ports:?}");
+    assert!(
+        ports.iter().flatten().any(|encap| encap.ports().dst_port == elsewhere.port()),
+        "{ports:?}"
+    );
+    assert!(
+        ports.iter().flatten().any(|encap| encap.ports().src_port == elsewhere.port()),
+        "{ports:?}"
+    );
 
     let mut direct = Pair::established(7);
     let home = direct.b().ike().path.remote;

@@ -7,6 +7,9 @@
 //!                                                                                         PlainEsp
 //! ```
 //!
+//! ESP in TCP leaves through [`Streams`] and comes in by a [`Feed`]: whoever owns the connections for IKE
+//! owns them for ESP.
+//!
 //! [`UserspacePlane`] owns the tasks and is the [`DataPlane`](ike_proto::dataplane::DataPlane) that an
 //! engine's driver talks to. The tasks share nothing that is locked across I/O.
 //!
@@ -31,14 +34,16 @@ mod encap;
 mod guard;
 mod raw;
 mod sender;
+mod streams;
 mod tasks;
 mod userspace;
 
 pub use device::{Device, MemoryHost, TunOptions};
 pub use encap::{EncapSocket, IkeDatagram};
-pub use guard::{Guard, GuardOptions};
+pub use guard::{Guard, GuardOptions, TcpPorts};
 pub use raw::{ClearSockets, PlainEsp};
 pub use routes::{DEFAULT_MARK, RouteOptions};
+pub use streams::{Fed, Feed, Streams};
 pub use userspace::{Config, UserspacePlane};
 
 /// Marks what `socket` sends, so that it does not enter the TUN device. Needs CAP_NET_ADMIN.

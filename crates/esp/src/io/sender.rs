@@ -4,11 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ike_proto::dataplane::Encapsulation;
 use tracing::debug;
 
 use super::encap::{EncapSocket, choose};
 use super::raw::PlainEsp;
+use super::streams::Streams;
 use crate::outbound::Outgoing;
+
+/// Packets that are handed to a TCP connection at once.
+const STREAM_RUN: usize = 64;
 
 /// Octets of one send: what fits into an IP packet with its headers.
 const MAX_RUN: usize = 65_000;
@@ -18,6 +23,7 @@ const MAX_RUN: usize = 65_000;
 pub(super) struct Sockets {
     pub(super) encap: Vec<Arc<EncapSocket>>,
     pub(super) plain: Vec<Arc<PlainEsp>>,
+    pub(super) streams: Option<Arc<dyn Streams>>,
 }
 
 /// Packets for one destination, of one length but for the last.
@@ -80,16 +86,30 @@ impl SendQueue {
 impl Sockets {
     /// How many packets like `to` one send may hold.
     pub(super) fn max_segments(&self, to: &Outgoing) -> usize {
-        let socket = to.encap.and_then(|encap| choose(&self.encap, to.src, encap.src_port));
-        socket.map_or(1, |socket| socket.max_segments())
+        match to.encap {
+            Some(Encapsulation::Udp(ports)) => {
+                choose(&self.encap, to.src, ports.src_port).map_or(1, |s| s.max_segments())
+            }
+            Some(Encapsulation::Tcp(_)) => STREAM_RUN,
+            None => 1,
+        }
     }
 
     async fn send(&self, to: &Outgoing, contents: &[u8], segment: usize) -> io::Result<()> {
-        if let Some(encap) = to.encap {
-            let socket = choose(&self.encap, to.src, encap.src_port)
-                .ok_or(io::ErrorKind::AddrNotAvailable)?;
-            let remote = SocketAddr::new(to.dst, encap.dst_port);
-            return socket.send(Some(to.src), remote, to.tos, contents, segment).await;
+        match to.encap {
+            Some(Encapsulation::Udp(ports)) => {
+                let socket = choose(&self.encap, to.src, ports.src_port)
+                    .ok_or(io::ErrorKind::AddrNotAvailable)?;
+                let remote = SocketAddr::new(to.dst, ports.dst_port);
+                return socket.send(Some(to.src), remote, to.tos, contents, segment).await;
+            }
+            Some(Encapsulation::Tcp(ports)) => {
+                let streams = self.streams.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+                let local = SocketAddr::new(to.src, ports.src_port);
+                let remote = SocketAddr::new(to.dst, ports.dst_port);
+                return streams.send(local, remote, contents, segment);
+            }
+            None => {}
         }
         let socket = self.plain.iter().find(|s| s.is_ipv4() == to.dst.is_ipv4());
         let socket = socket.ok_or(io::ErrorKind::AddrNotAvailable)?;

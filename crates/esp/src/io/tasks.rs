@@ -13,7 +13,7 @@ use super::encap::{EncapSocket, IkeDatagram, RecvBatch};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp, strip_header};
 use super::sender::{SendQueue, Sockets};
-use crate::inbound::{Inbound, Outer};
+use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
 use crate::outbound::{Outbound, Verdict};
 use crate::plane::Plane;
@@ -118,7 +118,7 @@ pub(super) async fn inbound_udp(
                         src: datagram.remote,
                         dst: datagram.local,
                         tos: datagram.tos,
-                        encapsulated: true,
+                        carrier: Carrier::Udp,
                     };
                     if open(&mut worker, now, &outer, datagram.bytes, &mut packets) {
                         deliver(&writer, &mut packets).await;
@@ -152,7 +152,7 @@ pub(super) async fn inbound_plain(
         for received in batch.datagrams(unspecified(ipv4)) {
             let Some(esp) = strip_header(received.bytes, ipv4) else { continue };
             let src = SocketAddr::new(received.remote.ip(), 0);
-            let outer = Outer { src, dst: received.local, tos: received.tos, encapsulated: false };
+            let outer = Outer { src, dst: received.local, tos: received.tos, carrier: Carrier::Ip };
             if open(&mut worker, now, &outer, esp, &mut packets) {
                 deliver(&writer, &mut packets).await;
             }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ike_proto::crypto::{CipherProvider, SecureRandom};
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicySpec, Reply,
+    Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction,
+    PolicySpec, Reply,
 };
 use routes::{Leftovers, Routes, Via};
 use tokio::sync::{Notify, mpsc};
@@ -21,8 +22,9 @@ use super::guard::{Guard, GuardOptions};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
 use super::sender::Sockets;
+use super::streams::{Feed, Streams};
 use super::tasks::{self, Alarm};
-use crate::inbound::Outer;
+use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
 use crate::udp::{Datagram, classify};
 
@@ -42,6 +44,9 @@ pub struct Config {
     pub ike: mpsc::Sender<IkeDatagram>,
     /// Raw sockets for ESP over IP; none turns [`Capabilities::plain_esp`] off.
     pub plain: Vec<Arc<PlainEsp>>,
+    /// TCP connections that carry ESP; `None` turns [`Capabilities::tcp_esp`] off. What arrives on them
+    /// goes to [`UserspacePlane::feed`].
+    pub streams: Option<Arc<dyn Streams>>,
     /// Sends what a pass policy lets out; `None` drops it.
     pub clear: Option<ClearSockets>,
     /// Routes into the device; `None` leaves routing to somebody else.
@@ -57,6 +62,7 @@ pub struct UserspacePlane {
     lost: Arc<Notify>,
     fed: mpsc::Sender<(Outer, Vec<u8>)>,
     plain_esp: bool,
+    tcp_esp: bool,
     /// The routes, and the index of the device they lead to.
     routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
@@ -66,7 +72,7 @@ pub struct UserspacePlane {
 impl UserspacePlane {
     /// Starts the tasks between `device` and the sockets; must be called inside a tokio runtime.
     pub fn start(config: Config, device: Device) -> io::Result<Self> {
-        let Config { ciphers, rng, encap, ike, plain, clear, routes, guard } = config;
+        let Config { ciphers, rng, encap, ike, plain, streams, clear, routes, guard } = config;
         let Device { readers, writer, interface } = device;
         let (routes, guard) = match interface {
             Some((name, index)) => (
@@ -85,7 +91,8 @@ impl UserspacePlane {
         let alarm = Alarm { plane: plane.clone(), notify: ring, lost: give_up };
         let (fed, inbox) = mpsc::channel(FED_QUEUE);
         let plain_esp = !plain.is_empty();
-        let sockets = Sockets { encap, plain };
+        let tcp_esp = streams.is_some();
+        let sockets = Sockets { encap, plain, streams };
         let clear = clear.map(Arc::new);
 
         let mut tasks = JoinSet::new();
@@ -104,7 +111,7 @@ impl UserspacePlane {
             tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone()));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm));
-        Ok(Self { plane, notify, lost, fed, plain_esp, routes, guard, tasks })
+        Ok(Self { plane, notify, lost, fed, plain_esp, tcp_esp, routes, guard, tasks })
     }
 
     /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
@@ -123,6 +130,11 @@ impl UserspacePlane {
         &self.plane
     }
 
+    /// Takes the ESP that arrives on TCP connections.
+    pub fn feed(&self) -> Feed {
+        Feed::new(self.fed.clone(), self.plane.clone())
+    }
+
     /// Takes a datagram of port 4500 that the caller received. False if it is not ESP and so remains
     /// the caller's.
     pub fn inbound_udp(&self, datagram: &[u8], src: SocketAddr, dst: SocketAddr) -> bool {
@@ -130,11 +142,21 @@ impl UserspacePlane {
             Datagram::Ike(_) => false,
             Datagram::Keepalive | Datagram::Runt => true,
             Datagram::Esp(esp) => {
-                let outer = Outer { src, dst: dst.ip(), tos: 0, encapsulated: true };
+                let outer = Outer { src, dst: dst.ip(), tos: 0, carrier: Carrier::Udp };
                 _ = self.fed.try_send((outer, esp.to_vec()));
                 true
             }
         }
+    }
+
+    /// True if it is about ESP in TCP and there is no TCP.
+    fn cannot_carry(&self, command: &Command) -> bool {
+        let encap = match command {
+            Command::InstallSa(spec) => spec.encap,
+            Command::UpdateSa { encap, .. } => *encap,
+            _ => None,
+        };
+        matches!(encap, Some(Encapsulation::Tcp(_))) && !self.tcp_esp
     }
 
     /// Tells the guard what the SPD says now.
@@ -178,12 +200,16 @@ fn start_guard(name: &str, index: u32, options: GuardOptions) -> Option<Guard> {
 
 impl DataPlane for UserspacePlane {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { plain_esp: self.plain_esp, ..self.plane.capabilities() }
+        let Self { plain_esp, tcp_esp, .. } = *self;
+        Capabilities { plain_esp, tcp_esp, ..self.plane.capabilities() }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
         self.plane.set_time(now());
         match command {
+            _ if self.cannot_carry(&command) => {
+                Err(DataPlaneError("ESP in TCP: this data plane has no TCP connections".to_owned()))
+            }
             // The policy before its route, so that no packet meets an SPD that does not know it.
             Command::InstallPolicy(spec) => {
                 let policy = (*spec).clone();

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esp::{DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
+use esp::{Carrier, DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
-    Command, DataPlane, Direction, Event, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId,
-    SaSpec, TrafficSelector, UdpEncap,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, Mode, PolicyAction,
+    PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
@@ -127,7 +127,9 @@ impl Tunnel {
             integ_key: key(lengths.integ_key, 0xa5),
             esn: self.esn,
             replay_window: self.window,
-            encap: self.encap.then_some(UdpEncap { src_port: 4500, dst_port: 4500 }),
+            encap: self
+                .encap
+                .then_some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: 4500 })),
             local_ts,
             remote_ts,
             limits: self.limits,
@@ -228,12 +230,16 @@ impl Pair {
 
 /// The headers that a packet sent like `outgoing` arrives under, without a NAT between.
 pub fn arrival(outgoing: &Outgoing) -> Outer {
-    let port = outgoing.encap.map_or(0, |encap| encap.src_port);
+    let port = outgoing.encap.map_or(0, |encap| encap.ports().src_port);
     Outer {
         src: SocketAddr::new(outgoing.src, port),
         dst: outgoing.dst,
         tos: outgoing.tos,
-        encapsulated: outgoing.encap.is_some(),
+        carrier: match outgoing.encap {
+            None => Carrier::Ip,
+            Some(Encapsulation::Udp(_)) => Carrier::Udp,
+            Some(Encapsulation::Tcp(_)) => Carrier::Tcp,
+        },
     }
 }
 

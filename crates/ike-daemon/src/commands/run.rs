@@ -11,6 +11,7 @@ use crate::config::{self, Config};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
 use crate::driver::Sockets;
+use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
 use crate::{log, plane};
@@ -23,6 +24,7 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     log::init();
+    files::raise_limit();
     let config = match config::load(&args.config) {
         Ok(config) => config,
         Err(error) => {
@@ -61,6 +63,8 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
     let mut listen = plane::listen(choice, &options);
+    listen.tcp = config.tcp.listens_on();
+    listen.tcp_remote = config.tcp_remote_ports();
     if !args.listen.is_empty() {
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
@@ -73,7 +77,13 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, unmet.join("\n")));
     }
     let ports = sockets.ports();
-    tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, ?sockets, "listening");
+    let tcp_port = sockets.tcp_port();
+    tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, tcp_port, ?sockets, "listening");
+    if tcp_port.is_some() && !plane.capabilities().tcp_esp {
+        tracing::info!(
+            "this data plane has no ESP in TCP: peers over TCP need separate_transports"
+        );
+    }
     let mut crypto = pq_kem::provider();
     // For old peers; the engine takes such a signature only where `auth` names SHA-1.
     crypto.verifiers.push(&pq_kem::sign::RsaSha1);
@@ -107,7 +117,7 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
 
 async fn end(daemon: Daemon, keep_sas: bool, hurry: impl Future<Output = ()>) {
     if keep_sas {
-        if !daemon.leave(FAREWELL).await {
+        if !daemon.leave_unless(hurry).await {
             tracing::warn!("the data plane does not answer");
         }
     } else if !daemon.shutdown_unless(hurry).await {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ike_proto::config::EndpointConfig;
+use ike_proto::config::{EndpointConfig, FragmentAckTypes, Retransmission};
 use ike_proto::dataplane::Iptfs;
 use routes::RouteOptions;
 
 use super::diagnostic::Report;
-use super::section::{Section, Unsupported};
+use super::section::{Section, Text, Unsupported};
 use super::units;
 
 /// UDP ports the daemon listens on; 0 lets the system choose one.
@@ -22,6 +22,28 @@ pub struct Ports {
 impl Default for Ports {
     fn default() -> Self {
         Self { ike: 500, nat_t: 4500 }
+    }
+}
+
+/// TCP encapsulation (RFC 9329) as the whole daemon has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// `listen_tcp`, as libreswan has it: whether connections are accepted.
+    pub listen: bool,
+    /// `tcp_port`: on which port; 0 lets the system choose one.
+    pub port: u16,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self { listen: false, port: 4500 }
+    }
+}
+
+impl TcpOptions {
+    /// The port to listen on, if at all.
+    pub fn listens_on(&self) -> Option<u16> {
+        self.listen.then_some(self.port)
     }
 }
 
@@ -73,15 +95,22 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint`, `plane`, `iptfs` and the ports.
+/// Reads the section into `endpoint`, `plane`, `tcp`, `iptfs` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
     plane: &mut PlaneOptions,
+    tcp: &mut TcpOptions,
     iptfs: &mut Iptfs,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
+    set(&mut tcp.listen, s.switch("listen_tcp", report));
+    set(&mut tcp.port, s.number("tcp_port", 0, u16::MAX, report));
+    if s.has("tcp_port") && !tcp.listen {
+        let message = "`charon.tcp_port` without `listen_tcp`";
+        report.expected(s.place("tcp_port"), message, "`listen_tcp = true` beside it");
+    }
     if let Some(section) = s.section("iptfs", report) {
         *iptfs = read_iptfs(section, report);
     }
@@ -99,7 +128,7 @@ pub(crate) fn read(
     set(&mut endpoint.init_limit_half_open, s.number("init_limit_half_open", 0, u32::MAX, report));
     set(&mut endpoint.half_open_timeout, s.duration("half_open_timeout", report));
     if let Some(size) = fragment_size(&mut s, report) {
-        endpoint.fragment_size = size;
+        endpoint.fragment_size = Some(size);
     }
     set(
         &mut endpoint.max_packet,
@@ -110,21 +139,81 @@ pub(crate) fn read(
     set(&mut endpoint.keep_alive, s.duration("keep_alive", report));
     set(&mut endpoint.retry_initiate_interval, s.duration("retry_initiate_interval", report));
     set(&mut endpoint.delete_rekeyed_delay, s.duration("delete_rekeyed_delay", report));
-    let ladder = &mut endpoint.retransmission;
+    endpoint.retransmission = read_retransmission(&mut s, report);
+    endpoint.fragment_ack = read_fragment_ack(&mut s, report);
+    separate_transports_type(&mut s, endpoint, report);
+    s.finish(UNSUPPORTED, report);
+    ports
+}
+
+/// `retransmit_…`. Who sets one of timeout, base and tries wants strongSwan's ladder, with its defaults for
+/// the others; who sets none gets what follows the path.
+fn read_retransmission(s: &mut Section<'_>, report: &mut Report<'_>) -> Retransmission {
     let what = format!("{}, longer than 0", units::DURATION);
     let timeout = s.parsed("retransmit_timeout", &what, report, |text| {
         units::duration(text).filter(|time| *time > Duration::ZERO)
     });
-    set(&mut ladder.timeout, timeout);
     let base = s.parsed("retransmit_base", "a number from 1.0 to 10.0", report, |text| {
         text.parse::<f64>().ok().filter(|base| (1.0..=10.0).contains(base))
     });
-    set(&mut ladder.base, base);
-    set(&mut ladder.tries, s.number("retransmit_tries", 0, 100, report));
-    set(&mut ladder.limit, s.duration("retransmit_limit", report));
-    set(&mut ladder.jitter, s.number("retransmit_jitter", 0, 100, report));
-    s.finish(UNSUPPORTED, report);
-    ports
+    let tries = s.number("retransmit_tries", 0, 100, report);
+    let ladder = timeout.is_some() || base.is_some() || tries.is_some();
+    let mut all = if ladder { Retransmission::strongswan() } else { Retransmission::adaptive() };
+    set(&mut all.timeout, timeout.map(Some));
+    set(&mut all.base, base);
+    set(&mut all.tries, tries.map(Some));
+    set(&mut all.limit, s.duration("retransmit_limit", report));
+    set(&mut all.jitter, s.number("retransmit_jitter", 0, 100, report));
+    all
+}
+
+/// `fragment_ack` and `fragment_ack_types`. The numbers are checked also where they are not used.
+fn read_fragment_ack(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<FragmentAckTypes> {
+    let wanted = s.switch("fragment_ack", report).unwrap_or(true);
+    let what = "three different notify message types from 40960 to 65535: [supported, req, res]";
+    let (key, place) = ("fragment_ack_types", s.place("fragment_ack_types"));
+    let mut types = FragmentAckTypes::default();
+    if let Some(texts) = s.list(key, what, report) {
+        let number = |text: &Text<'_>| text.text.parse::<u16>().ok().filter(|n| *n >= PRIVATE_USE);
+        let numbers: Vec<_> = texts.iter().filter_map(number).collect();
+        match numbers.as_slice() {
+            &[supported, request, response]
+                if texts.len() == 3
+                    && supported != request
+                    && request != response
+                    && response != supported =>
+            {
+                types = FragmentAckTypes { supported, request, response };
+            }
+            _ => {
+                let given: Vec<_> = texts.iter().map(|text| text.text).collect();
+                let message = format!("`charon.{key}` cannot be {given:?}");
+                report.expected(place, message, what);
+            }
+        }
+    }
+    wanted.then_some(types)
+}
+
+/// The first status notify message type for private use (RFC 7296 §6).
+const PRIVATE_USE: u16 = 40_960;
+
+/// `separate_transports_type`: of the private range (RFC 7296 §3.10.1), and nobody else's.
+fn separate_transports_type(
+    s: &mut Section<'_>,
+    endpoint: &mut EndpointConfig,
+    report: &mut Report<'_>,
+) {
+    const KEY: &str = "separate_transports_type";
+    set(&mut endpoint.separate_transports, s.number(KEY, 40_960, u16::MAX, report));
+    let others = endpoint
+        .fragment_ack
+        .map(|FragmentAckTypes { supported, request, response }| [supported, request, response]);
+    if others.is_some_and(|others| others.contains(&endpoint.separate_transports)) {
+        let number = endpoint.separate_transports;
+        let message = format!("`charon.{KEY}` is {number}, which a fragment acknowledgment has");
+        report.expected(s.place(KEY), message, "a number of its own");
+    }
 }
 
 /// `[charon.iptfs]`: AGGFRAG payloads of all children (RFC 9347).

@@ -17,7 +17,7 @@ use super::diagnostic::Report;
 use super::hosts::{self, HostSpec, Hosts};
 use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
-use super::{packets, values};
+use super::{packets, tcp, values};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
@@ -115,6 +115,7 @@ pub(crate) fn read(
     }
     set(&mut c.proposals, values::proposals(&mut s, "proposals", values::Protocol::Ike, report));
     set(&mut c.encap, s.switch("encap", report));
+    tcp::read(&mut s, &mut c, report);
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);

@@ -1,6 +1,8 @@
 //! What a configuration asks of the data plane beyond what the one that runs can do.
 
-use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, InterfaceId};
+use ike_proto::config::{
+    ChildConfig, ConnectionConfig, EndpointConfig, InterfaceId, SeparateTransports, TcpUse,
+};
 use ike_proto::dataplane::{Capabilities, Mode};
 
 /// A sentence for each option that `plane` could not honour. None of them is ever ignored in silence.
@@ -27,6 +29,10 @@ pub(crate) fn unmet(config: &EndpointConfig, plane: &Capabilities) -> Vec<String
 }
 
 fn of_connection(connection: &ConnectionConfig, plane: &Capabilities) -> Option<&'static str> {
+    let tcp = connection.enable_tcp != TcpUse::No;
+    if tcp && !plane.tcp_esp && connection.separate_transports != SeparateTransports::Yes {
+        return Some("enable_tcp` without `separate_transports = yes");
+    }
     let asks = |id: InterfaceId| id != InterfaceId::Fixed(0) && !plane.processing;
     [("if_id_in", connection.if_id_in), ("if_id_out", connection.if_id_out)]
         .into_iter()

@@ -2,13 +2,15 @@
 //!
 //! All mistakes of a file are found in one reading, and a file with a mistake yields nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use ::pki::Answerer;
-use ike_proto::config::{AuthConfig, EndpointConfig, IdMatch};
+use ike_proto::config::{
+    AuthConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
+};
 use ike_proto::dataplane::{Capabilities, Iptfs};
 use toml::de::DeTable;
 use zeroize::Zeroizing;
@@ -26,11 +28,12 @@ mod packets;
 mod round;
 mod secrets;
 mod section;
+mod tcp;
 mod units;
 mod values;
 mod wipe;
 
-pub use charon::{PlaneOptions, Ports};
+pub use charon::{PlaneOptions, Ports, TcpOptions};
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use hosts::{HostSpec, Hosts};
 
@@ -62,6 +65,8 @@ pub struct Config {
     pub ports: Ports,
     /// What the data plane is to do; taken at the start.
     pub plane: PlaneOptions,
+    /// Whether TCP connections are accepted; taken at the start.
+    pub tcp: TcpOptions,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -71,6 +76,16 @@ pub struct Config {
 }
 
 impl Config {
+    /// The TCP ports of peers that this end may open connections to, in order.
+    pub fn tcp_remote_ports(&self) -> Vec<u16> {
+        let over_tcp = |c: &&Arc<ConnectionConfig>| {
+            c.enable_tcp != TcpUse::No || c.separate_transports == SeparateTransports::Yes
+        };
+        let connections = self.endpoint.connections.iter().filter(over_tcp);
+        let ports: BTreeSet<u16> = connections.map(|c| c.tcp_remote_port).collect();
+        ports.into_iter().collect()
+    }
+
     /// A sentence for each option that a data plane with these capabilities could not honour.
     pub fn unmet(&self, plane: &Capabilities) -> Vec<String> {
         demands::unmet(&self.endpoint, plane)
@@ -105,13 +120,17 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut hosts = BTreeMap::new();
     let mut plane = PlaneOptions::default();
     let mut iptfs = Iptfs::default();
+    let mut tcp = TcpOptions::default();
     let ports = match root.section("charon", report) {
-        Some(section) => charon::read(section, &mut endpoint, &mut plane, &mut iptfs, report),
+        Some(section) => {
+            charon::read(section, &mut endpoint, &mut plane, &mut tcp, &mut iptfs, report)
+        }
         None => Ports::default(),
     };
     if ports.nat_t != 0 {
         endpoint.natt_port = ports.nat_t;
     }
+    endpoint.accepts_tcp = tcp.listen;
     let secrets = match root.section("secrets", report) {
         Some(section) => secrets::read(section, folder, report),
         None => Secrets::default(),
@@ -149,7 +168,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
-    Config { endpoint, ports, plane, hosts, answerer, warnings }
+    Config { endpoint, ports, plane, tcp, hosts, answerer, warnings }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {

@@ -48,6 +48,11 @@ impl<'t> Section<'t> {
         Some(value)
     }
 
+    /// True if the section has `key`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(name, _)| name.get_ref() == key)
+    }
+
     /// Where the value of `key` stands, or else the section.
     pub(crate) fn place(&self, key: &str) -> usize {
         let entry = self.table.iter().find(|(name, _)| name.get_ref() == key);

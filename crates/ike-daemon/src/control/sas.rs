@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{HwOffload, Mark, Mode, TrafficSelector};
+use ike_proto::dataplane::{Encapsulation, HwOffload, Mark, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
-use ike_proto::{ChildState, IkeState, UsedAuth};
+use ike_proto::{ChildState, IkeState, Transport, UsedAuth};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{ChildView, IkeView};
@@ -28,6 +28,9 @@ pub struct IkeSa {
     pub local_host: String,
     /// This end's port.
     pub local_port: u16,
+    /// What IKE travels in: `udp` or `tcp`.
+    #[serde(default = "udp")]
+    pub transport: String,
     /// This end's identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_id: Option<String>,
@@ -146,6 +149,9 @@ pub struct ChildSa {
     pub if_id_out: Option<String>,
     /// True if ESP travels in UDP.
     pub encap: bool,
+    /// True if ESP travels in TCP.
+    #[serde(default)]
+    pub tcp: bool,
     /// Inbound SPI, 8 hexadecimal digits.
     pub spi_in: String,
     /// Outbound SPI, 8 hexadecimal digits.
@@ -246,6 +252,7 @@ impl IkeSa {
             initiator: s.initiator,
             local_host: s.path.local.ip().to_string(),
             local_port: s.path.local.port(),
+            transport: transport(s.path.transport).to_owned(),
             local_id: text(&s.local_id),
             remote_host: s.path.remote.ip().to_string(),
             remote_port: s.path.remote.port(),
@@ -301,7 +308,8 @@ impl ChildSa {
             mark_mask_out,
             if_id_in: if_id(s.processing.if_id_in),
             if_id_out: if_id(s.processing.if_id_out),
-            encap: s.encap,
+            encap: matches!(s.encap, Some(Encapsulation::Udp(_))),
+            tcp: matches!(s.encap, Some(Encapsulation::Tcp(_))),
             spi_in: format!("{:08x}", s.inbound.spi),
             spi_out: format!("{:08x}", s.outbound.spi),
             ppk_id: s.ppk.as_ref().map(ToString::to_string),
@@ -330,6 +338,18 @@ fn offload(used: HwOffload) -> Option<String> {
         HwOffload::Crypto => Some("crypto".to_owned()),
         HwOffload::Packet => Some("packet".to_owned()),
         HwOffload::No | HwOffload::Auto => None,
+    }
+}
+
+/// What daemons spoke that did not say.
+fn udp() -> String {
+    transport(Transport::Udp).to_owned()
+}
+
+pub(crate) fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp | Transport::UdpEncap => "udp",
+        Transport::Tcp => "tcp",
     }
 }
 

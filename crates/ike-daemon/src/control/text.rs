@@ -33,10 +33,11 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     )?;
     let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
     let nat = |behind: bool| if behind { " (behind NAT)" } else { "" };
+    let tcp = if sa.transport == "tcp" { "/tcp" } else { "" };
     let (host, port) = (&sa.local_host, sa.local_port);
-    writeln!(out, "  local  '{}' @ {host}[{port}]{}", id(&sa.local_id), nat(sa.nat_local))?;
+    writeln!(out, "  local  '{}' @ {host}[{port}{tcp}]{}", id(&sa.local_id), nat(sa.nat_local))?;
     let (host, port) = (&sa.remote_host, sa.remote_port);
-    writeln!(out, "  remote '{}' @ {host}[{port}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
+    writeln!(out, "  remote '{}' @ {host}[{port}{tcp}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
     for (side, rounds) in [("local", &sa.local_auth), ("remote", &sa.remote_auth)] {
         for auth in rounds {
             authenticated(out, side, auth, rounds.len() > 1)?;
@@ -80,7 +81,11 @@ fn authenticated(out: &mut String, side: &str, auth: &Auth, several: bool) -> st
 }
 
 fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
-    let encap = if sa.encap { "-in-UDP" } else { "" };
+    let encap = match (sa.encap, sa.tcp) {
+        (true, _) => "-in-UDP",
+        (_, true) => "-in-TCP",
+        _ => "",
+    };
     let esn = if sa.esn { "/ESN" } else { "" };
     writeln!(
         out,

@@ -118,6 +118,8 @@ impl Stage {
             esp: true,
             kernel: false,
             mark: None,
+            tcp: None,
+            tcp_remote: Vec::new(),
         };
         let any = Ports { ike: 0, nat_t: 0 };
         let mut hosts = Vec::new();

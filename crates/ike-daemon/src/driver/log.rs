@@ -5,10 +5,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ike_proto::wire::payload::IdData;
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, PeerRefused, UsedAuth};
+use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, PeerRefused, Transport, UsedAuth};
 use tracing::{debug, info, warn};
 
 use super::questions::Peer;
+use crate::control::sas::transport;
 
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
@@ -71,9 +72,17 @@ impl Log {
                 info!(%connection, %child, %local, %remote, "traffic wants a child");
             }
             Event::PathChanged { ike, path } => {
-                let (local, remote) = (path.local, path.remote);
-                info!(ike = ike.0, %local, %remote, "peer address changed");
+                let (local, remote, by) = (local(path), path.remote, transport(path.transport));
+                info!(ike = ike.0, %local, %remote, transport = by, "peer address changed");
             }
+            Event::TransportChanged { connection, path } => match path.transport {
+                Transport::Tcp => {
+                    info!(%connection, remote = %path.remote, "no answer over UDP, trying TCP");
+                }
+                Transport::Udp | Transport::UdpEncap => {
+                    info!(%connection, remote = %path.remote, "no connection over TCP, trying UDP");
+                }
+            },
             Event::Unique { ike, local, remote } => {
                 debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
             }
@@ -85,6 +94,13 @@ impl Log {
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
         if self.allowed(now) {
             warn!(local = %path.local, remote = %path.remote, %error, "not sent");
+        }
+    }
+
+    /// Logs that a TCP connection could not be opened, or has ended, against the engine's will.
+    pub(super) fn stream_closed(&mut self, now: Instant, path: &Path, why: &str) {
+        if self.allowed(now) {
+            info!(remote = %path.remote, why, "TCP connection closed");
         }
     }
 
@@ -146,14 +162,23 @@ fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
     info!(
         ike = id.0,
         connection = %ike.connection,
-        local = %ike.path.local,
+        local = %local(&ike.path),
         local_id = %name(&ike.local_id),
         remote = %ike.path.remote,
         remote_id = %name(&ike.remote_id),
         remote_auth = %Rounds(&ike.remote_auth),
+        transport = transport(ike.path.transport),
         ms = ike.setup_time.map_or(0, |time| time.as_millis() as u64),
         "IKE SA established"
     );
+}
+
+/// This end of `path`. What the engine calls a TCP connection that it opened has no port of this end.
+fn local(path: &Path) -> String {
+    match path.transport {
+        Transport::Tcp => path.local.ip().to_string(),
+        Transport::Udp | Transport::UdpEncap => path.local.to_string(),
+    }
 }
 
 /// By what, and with which certificate, each round was done.
@@ -199,7 +224,7 @@ mod tests {
         let start = crate::driver::now().mono;
         let remote = "192.0.2.1:500".parse().unwrap();
         let local = "192.0.2.2:500".parse().unwrap();
-        let path = Path { local, remote, transport: ike_proto::Transport::Udp };
+        let path = Path { local, remote, transport: Transport::Udp };
         let refused = |ike, why: &str| PeerRefused {
             ike: IkeSaId(ike),
             path,

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use esp::io::IkeDatagram;
-use ike_proto::{Answer, Endpoint, Event, Input, Output, Question, RequestId, Ticket};
+use ike_proto::{
+    Answer, Endpoint, Event, Input, Output, Path, Question, RequestId, StreamCommand, StreamEvent,
+    Ticket, Transmit, Transport,
+};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 
 use crate::operator::Target;
@@ -19,10 +22,12 @@ use shunts::Shunts;
 mod clock;
 mod handle;
 mod log;
+mod pmtu;
 mod questions;
 mod receive;
 mod shunts;
 mod sockets;
+mod streams;
 mod trace;
 mod usage;
 
@@ -63,10 +68,12 @@ pub struct Driver {
     bell: Arc<Notify>,
     ike: Option<mpsc::Receiver<IkeDatagram>>,
     sockets: Sockets,
+    mtus: pmtu::PathMtus,
     credentials: Credentials,
     answering: mpsc::UnboundedSender<questions::Answered>,
     answers: mpsc::UnboundedReceiver<questions::Answered>,
     arrived: mpsc::Receiver<receive::Arrived>,
+    streams: Option<mpsc::Receiver<streams::Happened>>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
     tap: Option<mpsc::UnboundedSender<Message>>,
@@ -84,13 +91,14 @@ impl Driver {
     /// the handle to it. Must be called in a tokio runtime, for it starts the receiving tasks.
     pub fn new(
         endpoint: Endpoint,
-        sockets: Sockets,
+        mut sockets: Sockets,
         plane: Plane,
         credentials: Credentials,
     ) -> (Self, Handle) {
         // One question for each IKE SA that is being made, and those are bounded.
         let (answering, answers) = mpsc::unbounded_channel();
         let arrived = receive::start(&sockets);
+        let streams = sockets.start_streams();
         let (request_sender, requests) = mpsc::channel(REQUESTS);
         let (events, _) = broadcast::channel(EVENTS);
         let handle = Handle::new(request_sender, events.clone());
@@ -101,11 +109,13 @@ impl Driver {
             plane: Control::start(control),
             bell,
             ike,
+            mtus: pmtu::PathMtus::new(sockets.options()),
             sockets,
             credentials,
             answering,
             answers,
             arrived,
+            streams,
             requests,
             events,
             tap: None,
@@ -135,7 +145,11 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Timeout);
                 self.drain().await;
             }
-            let deadline = self.deadline;
+            for (path, octets) in self.mtus.check(now().mono) {
+                self.endpoint.handle(now(), Input::PathMtu(path, octets));
+                self.drain().await;
+            }
+            let deadline = self.deadline.into_iter().chain(self.mtus.next()).min();
             let bell = Arc::clone(&self.bell);
             tokio::select! {
                 biased;
@@ -147,12 +161,17 @@ impl Driver {
                 Some(answered) = self.answers.recv() => self.answered(answered),
                 Some(datagram) = self.arrived.recv() => {
                     self.datagram(&datagram);
-                    // Nor are the peers on the other port to wait for a flood on this one to end.
+                    // Nor are the peers on the other ports to wait for a flood on this one to end.
                     if let Some(datagram) = self.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
                         self.datagram(&datagram.into());
                     }
+                    self.waiting_stream();
                 }
-                Some(datagram) = next(&mut self.ike) => self.datagram(&datagram.into()),
+                Some(datagram) = next(&mut self.ike) => {
+                    self.datagram(&datagram.into());
+                    self.waiting_stream();
+                }
+                Some(happened) = next(&mut self.streams) => self.stream(happened),
                 // What is due is seen above.
                 () = sleep_until(deadline) => {}
             }
@@ -166,8 +185,10 @@ impl Driver {
 
     async fn request(&mut self, request: Request) {
         match request {
-            Request::Command(command, answer) => {
-                if let ike_proto::Command::Reload(config) = &command {
+            Request::Command(mut command, answer) => {
+                if let ike_proto::Command::Reload(config) = &mut command {
+                    // As it was at the start, whatever the file says by now.
+                    config.accepts_tcp = self.sockets.tcp_port().is_some();
                     self.shunts.reload(config, &self.plane).await;
                 }
                 let id = self.next_request();
@@ -175,7 +196,20 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, command));
             }
             Request::List(answer) => {
-                let views = usage::views(self.endpoint.ike_sas(), self.plane.line(), now().mono);
+                let mut all = self.endpoint.ike_sas();
+                for status in &mut all {
+                    // The engine's name of a connection has no port of this end; nor has one that is not
+                    // open.
+                    let path = &mut status.path;
+                    let accepted = self.sockets.tcp_port() == Some(path.local.port());
+                    match self.sockets.streams().local(path) {
+                        _ if path.transport != Transport::Tcp => {}
+                        Some(local) => path.local = local,
+                        None if accepted => {}
+                        None => path.local.set_port(0),
+                    }
+                }
+                let views = usage::views(all, self.plane.line(), now().mono);
                 // A task, for the counters of many SAs take long. The asker may have gone away.
                 tokio::spawn(async move {
                     let _ = answer.send(views.await);
@@ -202,6 +236,55 @@ impl Driver {
         self.endpoint.handle(now(), Input::Datagram(datagram.path, &datagram.octets));
     }
 
+    /// What waits of TCP connections, one at a time.
+    fn waiting_stream(&mut self) {
+        if let Some(happened) = self.streams.as_mut().and_then(|streams| streams.try_recv().ok()) {
+            self.stream(happened);
+        }
+    }
+
+    fn stream(&mut self, happened: streams::Happened) {
+        if !self.sockets.streams().is_news(&happened) {
+            return;
+        }
+        let path = happened.path;
+        match happened.what {
+            streams::What::Message(octets) => {
+                self.trace(Direction::In, path, false, &octets);
+                self.endpoint.handle(now(), Input::Datagram(path, &octets));
+            }
+            streams::What::Opened(local) => {
+                tracing::info!(%local, remote = %path.remote, "TCP connection open");
+                self.endpoint.handle(now(), Input::Stream(path, StreamEvent::Opened(local)));
+            }
+            streams::What::Closed(why) => {
+                self.log.stream_closed(now().mono, &path, &why);
+                self.endpoint.handle(now(), Input::Stream(path, StreamEvent::Closed(why)));
+            }
+        }
+    }
+
+    /// Does with a TCP connection what the engine wants.
+    fn stream_command(&mut self, path: Path, command: StreamCommand) {
+        let streams = self.sockets.streams();
+        match command {
+            StreamCommand::Open => {
+                tracing::info!(remote = %path.remote, "IKE goes by TCP: opening a connection");
+                streams.open(path);
+            }
+            StreamCommand::Keep => {
+                if !streams.keep(&path) {
+                    let ended = StreamEvent::Closed("ended already".to_owned());
+                    self.endpoint.handle(now(), Input::Stream(path, ended));
+                }
+            }
+            StreamCommand::Close => {
+                tracing::debug!(remote = %path.remote, "TCP connection not needed any more");
+                streams.close(&path);
+            }
+        }
+    }
+
     async fn plane_events(&mut self) {
         let events = self.plane.events().await;
         if events.len() == AT_A_TIME {
@@ -222,10 +305,9 @@ impl Driver {
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
                         self.trace(Direction::Out, transmit.path, again, &transmit.octets);
                     }
-                    if let Err(error) = self.sockets.send(&transmit).await {
-                        self.log.not_sent(now().mono, &transmit.path, &error);
-                    }
+                    self.transmit(&transmit).await;
                 }
+                Output::Stream(path, command) => self.stream_command(path, command),
                 Output::DataPlane(ticket, batch) => {
                     let result = self.plane.apply(batch).await;
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
@@ -237,6 +319,20 @@ impl Driver {
                     return;
                 }
             }
+        }
+    }
+
+    async fn transmit(&mut self, transmit: &Transmit) {
+        let path = transmit.path;
+        let mut news = self.mtus.on_transmit(now().mono, transmit);
+        if let Err(error) = self.sockets.send(transmit).await {
+            if error.raw_os_error() == Some(nix::libc::EMSGSIZE) {
+                news = self.mtus.on_too_large(now().mono, &path).or(news);
+            }
+            self.log.not_sent(now().mono, &path, &error);
+        }
+        if let Some(octets) = news {
+            self.endpoint.handle(now(), Input::PathMtu(path, octets));
         }
     }
 
@@ -286,7 +382,7 @@ impl Driver {
         RequestId(self.last_request)
     }
 
-    fn trace(&self, direction: Direction, path: ike_proto::Path, again: bool, octets: &[u8]) {
+    fn trace(&self, direction: Direction, path: Path, again: bool, octets: &[u8]) {
         let wanted = self.tap.is_some() || tracing::enabled!(tracing::Level::DEBUG);
         if !wanted {
             return;

@@ -73,7 +73,7 @@ fn take(received: Received, buffer: &[u8], transport: Transport, ike: &mpsc::Sen
     let Received { len, remote, local } = received;
     let Some(octets) = buffer.get(..len) else { return };
     let message = match transport {
-        Transport::Udp => octets,
+        Transport::Udp | Transport::Tcp => octets,
         Transport::UdpEncap => match marker::classify(octets) {
             Datagram::Ike(message) => message,
             // Without a data plane on this socket nobody can open it.

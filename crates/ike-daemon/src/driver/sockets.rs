@@ -1,4 +1,4 @@
-//! The UDP sockets of a driver.
+//! The sockets of a driver.
 
 use std::fmt;
 use std::io;
@@ -7,10 +7,14 @@ use std::sync::Arc;
 
 use esp::io::EncapSocket;
 use ike_proto::{Transmit, TransmitKind, Transport};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
+use super::streams::{Happened, Streams};
 use crate::config::Ports;
 use crate::net::marker::NON_ESP_MARKER;
 use crate::net::socket::{PktSocket, SocketOptions};
+use crate::net::stream;
 
 /// Where and how to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +29,25 @@ pub struct Listen {
     pub kernel: bool,
     /// Mark of what the sockets send (needs CAP_NET_ADMIN).
     pub mark: Option<u32>,
+    /// TCP port to accept connections on (RFC 9329), 0 for one that the system chooses; none if `None`.
+    pub tcp: Option<u16>,
+    /// TCP ports of peers that this end opens connections to: nothing else that filters may stand in the
+    /// way of what comes back from there.
+    pub tcp_remote: Vec<u16>,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let addresses = vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        Self { addresses, lenient: true, esp: false, kernel: false, mark: None }
+        Self {
+            addresses,
+            lenient: true,
+            esp: false,
+            kernel: false,
+            mark: None,
+            tcp: None,
+            tcp_remote: Vec::new(),
+        }
     }
 }
 
@@ -49,9 +66,16 @@ struct Pair {
     encap: Encap,
 }
 
-/// Two sockets per address: plain, and with the non-ESP marker.
+/// Two UDP sockets per address: plain, and with the non-ESP marker; a TCP socket that listens, if wanted;
+/// and the TCP connections that either end opens.
 pub struct Sockets {
     pairs: Vec<Pair>,
+    tcp: Option<u16>,
+    tcp_remote: Vec<u16>,
+    listeners: Vec<TcpListener>,
+    streams: Streams,
+    happened: Option<mpsc::Receiver<Happened>>,
+    options: SocketOptions,
 }
 
 impl Sockets {
@@ -59,11 +83,21 @@ impl Sockets {
     /// a tokio runtime.
     pub fn bind(listen: &Listen, mut ports: Ports) -> io::Result<Self> {
         let mut pairs: Vec<Pair> = Vec::new();
+        let mut listeners = Vec::new();
+        let mut tcp = listen.tcp;
+        let options = options(listen, false);
         for address in &listen.addresses {
             match Pair::bind(*address, ports, listen) {
                 Ok(pair) => {
                     ports = pair.ports();
                     pairs.push(pair);
+                    if let Some(port) = &mut tcp {
+                        let address = SocketAddr::new(*address, *port);
+                        let listener = stream::listen(address, options)
+                            .map_err(|error| describe("TCP", address, &error))?;
+                        *port = listener.local_addr()?.port();
+                        listeners.push(listener);
+                    }
                 }
                 Err(error) if listen.lenient && address.is_ipv6() && !pairs.is_empty() => {
                     tracing::warn!(%error, "IPv6 is left out");
@@ -74,7 +108,37 @@ impl Sockets {
         if pairs.is_empty() {
             return Err(io::Error::other("no address to listen on"));
         }
-        Ok(Self { pairs })
+        let (streams, happened) = Streams::new(options);
+        let tcp_remote = listen.tcp_remote.clone();
+        Ok(Self { pairs, tcp, tcp_remote, listeners, streams, happened: Some(happened), options })
+    }
+
+    /// What the sockets were made with, but for who receives ESP.
+    pub(super) fn options(&self) -> SocketOptions {
+        self.options
+    }
+
+    /// The TCP port that connections are accepted on.
+    pub fn tcp_port(&self) -> Option<u16> {
+        self.tcp
+    }
+
+    /// The TCP ports of peers.
+    pub(crate) fn tcp_remote(&self) -> &[u16] {
+        &self.tcp_remote
+    }
+
+    /// The TCP connections.
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Begins to accept TCP connections, once; what happens to any of them.
+    pub(super) fn start_streams(&mut self) -> Option<mpsc::Receiver<Happened>> {
+        for listener in self.listeners.drain(..) {
+            self.streams.accept(listener);
+        }
+        self.happened.take()
     }
 
     /// The ports in use.
@@ -105,6 +169,13 @@ impl Sockets {
 
     /// Sends a datagram.
     pub(super) async fn send(&self, transmit: &Transmit) -> io::Result<()> {
+        if transmit.path.transport == Transport::Tcp {
+            // NAT keepalives are not for TCP (RFC 9329 §6.6).
+            return match transmit.kind {
+                TransmitKind::KeepAlive => Ok(()),
+                _ => self.streams.send_ike(&transmit.path, &transmit.octets),
+            };
+        }
         let local = transmit.path.local.ip();
         let pair = self.find(local).ok_or_else(|| io::Error::other("no socket on this address"))?;
         pair.send(transmit).await
@@ -124,8 +195,8 @@ impl Pair {
     fn bind(address: IpAddr, ports: Ports, listen: &Listen) -> io::Result<Self> {
         let bind = |port, esp| {
             let address = SocketAddr::new(address, port);
-            let options = SocketOptions { mark: listen.mark, bypass: listen.kernel, esp };
-            PktSocket::bind(address, options).map_err(|error| describe(address, &error))
+            PktSocket::bind(address, options(listen, esp))
+                .map_err(|error| describe("UDP", address, &error))
         };
         let plain = Arc::new(bind(ports.ike, false)?);
         let encap = bind(ports.nat_t, listen.kernel)?;
@@ -150,6 +221,7 @@ impl Pair {
         let (local, remote) = (path.local.ip(), path.remote);
         let marked = *kind != TransmitKind::KeepAlive;
         match (path.transport, &self.encap) {
+            (Transport::Tcp, _) => Err(io::Error::other("not a datagram")),
             (Transport::Udp, _) => self.plain.send(local, remote, &[octets]),
             (Transport::UdpEncap, Encap::Ike(socket)) if marked => {
                 socket.send(local, remote, &[&NON_ESP_MARKER, octets])
@@ -165,20 +237,24 @@ impl Pair {
     }
 }
 
+fn options(listen: &Listen, esp: bool) -> SocketOptions {
+    SocketOptions { mark: listen.mark, bypass: listen.kernel, esp }
+}
+
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.pairs.iter().map(|pair| pair.plain.bound())).finish()
     }
 }
 
-fn describe(address: SocketAddr, error: &io::Error) -> io::Error {
+fn describe(protocol: &str, address: SocketAddr, error: &io::Error) -> io::Error {
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
-            " (ports below 1024 need root or CAP_NET_BIND_SERVICE; [charon] port and port_nat_t \
-             choose others)"
+            " (ports below 1024 need root or CAP_NET_BIND_SERVICE; [charon] port, port_nat_t and \
+             tcp_port choose others)"
         }
         io::ErrorKind::AddrInUse => " (is another IKE daemon running?)",
         _ => "",
     };
-    io::Error::new(error.kind(), format!("cannot listen on UDP {address}: {error}{hint}"))
+    io::Error::new(error.kind(), format!("cannot listen on {protocol} {address}: {error}{hint}"))
 }

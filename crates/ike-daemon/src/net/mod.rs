@@ -1,5 +1,8 @@
-//! UDP sockets and addresses: everything between the engine and the network but the data plane.
+//! Sockets and addresses: everything between the engine and the network but the data plane.
 
+pub mod files;
 pub mod marker;
+pub mod path_mtu;
 pub mod resolve;
 pub mod socket;
+pub mod stream;

@@ -10,6 +10,9 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
     sockopt,
 };
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -47,7 +50,6 @@ impl PktSocket {
     /// Binds to `address`; an IPv6 socket takes IPv6 only, so that both families can have a wildcard
     /// socket of one port. Must be called in a tokio runtime.
     pub fn bind(address: SocketAddr, options: SocketOptions) -> io::Result<Self> {
-        let SocketOptions { mark, bypass, esp } = options;
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         match address {
             SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -56,20 +58,8 @@ impl PktSocket {
                 setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
             }
         }
-        if let Some(mark) = mark {
-            socket.set_mark(mark).map_err(|error| {
-                let why = format!("mark {mark}: {error} (the data plane needs CAP_NET_ADMIN)");
-                io::Error::new(error.kind(), why)
-            })?;
-        }
         // Before anything can arrive.
-        if bypass {
-            xfrm::socket::bypass_policies(&socket, address.is_ipv4())
-                .map_err(|error| kernel("a policy of its own", &error))?;
-        }
-        if esp {
-            xfrm::socket::receive_esp(&socket).map_err(|error| kernel("ESP in UDP", &error))?;
-        }
+        prepare(&socket, address.is_ipv4(), options)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         // Room for bursts; the kernel caps it, and less is no failure.
@@ -144,6 +134,41 @@ impl PktSocket {
         }
         Ok(Received { len: message.bytes, remote, local })
     }
+}
+
+/// Gives a socket what `options` say, and the way to treat large datagrams: what fits the path is never
+/// fragmented under way, so that routers report what does not; what cannot be helped (IKE_SA_INIT) leaves
+/// as IP fragments.
+pub(super) fn prepare(socket: &Socket, ipv4: bool, options: SocketOptions) -> io::Result<()> {
+    if ipv4 {
+        set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::WANT)?;
+    } else {
+        set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::WANT)?;
+    }
+    mark_and_bypass(socket, ipv4, options)?;
+    if options.esp {
+        xfrm::socket::receive_esp(socket).map_err(|error| kernel("ESP in UDP", &error))?;
+    }
+    Ok(())
+}
+
+/// Sets the mark and lets policies be, before anything can arrive.
+pub(super) fn mark_and_bypass(
+    socket: &Socket,
+    ipv4: bool,
+    options: SocketOptions,
+) -> io::Result<()> {
+    if let Some(mark) = options.mark {
+        socket.set_mark(mark).map_err(|error| {
+            let why = format!("mark {mark}: {error} (the data plane needs CAP_NET_ADMIN)");
+            io::Error::new(error.kind(), why)
+        })?;
+    }
+    if options.bypass {
+        xfrm::socket::bypass_policies(socket, ipv4)
+            .map_err(|error| kernel("a policy of its own", &error))?;
+    }
+    Ok(())
 }
 
 fn kernel(what: &str, error: &io::Error) -> io::Error {

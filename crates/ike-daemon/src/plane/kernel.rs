@@ -292,6 +292,7 @@ fn capabilities(features: Features) -> io::Result<Capabilities> {
         transport_mode: true,
         esn,
         plain_esp: true,
+        tcp_esp: false,
         iptfs,
         per_cpu,
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),

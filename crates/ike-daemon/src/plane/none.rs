@@ -13,6 +13,7 @@ impl DataPlane for NoPlane {
             transport_mode: true,
             esn: true,
             plain_esp: true,
+            tcp_esp: true,
             iptfs: false,
             per_cpu: false,
             cpus: 0,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use esp::io::{ClearSockets, Config, Device, GuardOptions, MemoryHost, PlainEsp, RouteOptions};
-use esp::io::{TunOptions, UserspacePlane};
+use esp::io::{TcpPorts, TunOptions, UserspacePlane};
 use ike_proto::crypto::SecureRandom;
 use tokio::sync::mpsc;
 
@@ -30,7 +30,9 @@ impl Plane {
             Some(ClearSockets::open(options.routes.mark).map_err(|e| explain("raw socket", e))?);
         let routes = options.install_routes.then_some(options.routes);
         let Ports { ike, nat_t } = sockets.ports();
-        let guard = Some(GuardOptions { ports: vec![ike, nat_t] });
+        let local = sockets.tcp_port().into_iter().collect();
+        let tcp = TcpPorts { local, remote: sockets.tcp_remote().to_vec() };
+        let guard = Some(GuardOptions { ports: vec![ike, nat_t], tcp });
         let parts = Parts { plain, clear, routes, guard };
         let (plane, esp) = Self::start(sockets, device, parts)?;
         esp.refuse_overlaps(!options.overlap);
@@ -57,11 +59,13 @@ impl Plane {
             encap: sockets.encapsulated(),
             ike: sender,
             plain,
+            streams: Some(Arc::new(sockets.streams().clone())),
             clear,
             routes,
             guard,
         };
         let plane = UserspacePlane::start(config, device)?;
+        sockets.streams().feed(plane.feed());
         let (bell, lost) = (plane.event_ready(), plane.lost());
         let esp = plane.plane().clone();
         Ok((Self { bell, ike: Some(receiver), lost, ..Self::new(plane) }, esp))

@@ -16,7 +16,7 @@ use ike_daemon::plane::Plane;
 pub const PSK: &str = "0x5e17a3c0ffee42421234567890abcdefdeadbeefcafef00d0123456789abcdef";
 
 /// The ports that a daemon asks the system to choose.
-const ANY: Ports = Ports { ike: 0, nat_t: 0 };
+pub const ANY: Ports = Ports { ike: 0, nat_t: 0 };
 
 /// Two daemons and what lies behind them.
 pub struct Pair {
@@ -53,6 +53,8 @@ impl Pair {
             esp: carrier == Carrier::Memory,
             kernel: false,
             mark: None,
+            tcp: None,
+            tcp_remote: Vec::new(),
         };
         let mut hosts = Vec::new();
         let mut plane = |sockets: &Sockets| match carrier {
@@ -89,6 +91,8 @@ impl Pair {
             esp: false,
             kernel: false,
             mark: None,
+            tcp: None,
+            tcp_remote: Vec::new(),
         };
         let none = |_: &Sockets| Ok(Plane::none());
         let (left, left_plane) = open(&listen, ANY, none).expect("sockets");
@@ -100,7 +104,7 @@ impl Pair {
     }
 }
 
-async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
+pub async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
     let crypto = Arc::new(pq_kem::provider());
     Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await
 }

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
-use ike_proto::config::{Action, Childless, FailureShunt, Fragmentation, IdMatch, TsSpec, Unique};
+use ike_proto::config::{
+    Action, Childless, EndpointConfig, FailureShunt, FragmentAckTypes, Fragmentation, IdMatch,
+    Retransmission, SeparateTransports, TcpUse, TsSpec, Unique,
+};
 use ike_proto::dataplane::Mode;
 use ike_proto::wire::payload::IdData;
 
@@ -116,6 +119,88 @@ fn options_of_the_data_plane() {
 }
 
 #[test]
+fn options_of_tcp() {
+    let connection = |options: &str| {
+        let config = accept(&format!("[connections.c]\n{options}\n{ROUNDS}"));
+        let c = &config.endpoint.connections[0];
+        (c.enable_tcp, c.tcp_remote_port, c.separate_transports)
+    };
+    assert_eq!(connection(""), (TcpUse::No, 4500, SeparateTransports::Accept));
+    let words = [
+        ("enable_tcp = 'no'", TcpUse::No),
+        ("enable_tcp = true", TcpUse::Yes),
+        ("enable_tcp = 'yes'", TcpUse::Yes),
+        ("enable_tcp = 'fallback'", TcpUse::Fallback(secs(5))),
+        ("enable_tcp = 'fallback'\ntcp_fallback_after = '1m'", TcpUse::Fallback(secs(60))),
+    ];
+    for (option, expected) in words {
+        assert_eq!(connection(option).0, expected, "{option}");
+    }
+    assert_eq!(connection("tcp_remoteport = 443").1, 443);
+    let words = [
+        ("no", SeparateTransports::No),
+        ("accept", SeparateTransports::Accept),
+        ("yes", SeparateTransports::Yes),
+        ("true", SeparateTransports::Yes),
+    ];
+    for (word, expected) in words {
+        // Beside any `enable_tcp`.
+        for tcp in ["no", "yes", "fallback"] {
+            let options = format!("enable_tcp = '{tcp}'\nseparate_transports = '{word}'");
+            assert_eq!(connection(&options).2, expected, "{options}");
+        }
+    }
+    let globals = |options: &str| {
+        let config = accept(&format!("[charon]\n{options}\n{ROUNDS}"));
+        (config.tcp.listens_on(), config.endpoint.separate_transports)
+    };
+    let default = EndpointConfig::default().separate_transports;
+    assert_eq!(globals(""), (None, default));
+    assert_eq!(globals("listen_tcp = 'yes'"), (Some(4500), default));
+    assert_eq!(globals("listen_tcp = true\ntcp_port = 443"), (Some(443), default));
+    assert_eq!(globals("separate_transports_type = 40960"), (None, 40_960));
+    let table = [
+        (
+            "[charon]\nseparate_transports_type = 16384\n",
+            "2:28: `charon.separate_transports_type` cannot be \"16384\": expected a whole number \
+             from 40960 to 65535",
+        ),
+        (
+            "[charon]\nseparate_transports_type = 51522\n",
+            "2:28: `charon.separate_transports_type` is 51522, which a fragment acknowledgment has: \
+             expected a number of its own",
+        ),
+        (
+            "[charon]\ntcp_port = 443\n",
+            "2:12: `charon.tcp_port` without `listen_tcp`: expected `listen_tcp = true` beside it",
+        ),
+        (
+            "[connections.c]\nenable_tcp = 'maybe'\n",
+            "2:15: `connections.c.enable_tcp` cannot be \"maybe\": expected \"no\", \"yes\", \
+             \"fallback\", \"false\" or \"true\"",
+        ),
+        (
+            "[connections.c]\nenable_tcp = true\ntcp_fallback_after = 3\n",
+            "3:22: `connections.c.tcp_fallback_after` without `enable_tcp = \"fallback\"`: expected \
+             both, or neither",
+        ),
+        (
+            "[connections.c]\nenable_tcp = 'fallback'\ntcp_fallback_after = 0\n",
+            "3:22: `connections.c.tcp_fallback_after` cannot be \"0\": expected a time such as 30, \
+             \"30s\", \"5m\", \"4h\" or \"1d\", longer than 0",
+        ),
+        (
+            "[connections.c]\ntcp_remoteport = 0\n",
+            "2:18: `connections.c.tcp_remoteport` cannot be \"0\": expected a whole number from 1 to \
+             65535",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(mistakes(&format!("{text}{ROUNDS}")), [expected], "{text}");
+    }
+}
+
+#[test]
 fn a_file_that_is_no_text_is_refused_without_its_content() {
     let folder = crate::common::tempdir("binary");
     let path = folder.join("binary.toml");
@@ -184,6 +269,42 @@ fn child_limits_default_to_each_other() {
 }
 
 #[test]
+fn fragments_are_acknowledged_unless_told_otherwise() {
+    let read = |options: &str| {
+        let config = parse(&format!("[charon]\n{options}\n")).expect("no mistakes");
+        config.endpoint.fragment_ack
+    };
+    assert_eq!(read(""), Some(FragmentAckTypes::default()));
+    assert_eq!(read("fragment_ack = \"yes\""), Some(FragmentAckTypes::default()));
+    assert_eq!(read("fragment_ack = \"no\"\nfragment_ack_types = [41000, 41001, 41002]"), None);
+    let types = FragmentAckTypes { supported: 40_960, request: 65_535, response: 50_000 };
+    assert_eq!(read("fragment_ack_types = [40960, 65535, 50000]"), Some(types));
+    assert_eq!(read("fragment_ack_types = \"40960, 65535, 50000\""), Some(types));
+    for bad in
+        ["[40959, 50000, 50001]", "[50000, 50001, 50002, 50003]", "[50000, 50001, 70000]", "[]"]
+    {
+        let found = mistakes(&format!("[charon]\nfragment_ack_types = {bad}\n"));
+        assert_eq!(found.len(), 1, "{bad}: {found:?}");
+    }
+}
+
+/// Who sets a step of strongSwan's ladder gets the ladder; who sets none, what follows the path.
+#[test]
+fn retransmission_follows_the_path_unless_a_ladder_is_set() {
+    let read = |options: &str| accept(&format!("[charon]\n{options}\n")).endpoint.retransmission;
+    assert_eq!(read(""), Retransmission::adaptive());
+    let capped = Retransmission { limit: secs(8), jitter: 30, ..Retransmission::adaptive() };
+    assert_eq!(read("retransmit_limit = 8\nretransmit_jitter = 30"), capped);
+    let ladder = Retransmission::strongswan();
+    assert_eq!(read("retransmit_timeout = 4.0"), ladder);
+    assert_eq!(read("retransmit_tries = 3"), Retransmission { tries: Some(3), ..ladder });
+    assert_eq!(
+        read("retransmit_base = 2\nretransmit_limit = 9"),
+        Retransmission { base: 2.0, limit: secs(9), ..ladder }
+    );
+}
+
+#[test]
 fn mistakes_name_their_place_and_what_was_expected() {
     let table = [
         ("[conections]\n", "1:2: unknown section `conections`; did you mean `connections`?"),
@@ -211,6 +332,18 @@ fn mistakes_name_their_place_and_what_was_expected() {
         (
             "[charon]\nretransmit_base = nan\n",
             "2:19: `charon.retransmit_base` cannot be \"nan\": expected a number from 1.0 to 10.0",
+        ),
+        (
+            "[charon]\nfragment_ack = 3\n",
+            "2:16: `charon.fragment_ack` cannot be \"3\": expected true or false (\"yes\" or \"no\")",
+        ),
+        (
+            "[charon]\nfragment_ack_types = [51000, 51001]\n",
+            "2:22: `charon.fragment_ack_types` cannot be [\"51000\", \"51001\"]: expected three different notify message types from 40960 to 65535: [supported, req, res]",
+        ),
+        (
+            "[charon]\nfragment_ack = false\nfragment_ack_types = \"51000, 51001, 51000\"\n",
+            "3:22: `charon.fragment_ack_types` cannot be [\"51000\", \"51001\", \"51000\"]: expected three different notify message types from 40960 to 65535: [supported, req, res]",
         ),
         (
             "[charon]\nkeep_alive = 1979-05-27\n",
@@ -444,6 +577,8 @@ fn hostile_values_do_no_harm() {
                 "max_packet",
                 "keep_alive",
                 "retransmit_tries",
+                "fragment_ack",
+                "fragment_ack_types",
             ],
         ),
         (

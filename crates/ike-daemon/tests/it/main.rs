@@ -15,3 +15,4 @@ mod program;
 mod readme;
 mod secrets;
 mod shunts;
+mod tcp;

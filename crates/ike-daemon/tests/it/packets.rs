@@ -149,6 +149,7 @@ fn what_the_data_plane_cannot_do_is_named() {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        tcp_esp: false,
         iptfs: true,
         per_cpu: true,
         cpus: 4,
@@ -191,6 +192,19 @@ fn what_the_data_plane_cannot_do_is_named() {
         config.unmet(&userspace),
         ["`connections.c`: the data plane in use cannot do `if_id_in`"]
     );
+    for tcp in ["yes", "fallback"] {
+        let config = |separate: &str| {
+            let options = format!("enable_tcp = '{tcp}'\nseparate_transports = '{separate}'");
+            accept(&format!("[connections.c]\n{options}\n{ROUNDS}"))
+        };
+        let sentence = "`connections.c`: the data plane in use cannot do `enable_tcp` without \
+                        `separate_transports = yes`";
+        assert_eq!(config("no").unmet(&kernel), [sentence]);
+        assert_eq!(config("accept").unmet(&kernel), [sentence]);
+        assert_eq!(config("yes").unmet(&kernel), Vec::<String>::new());
+        let carries = Capabilities { tcp_esp: true, ..kernel };
+        assert_eq!(config("no").unmet(&carries), Vec::<String>::new());
+    }
     let harmless = "hw_offload = 'auto'\ncopy_df = true\ncopy_dscp = 'out'\nicmp = 'no'\nreqid = 0";
     let config = accept(&format!("[connections.c.children.k]\n{harmless}\n{ROUNDS}"));
     assert_eq!(config.unmet(&userspace), Vec::<String>::new());

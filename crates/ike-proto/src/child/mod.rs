@@ -11,8 +11,8 @@ use self::processing::Lease;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, PpkId};
 use crate::dataplane::{
-    Command, Direction, Flow, Mode, PolicyAction, PolicyId, PolicySpec, Processing, SaId, SaSpec,
-    TrafficSelector, UdpEncap,
+    Command, Direction, EncapPorts, Encapsulation, Flow, Mode, PolicyAction, PolicyId, PolicySpec,
+    Processing, SaId, SaSpec, TrafficSelector,
 };
 use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
 use crate::keys::schedule::DirectionKeys;
@@ -68,7 +68,8 @@ pub(crate) struct ChildSa {
     /// Outer addresses at installation; follows the IKE SA's path.
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
-    pub(crate) encap: Option<(u16, u16)>,
+    /// Encapsulation of what this end sends.
+    pub(crate) encap: Option<Encapsulation>,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
@@ -175,10 +176,7 @@ impl ChildSa {
         let inbound = direction == Direction::In;
         let (id, src) =
             if inbound { (self.inbound(), self.remote) } else { (self.outbound(), self.local) };
-        let encap = self.encap.map(|(local, remote)| {
-            let (src_port, dst_port) = if inbound { (remote, local) } else { (local, remote) };
-            UdpEncap { src_port, dst_port }
-        });
+        let encap = if inbound { self.encap.map(Encapsulation::reversed) } else { self.encap };
         Box::new(SaSpec {
             id,
             src,
@@ -219,10 +217,15 @@ impl ChildSa {
         }))
     }
 
-    /// Ports of UDP encapsulation on `path`, local first; `None` for plain ESP.
-    pub(crate) fn encap_on(path: Path, wanted: bool) -> Option<(u16, u16)> {
-        (wanted && path.transport == Transport::UdpEncap)
-            .then(|| (path.local.port(), path.remote.port()))
+    /// Encapsulation of what this end sends by `path`; `udp` if it is to be in UDP there. `None` for plain
+    /// ESP.
+    pub(crate) fn encap_on(path: Path, udp: bool) -> Option<Encapsulation> {
+        let ports = EncapPorts { src_port: path.local.port(), dst_port: path.remote.port() };
+        match path.transport {
+            Transport::Tcp => Some(Encapsulation::Tcp(ports)),
+            Transport::UdpEncap if udp => Some(Encapsulation::Udp(ports)),
+            Transport::UdpEncap | Transport::Udp => None,
+        }
     }
 
     pub(crate) fn status(&self) -> ChildStatus {
@@ -241,7 +244,7 @@ impl ChildSa {
             cpu: self.cpu,
             inbound: self.inbound(),
             outbound: self.outbound(),
-            encap: self.encap.is_some(),
+            encap: self.encap,
             ppk: self.ppk.clone(),
             algorithms: self.selected.clone(),
             local_ts: self.local_ts.clone(),

@@ -102,6 +102,30 @@ pub enum Unique {
     Replace,
 }
 
+/// `enable_tcp`, a word of libreswan's: whether an initiator speaks IKE in TCP (RFC 9329).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TcpUse {
+    /// Never.
+    #[default]
+    No,
+    /// From the start.
+    Yes,
+    /// If the peer does not answer over UDP for so long.
+    Fallback(Duration),
+}
+
+/// `separate_transports` (draft-ietf-ipsecme-ikev2-reliable-transport): IKE over TCP, ESP as without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SeparateTransports {
+    /// Neither asked for nor accepted.
+    No,
+    /// Accepted as responder; not asked for as initiator.
+    #[default]
+    Accept,
+    /// Asked for as initiator, too.
+    Yes,
+}
+
 /// A pre-shared key and the identities it belongs to: `secrets.ike<suffix>`.
 #[derive(Debug)]
 pub struct PreSharedKey {
@@ -135,6 +159,12 @@ pub struct ConnectionConfig {
     pub send_cert: SendCert,
     /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
+    /// `enable_tcp`.
+    pub enable_tcp: TcpUse,
+    /// `tcp_remoteport`: the peer's TCP port, 4500 by default.
+    pub tcp_remote_port: u16,
+    /// `separate_transports`.
+    pub separate_transports: SeparateTransports,
     /// `dpd_delay`; zero turns liveness checks off.
     pub dpd_delay: Duration,
     /// `fragmentation`.
@@ -180,6 +210,9 @@ impl ConnectionConfig {
             remote: vec![RemoteAuth::new("remote", AuthConfig::Psk)],
             send_cert: SendCert::IfAsked,
             encap: false,
+            enable_tcp: TcpUse::No,
+            tcp_remote_port: 4500,
+            separate_transports: SeparateTransports::Accept,
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,

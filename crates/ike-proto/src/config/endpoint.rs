@@ -23,30 +23,66 @@ impl Default for Shard {
     }
 }
 
-/// The retransmission ladder: try `n` (from 0) waits `timeout * base^n`.
+/// When a request that is not answered is sent again (RFC 7296 §2.4).
+///
+/// With a `timeout`, this is the ladder of strongswan.conf(5): try `n` (from 0) waits `timeout * base^n`.
+/// Without one, the wait follows what the path has shown: 500 ms at first, then the round-trip time and
+/// its variation (RFC 6298), and what the octets of the message take at the path's rate; it grows
+/// `base` times with each try, up to 15 s. Large messages are paced then, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retransmission {
-    /// `retransmit_timeout`.
-    pub timeout: Duration,
+    /// `retransmit_timeout`; `None` follows the path's round-trip time.
+    pub timeout: Option<Duration>,
     /// `retransmit_base`.
     pub base: f64,
-    /// `retransmit_tries`: sends after the first before giving up.
-    pub tries: u32,
+    /// `retransmit_tries`: sends after the first before giving up; `None` gives up when the ladder of
+    /// [`strongswan`](Self::strongswan) would, 165 s after the first.
+    pub tries: Option<u32>,
     /// `retransmit_limit`: no wait is longer; zero for no limit.
     pub limit: Duration,
-    /// `retransmit_jitter`: up to this many percent are taken off each wait.
+    /// `retransmit_jitter`: up to this many percent are taken off each wait of the ladder, or added to
+    /// each that follows the path.
     pub jitter: u32,
+}
+
+impl Retransmission {
+    /// The defaults of strongswan.conf(5): 4.0 s, growing 1.8 times with each of five tries.
+    pub fn strongswan() -> Self {
+        Self {
+            timeout: Some(Duration::from_secs(4)),
+            tries: Some(5),
+            jitter: 0,
+            ..Self::adaptive()
+        }
+    }
+
+    /// What follows the path, for as long as strongSwan's ladder takes. The default.
+    pub fn adaptive() -> Self {
+        Self { timeout: None, base: 1.8, tries: None, limit: Duration::ZERO, jitter: 10 }
+    }
 }
 
 impl Default for Retransmission {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(4),
-            base: 1.8,
-            tries: 5,
-            limit: Duration::ZERO,
-            jitter: 0,
-        }
+        Self::adaptive()
+    }
+}
+
+/// Notify message types of draft-antony-ipsecme-ikev2-fragment-acknowledgment. IANA has given none out
+/// yet: these are of the private range, and both ends must have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FragmentAckTypes {
+    /// FRAGMENT_ACK_SUPPORTED.
+    pub supported: u16,
+    /// FRAGMENT_ACK_REQ.
+    pub request: u16,
+    /// FRAGMENT_ACK_RES.
+    pub response: u16,
+}
+
+impl Default for FragmentAckTypes {
+    fn default() -> Self {
+        Self { supported: 51_521, request: 51_522, response: 51_523 }
     }
 }
 
@@ -65,8 +101,16 @@ pub struct EndpointConfig {
     pub secrets: Vec<Arc<PreSharedKey>>,
     /// Post-quantum preshared keys, in order of preference.
     pub ppks: Vec<Arc<PostQuantumKey>>,
-    /// Retransmission ladder.
+    /// `retransmit_…`.
     pub retransmission: Retransmission,
+    /// `fragment_ack`: whether fragments are acknowledged, with peers that announce it too
+    /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment), and by which numbers.
+    pub fragment_ack: Option<FragmentAckTypes>,
+    /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
+    /// private range as well.
+    pub separate_transports: u16,
+    /// The driver accepts TCP connections (RFC 9329): a peer that begins over UDP may go on over TCP.
+    pub accepts_tcp: bool,
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
     /// (RFC 7296 §2.6): 1 demands one always, 0 never.
     pub cookie_threshold: u32,
@@ -80,9 +124,11 @@ pub struct EndpointConfig {
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
     pub half_open_timeout: Duration,
-    /// `fragment_size`: octets of an IP packet carrying a fragment, 160 at least; 0 takes 1280. (Of
-    /// IPv6 1280 is always safe, of IPv4 576.)
-    pub fragment_size: u16,
+    /// `fragment_size`: octets of an IP packet carrying a fragment, 160 at least; 0 takes what is always
+    /// safe, 1280 over IPv6 and 576 over IPv4. `None` discovers the path MTU (RFC 7383 §2.5.2): it begins
+    /// with what [`Input::PathMtu`](crate::Input::PathMtu) says, 1500 at the most, or 1280, and goes down
+    /// to 1280 and 576 if nothing comes back.
+    pub fragment_size: Option<u16>,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,
     /// Octets that incomplete fragmented messages of all SAs together may hold; half of it those of
@@ -110,12 +156,15 @@ impl Default for EndpointConfig {
             secrets: Vec::new(),
             ppks: Vec::new(),
             retransmission: Retransmission::default(),
+            fragment_ack: Some(FragmentAckTypes::default()),
+            separate_transports: 51_524,
+            accepts_tcp: false,
             cookie_threshold: 30,
             cookie_threshold_ip: 3,
             block_threshold: 5,
             init_limit_half_open: 0,
             half_open_timeout: Duration::from_secs(30),
-            fragment_size: 1280,
+            fragment_size: None,
             max_packet: 65_535,
             reassembly_memory: 16 << 20,
             signature_authentication: true,

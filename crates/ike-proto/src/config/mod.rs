@@ -17,9 +17,9 @@ pub use auth::{
 pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, TsSpec};
 pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
-    Unique,
+    SeparateTransports, TcpUse, Unique,
 };
-pub use endpoint::{EndpointConfig, Retransmission, Shard};
+pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission, Shard};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;

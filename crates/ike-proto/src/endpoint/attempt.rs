@@ -4,15 +4,20 @@
 //! half-made [`IkeSa`] of its own; the first whose IKE_AUTH response proves itself wins, and a forged
 //! response costs the genuine peer nothing (RFC 7296 §2.4, §2.21.1).
 
+mod line;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{ChildConfig, Childless, ConnectionConfig};
+use crate::config::{
+    ChildConfig, Childless, ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse,
+};
 use crate::crypto::{CipherSuite, Secret};
 use crate::dataplane::Flow;
 use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
+    Transport,
 };
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, sends_initial_contact, signs};
@@ -20,13 +25,16 @@ use crate::exchange::child_offer::{OfferSpec, offer, usable_methods};
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::sa_init::{self, Accepted, Reading, Request, Sent, Unfit};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::flight::Departure;
+use crate::ike_sa::rtt::OVERHEAD;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
+use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
 use crate::question::Answer;
 use crate::wire::Message;
-use crate::wire::payload::{Proposal, Spi};
-use crate::wire::registry::{ExchangeType, KeMethodId};
+use crate::wire::payload::{Payload, Proposal, Spi};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
 /// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
 /// peer that keeps asking is ignored until the next (bug class 19).
@@ -40,6 +48,8 @@ const SECOND_OPINION: Duration = Duration::from_secs(1);
 /// Times the peer is asked again before such an answer is believed. A failed IKE_AUTH, which took
 /// more than one forged datagram, costs two of them.
 const SECOND_OPINIONS: u8 = 3;
+/// Hints at a restart of the peer that one attempt follows.
+const MAX_HINTS: u8 = 8;
 
 /// A child wanted of an IKE SA, and who waits for it.
 #[derive(Clone)]
@@ -69,11 +79,27 @@ pub(crate) struct Attempt {
     /// Attempts made before this one (`keyingtries`).
     pub(crate) tries: u32,
     pub(crate) candidates: Vec<IkeSa>,
+    /// Why it takes the transport it takes.
+    pub(crate) origin: Origin,
+    /// True if SEPARATE_TRANSPORTS is asked for.
+    separate: bool,
+    /// The TCP connection of it, or of what comes after IKE_SA_INIT.
+    tcp: Option<Line>,
+    /// Of a request that waits for a connection.
+    method: KeMethodId,
+    /// When to look whether UDP is of any use.
+    fall_back_at: Option<Instant>,
+    /// When an answer came last.
+    heard: Instant,
+    /// It is over, and goes on in another way.
+    pub(crate) switch: Option<Switch>,
     started: Instant,
     initial_contact: bool,
     proposals: Vec<Proposal>,
     /// The ways of taking a PPK in that every request announces (RFC 8784 §3).
     ppk: Announced,
+    /// What every request says of fragment acknowledgements.
+    fragment_ack: Option<FragmentAckTypes>,
     nonce: [u8; 32],
     cookie: Option<Vec<u8>>,
     /// Requests sent, the newest last.
@@ -93,12 +119,58 @@ pub(crate) struct Attempt {
     failure: Option<Failure>,
     give_up_at: Option<Instant>,
     opinions_left: u8,
+    /// Hints at a restart of the peer that are still taken, and when the last was.
+    hints_left: u8,
+    hinted: Option<Instant>,
+}
+
+/// True for an unprotected answer that says INVALID_IKE_SPI.
+fn is_unknown_spi(message: &Message<'_>) -> bool {
+    message.header.flags.response
+        && message.payloads.iter().any(|payload| match payload {
+            Payload::Notify(notify) => notify.kind == NotifyType::INVALID_IKE_SPI,
+            _ => false,
+        })
+}
+
+/// Why an attempt takes the transport it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It is the first choice.
+    Configured,
+    /// UDP got no answer just now.
+    FellBack,
+    /// UDP got none a while ago.
+    Remembered,
+    /// It begins over UDP and stays there: the peer takes no TCP connection.
+    OneTransport,
+}
+
+/// How an attempt that is of no use goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Over TCP (RFC 9329 §5.1).
+    Tcp,
+    /// Over UDP again.
+    Udp,
+    /// Over UDP, without separate transports.
+    OneTransport,
+}
+
+/// The TCP connection of an attempt.
+struct Line {
+    path: Path,
+    stream: Stream,
+    reopen_at: Option<Instant>,
+    /// True once there was one.
+    worked: bool,
 }
 
 /// What an attempt is made for.
 pub(crate) struct NewAttempt {
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) path: Path,
+    pub(crate) origin: Origin,
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) replaces: Option<IkeSaId>,
     pub(crate) tries: u32,
@@ -108,7 +180,7 @@ pub(crate) struct NewAttempt {
 impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
-        let NewAttempt { connection, path, wanted, replaces, tries, initial_contact } = new;
+        let NewAttempt { connection, path, origin, wanted, replaces, tries, initial_contact } = new;
         if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
@@ -116,6 +188,25 @@ impl Attempt {
             .first()
             .copied()
             .ok_or_else(|| Failure::Config("no usable key exchange method".to_owned()))?;
+        let tcp = path.transport == Transport::Tcp;
+        let separate = connection.separate_transports == SeparateTransports::Yes
+            && match origin {
+                Origin::Configured => true,
+                // Where IKE does not get through in UDP, ESP would not.
+                Origin::FellBack | Origin::Remembered => !ctx.plane.tcp_esp,
+                Origin::OneTransport => false,
+            };
+        if tcp && !separate && !ctx.plane.tcp_esp {
+            let text =
+                "the data plane has no ESP in TCP: enable_tcp needs separate_transports = yes";
+            return Err(Failure::Config(text.to_owned()));
+        }
+        let fall_back_at = match connection.enable_tcp {
+            TcpUse::Fallback(time) if !tcp && origin != Origin::OneTransport => {
+                Some(ctx.now.mono + time)
+            }
+            _ => None,
+        };
         let proposals = (1..)
             .zip(&connection.proposals)
             .map(|(number, proposal)| proposal.to_wire(number, Spi::None))
@@ -127,12 +218,20 @@ impl Attempt {
             spi_i,
             initial_contact: initial_contact && sends_initial_contact(&connection),
             ppk: Announced::by(ctx.config, &connection),
+            fragment_ack: ctx.config.fragment_ack,
             connection,
             path,
             wanted,
             replaces,
             tries,
             candidates: Vec::new(),
+            origin,
+            separate,
+            tcp: None,
+            method,
+            fall_back_at,
+            heard: ctx.now.mono,
+            switch: None,
             started: ctx.now.mono,
             proposals,
             nonce: ctx.nonce(),
@@ -147,8 +246,14 @@ impl Attempt {
             failure: None,
             give_up_at: None,
             opinions_left: SECOND_OPINIONS,
+            hints_left: MAX_HINTS,
+            hinted: None,
         };
-        attempt.send(ctx, method)?;
+        if tcp {
+            attempt.path = attempt.open_line(ctx).0;
+        } else {
+            attempt.send(ctx, method)?;
+        }
         Ok(attempt)
     }
 
@@ -164,10 +269,9 @@ impl Attempt {
         let octets: Arc<[u8]> =
             self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
-        let datagrams = Arc::from([Arc::clone(&octets)]);
-        self.transmit(ctx, octets, TransmitKind::Ike);
+        let datagrams = Arc::from([octets]);
         let replaced = if self.retrying {
-            self.window.swap_request(Arc::clone(&datagrams))
+            self.window.swap_request(ctx.now.mono, Arc::clone(&datagrams))
         } else {
             self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng)
         };
@@ -180,7 +284,16 @@ impl Attempt {
                 ctx.rng,
             );
         }
+        self.depart(ctx);
         Ok(())
+    }
+
+    /// Sends what is due of the request.
+    fn depart(&mut self, ctx: &mut Context<'_>) {
+        while let Some(Departure { octets, again }) = self.window.take_request(ctx.now.mono) {
+            let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
+            self.transmit(ctx, octets, kind);
+        }
     }
 
     fn request<'a>(
@@ -193,17 +306,24 @@ impl Attempt {
             spi_i: self.spi_i,
             connection: &self.connection,
             proposals: &self.proposals,
-            path: self.path,
+            path: self.path_seen(),
             method,
             public,
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
             force_nat: self.connection.encap || !ctx.plane.plain_esp,
             ppk: self.ppk,
+            separate: self.separate,
+            fragment_ack: self.fragment_ack,
         }
     }
 
-    fn transmit(&self, ctx: &mut Context<'_>, octets: Arc<[u8]>, kind: TransmitKind) {
+    fn transmit(&mut self, ctx: &mut Context<'_>, octets: Arc<[u8]>, kind: TransmitKind) {
+        if self.is_over_tcp() {
+            let open = self.tcp.as_mut().filter(|line| line.stream.is_open());
+            let Some(line) = open else { return };
+            line.stream.on_asked(ctx.now.mono);
+        }
         ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
     }
 
@@ -217,6 +337,11 @@ impl Attempt {
     ) {
         let header = &message.header;
         if header.exchange == ExchangeType::IKE_SA_INIT {
+            // In TCP it comes by the connection that the request left by, and by no other.
+            let tcp = path.transport == Transport::Tcp;
+            if tcp != self.is_over_tcp() || (tcp && path != self.path) {
+                return ctx.dropped(path, "IKE_SA_INIT response by another transport");
+            }
             if header.flags.response && !header.flags.initiator && header.message_id == 0 {
                 return self.on_init_response(ctx, path, octets, message);
             }
@@ -228,6 +353,29 @@ impl Attempt {
             }
         }
         self.reap(ctx);
+        if is_unknown_spi(message) {
+            self.on_unknown_spi(ctx);
+        }
+    }
+
+    /// Somebody says that the peer does not know the SPI it gave out: it may have restarted. Nobody has
+    /// authenticated that (RFC 7296 §2.21.4), so it is a hint to ask again, and no more. A peer that has
+    /// restarted answers anew; another one repeats its answer, or says nothing.
+    fn on_unknown_spi(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now.mono;
+        let lately = |at: Instant| now.saturating_duration_since(at) < SECOND_OPINION;
+        if self.hints_left > 0 && !self.hinted.is_some_and(lately) && !self.candidates.is_empty() {
+            self.hints_left -= 1;
+            self.hinted = Some(now);
+            self.ask_again(ctx);
+        }
+    }
+
+    /// The path carries less than was thought.
+    pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
+        for candidate in &mut self.candidates {
+            candidate.on_path_mtu(ctx);
+        }
     }
 
     /// The answer to what a candidate asked.
@@ -246,7 +394,11 @@ impl Attempt {
         octets: &[u8],
         message: &Message<'_>,
     ) {
-        match sa_init::read_response(message) {
+        let reading = sa_init::read_response(message);
+        if !matches!(reading, Reading::Useless(_)) {
+            self.heard = ctx.now.mono;
+        }
+        match reading {
             Reading::Useless(why) => ctx.dropped(path, why),
             Reading::Error(kind) => self.doubt(ctx, Failure::Peer(kind)),
             Reading::Cookie(cookie) => {
@@ -273,7 +425,16 @@ impl Attempt {
     /// Remembers a failure for when nothing better comes: the response that says so may be forged.
     fn doubt(&mut self, ctx: &Context<'_>, failure: Failure) {
         self.failure = Some(failure);
-        if self.candidates.is_empty() && self.give_up_at.is_none() {
+        if !self.candidates.is_empty() {
+            return;
+        }
+        //= RFC 9329 §6.4
+        //# in the case of TCP encapsulation, an Initiator SHOULD NOT wait
+        //# for additional messages in case it receives an error notification
+        //# from the Responder in the IKE_SA_INIT exchange.
+        if self.is_over_tcp() {
+            (self.give_up_at, self.opinions_left) = (Some(ctx.now.mono), 0);
+        } else if self.give_up_at.is_none() {
             self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
         }
     }
@@ -304,13 +465,16 @@ impl Attempt {
         message: &Message<'_>,
     ) {
         if self.seen.iter().any(|seen| **seen == *octets) {
+            for candidate in &mut self.candidates {
+                candidate.window.on_init_answered_twice();
+            }
             return;
         }
         if self.admitted >= MAX_CANDIDATES {
             return ctx.dropped(path, "too many IKE_SA_INIT responses");
         }
         let method = message.payloads.iter().find_map(|payload| match payload {
-            crate::wire::Payload::Ke(ke) => Some(ke.method),
+            Payload::Ke(ke) => Some(ke.method),
             _ => None,
         });
         let Some(sent) = self.sent.iter().rev().find(|sent| Some(sent.method) == method) else {
@@ -322,7 +486,7 @@ impl Attempt {
                 self.seen.push(octets.into());
                 self.admitted += 1;
                 if let Some(accepted) = self.known_keys(accepted)
-                    && let Err(failure) = self.start_candidate(ctx, accepted)
+                    && let Err(failure) = self.start_candidate(ctx, accepted, octets.len())
                 {
                     self.doubt(ctx, failure);
                 }
@@ -355,7 +519,9 @@ impl Attempt {
         // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
         let made_of_it = made_of_it.filter(|candidate| {
             let (first, second) = (candidate.extensions, accepted.extensions);
-            !first.full_transcript && !second.full_transcript && first.ppk == second.ppk
+            !first.full_transcript
+                && !second.full_transcript
+                && (first.ppk, first.separate) == (second.ppk, second.separate)
         });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
@@ -364,14 +530,28 @@ impl Attempt {
         None
     }
 
-    /// Builds the SA on an IKE_SA_INIT response and sends IKE_AUTH.
+    /// Builds the SA on an IKE_SA_INIT response of `octets` and sends IKE_AUTH.
     fn start_candidate(
         &mut self,
         ctx: &mut Context<'_>,
         accepted: Accepted,
+        octets: usize,
     ) -> Result<(), Failure> {
+        let rtt = self.window.rtt_with(ctx.now.mono, octets + OVERHEAD);
         let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
-        let path = sa_init::floated(self.path, nat, ctx.config.natt_port);
+        let natt_port = ctx.config.natt_port;
+        let udp = sa_init::floated(self.path, nat, natt_port);
+        let (path, stream, separate) = match (self.is_over_tcp(), extensions.separate) {
+            (true, apart) => {
+                let stream = self.tcp.as_ref().map(|line| line.stream.clone());
+                (self.path, stream, apart.then(|| sa_init::beside(self.path, natt_port)))
+            }
+            (false, true) => {
+                let (path, stream) = self.open_line(ctx);
+                (path, Some(stream), Some(udp))
+            }
+            (false, false) => (udp, None, None),
+        };
         let first = self.wanted.first();
         let childless = match (self.connection.childless, extensions.childless) {
             (Childless::Force, false) => {
@@ -447,6 +627,8 @@ impl Attempt {
             },
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
+        (candidate.stream, candidate.separate) = (stream, separate);
+        candidate.window.inherit(rtt);
         candidate.waiting = waiting;
         candidate.renews = self.replaces.is_some();
         candidate.proceed(ctx, rest, auth);
@@ -488,7 +670,9 @@ impl Attempt {
             self.failure = Some(reason);
             if self.candidates.is_empty() {
                 self.give_up_at = Some(ctx.now.mono);
-                self.opinions_left = self.opinions_left.saturating_sub(1);
+                // In TCP nobody else can have answered.
+                let left = self.opinions_left.saturating_sub(1);
+                self.opinions_left = if self.is_over_tcp() { 0 } else { left };
             }
         }
     }
@@ -516,12 +700,20 @@ impl Attempt {
         // With candidates their own requests are the ones that count; a genuine peer whose
         // IKE_SA_INIT response was lost behind a forged one is asked again now and then.
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
-            Retransmit::Send(datagrams) => {
-                if self.struggles() {
+            Retransmit::Again if self.is_over_tcp() => {
+                self.window.hold_request();
+                let patient = |line: &Line| !line.stream.asks_again(ctx.now.mono);
+                if self.candidates.is_empty() && !self.tcp.as_ref().is_some_and(patient) {
+                    self.ask_again(ctx);
+                }
+            }
+            Retransmit::Again => {
+                let patient = self.candidates.iter().any(|candidate| candidate.window.tries() < 2);
+                if self.struggles() && !patient {
                     (self.restarts, self.admitted, self.retrying) = (0, 0, true);
-                    for octets in datagrams.iter() {
-                        self.transmit(ctx, Arc::clone(octets), TransmitKind::Retransmission);
-                    }
+                    self.depart(ctx);
+                } else {
+                    self.window.hold_request();
                 }
             }
             Retransmit::GiveUp if self.candidates.is_empty() => {
@@ -537,6 +729,7 @@ impl Attempt {
             self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
             self.ask_again(ctx);
         }
+        self.on_line_timeout(ctx);
     }
 
     /// The candidate that proved itself, if one did.
@@ -547,11 +740,15 @@ impl Attempt {
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
         winner.reauthenticates = self.replaces;
+        winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }
 
     /// Why the attempt is over, if it is.
     pub(crate) fn failed(&self, now: Instant) -> Option<Failure> {
+        if self.switch.is_some() {
+            return Some(Failure::Timeout);
+        }
         let over = self.give_up_at.is_some_and(|at| at <= now)
             && self.opinions_left == 0
             && self.candidates.is_empty();
@@ -596,7 +793,8 @@ impl Attempt {
 
     /// When something is due.
     pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
-        let own = [self.window.next_retransmit(), self.give_up_at];
+        let line = self.line_deadline();
+        let own = [self.window.next_retransmit(), self.give_up_at, self.fall_back_at, line];
         let theirs = self.candidates.iter_mut().map(|candidate| candidate.finish(ctx));
         own.into_iter().chain(theirs).flatten().min()
     }

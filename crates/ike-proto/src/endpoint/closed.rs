@@ -42,7 +42,7 @@ struct Answer {
     /// True if the peer sets the I flag.
     from_initiator: bool,
     to: Path,
-    /// The peer may be anywhere: it is behind a NAT.
+    /// The peer may be anywhere: it is behind a NAT, or opens TCP connections.
     roams: bool,
     last: Answered,
     until: Instant,
@@ -80,7 +80,7 @@ impl Closed {
             peer_spi: if sa.initiator { sa.spi_r } else { sa.spi_i },
             from_initiator: !sa.initiator,
             to: sa.answer_to(),
-            roams: sa.nat.remote,
+            roams: sa.nat.remote || sa.stream.as_ref().is_some_and(|stream| !stream.ours),
             last,
             until,
             known,
@@ -115,7 +115,8 @@ impl Closed {
         if same && answer.left > 0 {
             answer.left -= 1;
             // What was captured could be played back from anywhere.
-            let to = if answer.roams { path } else { answer.to };
+            let alike = path.transport.is_reliable() == answer.to.transport.is_reliable();
+            let to = if answer.roams && alike { path } else { answer.to };
             return Late::Again(to, last.response.clone());
         }
         //= RFC 7296 §2.1

@@ -1,22 +1,17 @@
 //! What an operator or the driver asks for.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::attempt::{Attempt, NewAttempt, Wanted};
+use super::attempt::{Attempt, NewAttempt, Origin, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec};
-use crate::event::{
-    ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Transport,
-};
+use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
 use crate::exchange::child_sa::resolve;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
-
-/// The IKE port; another `remote_port` means UDP encapsulation from the start, as in strongSwan.
-const IKE_PORT: u16 = 500;
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
@@ -113,25 +108,6 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn path_to(
-        &self,
-        connection: &ConnectionConfig,
-        local: IpAddr,
-        remote: IpAddr,
-    ) -> Path {
-        let plain = connection.remote_port == IKE_PORT;
-        let (transport, local_port) = if plain {
-            (Transport::Udp, connection.local_port)
-        } else {
-            (Transport::UdpEncap, self.config.natt_port)
-        };
-        Path {
-            local: SocketAddr::new(local, local_port),
-            remote: SocketAddr::new(remote, connection.remote_port),
-            transport,
-        }
-    }
-
     /// Brings up a child: on an SA with this peer that is there or being made, or on a new one.
     pub(super) fn initiate(
         &mut self,
@@ -185,11 +161,26 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
         tries: u32,
     ) {
+        let origin = Self::origin_of(&connection, path);
+        self.attempt_by(now, connection, (path, origin), wanted, replaces, tries);
+    }
+
+    /// As [`attempt`](Self::attempt), with the reason for its transport.
+    pub(super) fn attempt_by(
+        &mut self,
+        now: Now,
+        connection: Arc<ConnectionConfig>,
+        (path, origin): (Path, Origin),
+        wanted: Vec<Wanted>,
+        replaces: Option<IkeSaId>,
+        tries: u32,
+    ) {
         // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
         let known = self.index.knows(&connection, path);
         let new = NewAttempt {
             connection,
             path,
+            origin,
             wanted: wanted.clone(),
             replaces,
             tries,
@@ -215,9 +206,18 @@ impl Endpoint {
         let connection = Arc::clone(&attempt.connection);
         let (path, replaces, id) = (attempt.path, attempt.replaces, attempt.id);
         let wanted = attempt.wanted.clone();
+        let (switch, origin) = (attempt.switch, attempt.origin);
         if let Some((_, mut ctx)) = self.parts(now, id) {
             attempt.dispose(&mut ctx, &reason);
         }
+        if let Some(switch) = switch.filter(|_| self.shutdown.is_none()) {
+            let (path, origin) = self.switched(&connection, path, switch);
+            let name = connection.name.clone();
+            self.out.push_back(Output::Event(Event::TransportChanged { connection: name, path }));
+            return self.attempt_by(now, connection, (path, origin), wanted, replaces, tries - 1);
+        }
+        self.learn(now, path, origin, false);
+        let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
         let again = connection.keyingtries == 0 || tries < connection.keyingtries;
         if again && reason == Failure::Timeout && self.shutdown.is_none() {
             return self.attempt(now, connection, path, wanted, replaces, tries);
@@ -399,6 +399,7 @@ impl Endpoint {
     fn reload(&mut self, config: EndpointConfig) {
         // The shard is part of every SPI handed out and cannot change.
         let config = super::usable(config, &self.crypto);
+        self.mtus.reconfigure(config.fragment_size);
         self.config = EndpointConfig { shard: self.config.shard, ..config };
         let connections = &self.config.connections;
         let mut gone = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Entry, Slot};
 use crate::config::{ConnectionConfig, IdMatch};
-use crate::event::{IkeSaId, Path};
+use crate::event::{IkeSaId, Path, StreamCommand};
 use crate::exchange::auth::local_id_at;
 use crate::ike_sa::state::State;
 use crate::wire::payload::IdData;
@@ -17,11 +17,15 @@ use crate::wire::registry::IdType;
 pub(super) struct Index {
     /// Attempts and established SAs.
     by_peer: HashMap<(String, IpAddr), BTreeSet<IkeSaId>>,
+    /// The same, whatever their connection.
+    by_address: HashMap<IpAddr, BTreeSet<IkeSaId>>,
     /// Reauthentications under way, by what they replace.
     replacing: HashMap<IkeSaId, BTreeSet<IkeSaId>>,
     /// How many attempts and established SAs this end's identities have, and with whom; `None` is
     /// somebody not known yet.
     contacts: HashMap<IdData, BTreeMap<Option<IdKey>, Contact>>,
+    /// Who uses a TCP connection: one, or several that were rekeyed one into the other.
+    streams: HashMap<Path, BTreeSet<IkeSaId>>,
 }
 
 /// Attempts and established SAs between two identities.
@@ -39,6 +43,8 @@ type IdKey = (u8, Vec<u8>);
 pub(super) struct Keys {
     peer: Option<Peer>,
     replaces: Option<IkeSaId>,
+    /// The TCP connection, and whether an established SA uses it.
+    stream: Option<(Path, bool)>,
 }
 
 struct Peer {
@@ -57,6 +63,11 @@ impl Index {
     ) -> impl Iterator<Item = IkeSaId> + use<'_> {
         let key = (connection.to_owned(), address.to_canonical());
         self.by_peer.get(&key).into_iter().flatten().copied()
+    }
+
+    /// Attempts and established SAs with the peer, or all the peers, at `address`.
+    pub(super) fn at(&self, address: IpAddr) -> Vec<IkeSaId> {
+        self.by_address.get(&address.to_canonical()).into_iter().flatten().copied().collect()
     }
 
     /// What is being made to replace `ike`.
@@ -125,10 +136,50 @@ impl Index {
         self.set_peer(id, keys, peer);
     }
 
-    /// Forgets an entry.
+    /// Forgets an entry. Its TCP connection is for the caller to take away before.
     pub(super) fn remove(&mut self, id: IkeSaId, mut keys: Keys) {
         self.set_replaces(id, &mut keys, None);
         self.set_peer(id, &mut keys, None);
+    }
+
+    /// The users of a TCP connection.
+    pub(super) fn users_of(&self, path: &Path) -> Vec<IkeSaId> {
+        self.streams.get(path).into_iter().flatten().copied().collect()
+    }
+
+    /// Forgets a connection that is closed: nobody need close it.
+    pub(super) fn forget_stream(&mut self, path: &Path) {
+        self.streams.remove(path);
+    }
+
+    /// Notes which TCP connection an entry uses, and whether it is an established SA. What follows from
+    /// it for the connection before and for this one.
+    pub(super) fn set_stream(
+        &mut self,
+        id: IkeSaId,
+        keys: &mut Keys,
+        stream: Option<(Path, bool)>,
+    ) -> [Option<(Path, StreamCommand)>; 2] {
+        let old = std::mem::replace(&mut keys.stream, stream);
+        if old == stream {
+            return [None, None];
+        }
+        if let Some((path, _)) = stream {
+            self.streams.entry(path).or_default().insert(id);
+        }
+        let left =
+            old.map(|(path, _)| path).filter(|left| stream.is_none_or(|(new, _)| new != *left));
+        let closed = left.filter(|path| {
+            let Some(users) = self.streams.get_mut(path) else { return false };
+            users.remove(&id);
+            let unused = users.is_empty();
+            if unused {
+                self.streams.remove(path);
+            }
+            unused
+        });
+        let kept = stream.and_then(|(path, established)| established.then_some(path));
+        [closed.map(|p| (p, StreamCommand::Close)), kept.map(|p| (p, StreamCommand::Keep))]
     }
 
     fn set_replaces(&mut self, id: IkeSaId, keys: &mut Keys, replaces: Option<IkeSaId>) {
@@ -149,6 +200,7 @@ impl Index {
         if let Some(peer) = &peer {
             let key = (peer.connection.name.clone(), peer.address);
             self.by_peer.entry(key).or_default().insert(id);
+            self.by_address.entry(peer.address).or_default().insert(id);
         }
         // Taken out before it is put in: both may be the same.
         let new = peer.as_ref().map(|peer| (peer.contact.clone(), peer.established));
@@ -164,6 +216,13 @@ impl Index {
             }
         }
         let Some(old) = old else { return };
+        let there = keys.peer.as_ref().is_some_and(|new| new.address == old.address);
+        if !there && let Some(those) = self.by_address.get_mut(&old.address) {
+            those.remove(&id);
+            if those.is_empty() {
+                self.by_address.remove(&old.address);
+            }
+        }
         let kept = keys.peer.as_ref().is_some_and(|new| {
             (&new.connection.name, new.address) == (&old.connection.name, old.address)
         });

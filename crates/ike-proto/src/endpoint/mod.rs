@@ -8,6 +8,7 @@ mod cookie;
 mod effects;
 mod index;
 mod responder;
+mod transports;
 pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
@@ -26,6 +27,7 @@ use crate::event::{
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
+use crate::ike_sa::pmtu::PathMtus;
 use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
 use crate::ike_sa::window::Datagrams;
@@ -38,6 +40,7 @@ use attempt::Attempt;
 use closed::{Closed, Late};
 use cookie::Cookies;
 use index::Index;
+use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
@@ -55,6 +58,7 @@ pub struct Endpoint {
     effects: VecDeque<Effect>,
     ids: Ids,
     budget: MemoryBudget,
+    mtus: PathMtus,
     entries: HashMap<IkeSaId, Slot>,
     by_spi: HashMap<u64, IkeSaId>,
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
@@ -74,6 +78,7 @@ pub struct Endpoint {
     courtesy: Courtesy,
     /// IKE_SA_INIT requests refused lately.
     refused: Refused,
+    blocked_udp: BlockedUdp,
     shutdown: Option<RequestId>,
     /// The time of the newest input.
     now: Option<Now>,
@@ -128,6 +133,7 @@ impl Endpoint {
         Self {
             ids: Ids::new(config.shard),
             budget: MemoryBudget::new(config.reassembly_memory),
+            mtus: PathMtus::new(config.fragment_size),
             config,
             crypto,
             plane,
@@ -148,6 +154,7 @@ impl Endpoint {
             closed: Closed::new(),
             courtesy: Courtesy::new(),
             refused: Refused::default(),
+            blocked_udp: BlockedUdp::default(),
             shutdown: None,
             now: None,
         }
@@ -170,6 +177,8 @@ impl Endpoint {
             }
             Input::Answered(ticket, answer) => self.on_answered(now, ticket, answer),
             Input::DataPlane(event) => self.on_data_plane_event(now, event),
+            Input::Stream(path, event) => self.on_stream(now, path, &event),
+            Input::PathMtu(path, octets) => self.on_path_mtu(now, path.remote.ip(), octets),
         }
         self.run_effects(now);
         self.check_shutdown();
@@ -353,6 +362,22 @@ impl Endpoint {
         });
     }
 
+    /// The driver knows how large packets to `remote` may be: what is under way there and larger is lost.
+    fn on_path_mtu(&mut self, now: Now, remote: IpAddr, octets: u32) {
+        if !self.mtus.tell(now.mono, remote, octets) {
+            return;
+        }
+        for id in self.index.at(remote) {
+            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+                Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
+                Some(Entry::Sa(sa)) => sa.on_path_mtu(&mut ctx),
+                None => continue,
+            }
+            self.settle(now, id);
+        }
+    }
+
     /// The table of SAs, and everything else an SA may use while it handles an input.
     fn parts(
         &mut self,
@@ -370,6 +395,7 @@ impl Endpoint {
             effects: &mut self.effects,
             ids: &mut self.ids,
             budget: &mut self.budget,
+            mtus: &mut self.mtus,
             hasher: &self.hasher,
         };
         Some((&mut self.entries, ctx))
@@ -394,9 +420,13 @@ impl Endpoint {
         {
             let loser = std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)));
             if let Entry::Attempt(attempt) = loser {
+                let (path, origin) = (attempt.path, attempt.origin);
                 attempt.dispose(&mut ctx, &Failure::Replaced);
+                self.learn(now, path, origin, true);
             }
         }
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        let Some(slot) = entries.get_mut(&id) else { return };
         let deadline = match &mut slot.entry {
             Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
             Entry::Sa(sa) => sa.finish(&mut ctx),
@@ -413,6 +443,8 @@ impl Endpoint {
         }
         let Some(slot) = self.entries.get_mut(&id) else { return };
         self.index.update(id, slot);
+        self.update_stream(id);
+        let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
             Entry::Sa(sa) if sa.is_half_open() => Some(origin(sa.path.remote.ip())),
             _ => None,
@@ -453,7 +485,9 @@ impl Endpoint {
     }
 
     fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
-        let Some(slot) = self.entries.remove(&id) else { return };
+        let Some(mut slot) = self.entries.remove(&id) else { return };
+        let unused = self.index.set_stream(id, &mut slot.keys, None);
+        self.tell_streams(unused);
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, id));
         }

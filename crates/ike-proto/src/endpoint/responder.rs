@@ -1,18 +1,20 @@
 //! Admitting strangers: IKE_SA_INIT requests, cookies and limits (RFC 7296 §2.6).
 
 use std::hash::BuildHasher;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::admission::{Admission, origin};
 use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
-use crate::event::{Event, Now, Output, Path, Transmit, TransmitKind};
+use crate::event::{Event, Now, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::Payloads;
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::detail;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
+use crate::ike_sa::stream::Stream;
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
@@ -22,6 +24,11 @@ use crate::wire::registry::NotifyType;
 /// Octets of the longest IKE_SA_INIT request taken: several times what a long list of proposals and the
 /// largest public value need. It is kept as long as the SA is half-open.
 const LONGEST_REQUEST: usize = 16 << 10;
+/// The same in TCP, where no datagram bounds the public value: that of FrodoKEM-1344 has 21,520 octets.
+const LONGEST_IN_TCP: usize = 32 << 10;
+
+/// Times an IKE_SA_INIT request's octets that are sent to an address before it is validated.
+const AMPLIFIED: usize = 3;
 
 impl Endpoint {
     pub(super) fn on_init_request(
@@ -38,7 +45,8 @@ impl Endpoint {
         }
         // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
         // key with all its peers would be authenticated by itself.
-        if octets.len() > LONGEST_REQUEST {
+        let tcp = path.transport == Transport::Tcp;
+        if octets.len() > if tcp { LONGEST_IN_TCP } else { LONGEST_REQUEST } {
             return self.drop_datagram(path, "IKE_SA_INIT request too long");
         }
         if self.by_spi.contains_key(&header.spi_i) {
@@ -48,7 +56,7 @@ impl Endpoint {
             return self.drop_datagram(path, "shutting down");
         }
         let hash = self.hasher.hash_one(octets);
-        if self.answer_again(now, path, header.spi_i, hash) {
+        if self.answer_again(now, path, header.spi_i, hash, octets.len()) {
             return;
         }
         let refused = self.refused.in_second(now.mono);
@@ -61,12 +69,30 @@ impl Endpoint {
         if connections.is_empty() {
             return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
-        if admission == Admission::Cookie && !self.cookie_satisfied(now, path, message) {
-            return;
+        //= RFC 9329 §6.3
+        //# The exchange Responder SHOULD NOT send an IKEv2 Cookie request
+        //# without an accompanied Puzzle; implementations might choose to
+        //# have exceptions to this for cases like mitigating TCP sequence
+        //# number attacks.
+        // Who wants one always gets one.
+        let wanted = admission == Admission::Cookie && (!tcp || self.config.cookie_threshold == 1);
+        let brought = self.has_cookie(path, message);
+        if wanted && !brought {
+            return self.demand_cookie(now, path, message);
         }
         let id = self.ids.ike();
         let Some((_, mut ctx)) = self.parts(now, id) else { return };
         match sa_init::respond(&mut ctx, connections, path, message, octets) {
+            // Nobody is to make this end send others much more than he sends himself: not before it is
+            // known that he is where he says. RFC 9000 §8.1 draws the line there.
+            Ok(answer)
+                if !(tcp || brought)
+                    && answer.transcript.response.len() > AMPLIFIED * octets.len() =>
+            {
+                // It leaves nothing half-open, but has cost a key exchange.
+                self.refused.count(now.mono);
+                self.demand_cookie(now, path, message);
+            }
             Ok(answer) => {
                 let spi = answer.spi_r;
                 let response = Arc::clone(&answer.transcript.response);
@@ -84,22 +110,26 @@ impl Endpoint {
 
     /// Answers a retransmitted request from what was kept; true if it was one. It may come from another
     /// address or port: a NAT has changed its mind, or a copy was faster.
-    fn answer_again(&mut self, now: Now, path: Path, spi_i: u64, hash: u64) -> bool {
+    fn answer_again(&mut self, now: Now, path: Path, spi_i: u64, hash: u64, octets: usize) -> bool {
         //= RFC 7296 §2.1
         //# Instead, a
         //# robust responder will do the IKE SA lookup using the whole packet,
         //# its hash, or the Ni payload.
         let Some(requests) = self.answered.get(&spi_i) else { return false };
         let Some((_, id)) = requests.iter().find(|(other, _)| *other == hash) else { return false };
-        let again = match self.entries.get(id).map(|slot| &slot.entry) {
+        let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
             // Later the request is a duplicate from the depths of the network.
-            Some(Entry::Sa(sa)) => sa.state.half_open().map(|waiting| {
-                (Arc::clone(&waiting.transcript.response), sa.path.remote == path.remote)
-            }),
+            Some(Entry::Sa(sa)) => {
+                sa.init_answered(now.mono, true);
+                sa.state.half_open().map(|waiting| {
+                    (Arc::clone(&waiting.transcript.response), sa.path.remote == path.remote)
+                })
+            }
             _ => None,
         };
         if let Some((response, same_place)) = again
-            && (same_place || self.courtesy.take(now.mono))
+            && (same_place
+                || (response.len() <= AMPLIFIED * octets && self.courtesy.take(now.mono)))
         {
             self.transmit_init(path, response, TransmitKind::Retransmission);
         }
@@ -132,22 +162,26 @@ impl Endpoint {
         found.into_iter().map(|(_, connection)| Arc::clone(connection)).collect()
     }
 
-    /// True if the request brought a good cookie; else one is demanded.
-    fn cookie_satisfied(&mut self, now: Now, path: Path, message: &Message<'_>) -> bool {
+    /// True if the request brought a good cookie: its sender receives what is sent to its address.
+    fn has_cookie(&self, path: Path, message: &Message<'_>) -> bool {
+        let Some(cookies) = &self.cookies else { return true };
         let payloads = Payloads(&message.payloads);
-        let Ok(Some(ni)) = payloads.nonce() else {
-            self.drop_datagram(path, "no nonce");
+        let (Some(cookie), Ok(Some(ni))) = (payloads.notify(NotifyType::COOKIE), payloads.nonce())
+        else {
             return false;
         };
-        let Some(cookies) = &mut self.cookies else { return true };
+        cookies.check(cookie.data, ni, cookie_address(path), message.header.spi_i)
+    }
+
+    fn demand_cookie(&mut self, now: Now, path: Path, message: &Message<'_>) {
+        let Ok(Some(ni)) = Payloads(&message.payloads).nonce() else {
+            return self.drop_datagram(path, "no nonce");
+        };
+        let Some(cookies) = &mut self.cookies else { return };
         let spi_i = message.header.spi_i;
-        let given = payloads.notify(NotifyType::COOKIE);
-        if given.is_some_and(|cookie| cookies.check(cookie.data, ni, path.remote, spi_i)) {
-            return true;
-        }
-        let cookie = cookies.make(now.mono, &mut *self.rng, ni, path.remote, spi_i);
+        let from = cookie_address(path);
+        let cookie = cookies.make(now.mono, &mut *self.rng, ni, from, spi_i);
         self.send_unprotected(path, sa_init::demand_cookie(&message.header, &cookie));
-        false
     }
 
     fn refuse_init(
@@ -177,6 +211,18 @@ impl Endpoint {
     fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
         self.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
     }
+}
+
+/// The address that a cookie is for.
+fn cookie_address(path: Path) -> SocketAddr {
+    let mut from = path.remote;
+    //= RFC 9329 §6.3
+    //# Note that the Responder MUST NOT include the
+    //# Initiator's TCP port into the Cookie calculation
+    if path.transport == Transport::Tcp {
+        from.set_port(0);
+    }
+    from
 }
 
 fn half_open(
@@ -216,6 +262,11 @@ fn half_open(
         },
     );
     sa.window = Window::after_init(ctx.config.retransmission, false);
+    if path.transport == Transport::Tcp {
+        sa.stream = Some(Stream::accepted());
+        sa.separate = extensions.separate.then(|| sa_init::beside(path, ctx.config.natt_port));
+    }
+    sa.init_answered(ctx.now.mono, false);
     let at = ctx.now.mono + ctx.config.half_open_timeout;
     sa.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
     sa

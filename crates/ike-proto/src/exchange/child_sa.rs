@@ -194,7 +194,7 @@ impl IkeSa {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.path;
+        let Path { local: here, remote: there, .. } = self.esp_path();
         let local = translated(local, self.nat.local, here.ip().to_canonical());
         (local, translated(remote, self.nat.remote, there.ip().to_canonical()))
     }
@@ -308,9 +308,9 @@ impl IkeSa {
             ordinal,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
-            local: self.path.local.ip(),
-            remote: self.path.remote.ip(),
-            encap: ChildSa::encap_on(self.path, behind_nat),
+            local: self.esp_path().local.ip(),
+            remote: self.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(self.esp_path(), behind_nat),
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,

@@ -451,6 +451,7 @@ impl IkeSa {
                 started: new.started,
             },
         );
+        sa.share_stream(ctx, self);
         // SK_d hands the PPK that went into this SA on.
         let inherited = || self.ppk.used().cloned();
         sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
@@ -458,6 +459,9 @@ impl IkeSa {
             None => PpkStage::Without,
         };
         sa.if_ids = self.if_ids.clone();
+        sa.probe = self.probe.inherited();
+        sa.window.inherit(self.window.rtt().clone());
+        sa.inherit_turns(self.turns());
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));

@@ -19,13 +19,15 @@ use super::{Payloads, Refusal, required};
 use crate::config::EndpointConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{
-    Childless, ConnectionConfig, DowngradePrevention, Fragmentation, ProposalConfig,
+    Childless, ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation,
+    ProposalConfig, SeparateTransports,
 };
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Path, Transport};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
+use crate::ike_sa::pmtu::max_message;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
-use crate::ike_sa::{max_message, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
@@ -35,6 +37,10 @@ use crate::wire::{Flags, Header, Message, encode_message};
 
 /// The port a peer with NAT traversal listens on (RFC 7296 §2.23).
 pub(crate) const NATT_PORT: u16 = 4500;
+
+/// Why IKE over TCP is of no use.
+const NO_ESP_IN_TCP: &str =
+    "the data plane has no ESP in TCP, and the peer takes no separate transports";
 
 /// What an IKE_SA_INIT request is made of; kept to make it again with a cookie or another method.
 pub(crate) struct Request<'a> {
@@ -50,6 +56,10 @@ pub(crate) struct Request<'a> {
     pub(crate) force_nat: bool,
     /// The ways this end can take a PPK in.
     pub(crate) ppk: Announced,
+    /// SEPARATE_TRANSPORTS is in it.
+    pub(crate) separate: bool,
+    /// What is said of fragment acknowledgements.
+    pub(crate) fragment_ack: Option<FragmentAckTypes>,
 }
 
 impl Request<'_> {
@@ -65,6 +75,7 @@ impl Request<'_> {
         nat.push(&mut payloads);
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+            payloads.extend(self.fragment_ack.map(|types| status(NotifyType(types.supported))));
         }
         if self.ppk.intermediate || wants_intermediate(self.connection) {
             payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
@@ -72,6 +83,9 @@ impl Request<'_> {
         payloads.extend(self.ppk.kinds().map(|kind| notify(kind, &[])));
         if self.connection.downgrade_prevention != DowngradePrevention::No {
             payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
+        if self.separate {
+            payloads.push(status(NotifyType(config.separate_transports)));
         }
         let own = OwnAnnouncements::new(config, crypto, [self.connection]);
         payloads.extend(own.hash_payload());
@@ -173,7 +187,13 @@ pub(crate) fn accept_response(
         return Err("key exchange data of wrong length".into());
     }
     let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
-    let extensions = Extensions::negotiate(request.connection, &payloads, ppk);
+    let mut extensions =
+        Extensions::negotiate(request.connection, request.fragment_ack, &payloads, ppk);
+    let separate = NotifyType(ctx.config.separate_transports);
+    extensions.separate = request.separate && payloads.notify(separate).is_some();
+    if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
+        return Err(Unfit::Policy(NO_ESP_IN_TCP));
+    }
     if !extensions.intermediate && selected.additional().next().is_some() {
         return Err("additional key exchanges without IKE_INTERMEDIATE".into());
     }
@@ -273,7 +293,15 @@ pub(crate) fn respond(
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let extensions = Extensions::negotiate(&connection, &payloads, ppk);
+    let mut extensions =
+        Extensions::negotiate(&connection, ctx.config.fragment_ack, &payloads, ppk);
+    let tcp = path.transport == Transport::Tcp;
+    extensions.separate = connection.separate_transports != SeparateTransports::No
+        && (tcp || ctx.config.accepts_tcp)
+        && payloads.notify(NotifyType(ctx.config.separate_transports)).is_some();
+    if tcp && !extensions.separate && !ctx.plane.tcp_esp {
+        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+    }
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
@@ -288,9 +316,10 @@ pub(crate) fn respond(
         extensions,
         nat: nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat)),
         own,
+        separate: extensions.separate.then_some(NotifyType(ctx.config.separate_transports)),
     };
     let mut encoded = response.encode();
-    let room = max_message(ctx.config.fragment_size, path);
+    let room = max_message(ctx.mtus.size(ctx.now.mono, path.remote.ip()), path);
     let deferred = encoded.len() > room && extensions.intermediate && response.own.defer();
     if deferred {
         encoded = response.encode();
@@ -317,6 +346,8 @@ struct Response<'a> {
     extensions: Extensions,
     nat: Option<NatHashes>,
     own: OwnAnnouncements,
+    /// The type of SEPARATE_TRANSPORTS, if it is in it.
+    separate: Option<NotifyType>,
 }
 
 impl Response<'_> {
@@ -331,6 +362,9 @@ impl Response<'_> {
         }
         if self.extensions.fragmentation {
             reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        }
+        if let Some(types) = self.extensions.fragment_ack {
+            reply.push(status(NotifyType(types.supported)));
         }
         if self.extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
@@ -352,6 +386,7 @@ impl Response<'_> {
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
             reply.push(Payload::Notify(notify));
         }
+        reply.extend(self.separate.map(status));
         reply.extend(self.own.hash_payload());
         reply.extend(self.own.payloads(INIT_ROOM));
         encode_message(&header(self.spis.0, self.spis.1, true), &reply)
@@ -376,13 +411,22 @@ pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
 impl Extensions {
     fn negotiate(
         connection: &ConnectionConfig,
+        fragment_ack: Option<FragmentAckTypes>,
         peer: &Payloads<'_, '_>,
         ppk: Option<PpkPlace>,
     ) -> Self {
         let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
+        let fragmentation = connection.fragmentation != Fragmentation::No
+            && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
+        //= draft-antony-ipsecme-ikev2-fragment-acknowledgment §4
+        //# In addition, both peers MUST also signal
+        //# support for IKEv2 Fragmentation by sending the
+        //# IKEV2_FRAGMENTATION_SUPPORTED notification
+        let fragment_ack = fragment_ack
+            .filter(|types| fragmentation && peer.notify(NotifyType(types.supported)).is_some());
         Self {
-            fragmentation: connection.fragmentation != Fragmentation::No
-                && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some(),
+            fragmentation,
+            fragment_ack,
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
             intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
             //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
@@ -391,6 +435,7 @@ impl Extensions {
             //# data to be signed (or MAC'ed)
             full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
             ppk,
+            separate: false,
         }
     }
 }
@@ -484,13 +529,26 @@ fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> 
 
 /// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23).
 pub(crate) fn floated(path: Path, nat: NatStatus, natt_port: u16) -> Path {
-    if path.transport == Transport::UdpEncap || !(nat.local || nat.remote) {
+    //= RFC 9329 §6.5
+    //# no change should be made for encapsulation of
+    //# subsequent IKE or ESP packets since TCP encapsulation inherently
+    //# supports NAT traversal.
+    if path.transport != Transport::Udp || !(nat.local || nat.remote) {
         return path;
     }
     let mut floated = Path { transport: Transport::UdpEncap, ..path };
     floated.local.set_port(natt_port);
     floated.remote.set_port(NATT_PORT);
     floated
+}
+
+/// The path of ESP beside IKE over TCP: port 4500 at both ends. What a NAT makes of the peer's port shows
+/// when the peer sends.
+pub(crate) fn beside(path: Path, natt_port: u16) -> Path {
+    let mut beside = Path { transport: Transport::UdpEncap, ..path };
+    beside.local.set_port(natt_port);
+    beside.remote.set_port(NATT_PORT);
+    beside
 }
 
 fn session(

@@ -1,11 +1,12 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::IkeSa;
+use super::pmtu::PathMtus;
 use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
@@ -30,6 +31,7 @@ pub(crate) struct Context<'a> {
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) ids: &'a mut Ids,
     pub(crate) budget: &'a mut MemoryBudget,
+    pub(crate) mtus: &'a mut PathMtus,
     pub(crate) hasher: &'a RandomState,
 }
 
@@ -170,6 +172,14 @@ pub(crate) struct Ids {
     pub(crate) esp: EspIndex,
     pub(crate) policies: Policies,
     pub(crate) numbers: Numbers,
+    streams: Streams,
+}
+
+/// The TCP connections that this end opens, by their paths.
+#[derive(Default)]
+struct Streams {
+    last: u16,
+    named: HashSet<Path>,
 }
 
 /// The policies in the data plane, each with the ticket it was first installed by, and the SA that it
@@ -293,7 +303,28 @@ impl Ids {
             esp: EspIndex::default(),
             policies: Policies::default(),
             numbers: Numbers::default(),
+            streams: Streams::default(),
         }
+    }
+
+    /// Puts a number of this shard in the place of the local port, so that `path` names a connection
+    /// that is to be opened.
+    pub(crate) fn name_stream(&mut self, path: &mut Path) {
+        let (count, index) = (u16::from(self.shard.count.max(1)), u16::from(self.shard.index));
+        // There are more of them than of file descriptors; should all be in use, the oldest has to share.
+        for _ in 0..=u16::MAX / count {
+            let next = self.streams.last.checked_add(count).unwrap_or(0);
+            self.streams.last = next;
+            path.local.set_port((next / count * count).saturating_add(index).saturating_add(1));
+            if self.streams.named.insert(*path) {
+                return;
+            }
+        }
+    }
+
+    /// The connection `path` is over. False if this end did not open it.
+    pub(crate) fn forget_stream(&mut self, path: &Path) -> bool {
+        self.streams.named.remove(path)
     }
 
     /// See [`EspIndex::claim`].

@@ -617,7 +617,13 @@ impl IkeSa {
             }
             Timer::Followup => self.expire_chains(ctx),
             Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
-            Timer::Retransmit | Timer::HalfOpen | Timer::Reassembly | Timer::KeepAlive => {}
+            Timer::Pace
+            | Timer::Retransmit
+            | Timer::HalfOpen
+            | Timer::Reassembly
+            | Timer::Acknowledge
+            | Timer::KeepAlive
+            | Timer::Reopen => {}
         }
     }
 

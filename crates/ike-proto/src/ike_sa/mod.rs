@@ -7,15 +7,22 @@ mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod established;
+pub(crate) mod flight;
+pub(crate) mod fragment_ack;
 mod path;
 pub(crate) mod plane;
+pub(crate) mod pmtu;
 pub(crate) mod reassembly;
+mod refragment;
+pub(crate) mod rtt;
 pub(crate) mod state;
 mod status;
+pub(crate) mod stream;
 pub(crate) mod succession;
 pub(crate) mod timer;
 pub(crate) mod window;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +30,7 @@ use crate::child::processing::IfIds;
 use crate::config::{ConnectionConfig, Fragmentation};
 use crate::dataplane::{self, DataPlaneError};
 use crate::event::{
-    Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind, Transport,
+    Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
 use crate::exchange::Refusal;
 use crate::exchange::ppk::PpkStage;
@@ -32,16 +39,25 @@ use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use context::{Context, Effect};
+use flight::Departure;
+use fragment_ack::FragmentAcks;
+use pmtu::{Probe, headers};
 use reassembly::{Fragment, Progress, Reassembly};
 use state::{Extensions, IkePhase, NatStatus, Session, State};
+use stream::Stream;
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Class, Datagrams, NoRequest, Retransmit, Window};
 
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
 
-/// The least `fragment_size` there is room in for headers, IV, padding and integrity check value.
-const LEAST_FRAGMENT: u16 = 160;
+/// `half_open_timeout` is granted so often to a peer whose fragments arrive.
+const HALF_OPEN_TIMES: u32 = 4;
+
+/// How often a response is sent again to an address that its request did not come from, or that nobody has
+/// shown to be his. A NAT may have changed its mind; but whoever plays back what he has captured may name
+/// any address, and so may a peer that is not authenticated yet.
+const ELSEWHERE: u8 = 8;
 
 /// One IKE SA.
 pub(crate) struct IkeSa {
@@ -52,8 +68,18 @@ pub(crate) struct IkeSa {
     pub(crate) spi_r: u64,
     /// Where requests go.
     pub(crate) path: Path,
+    /// With transport TCP, the connection that `path` names.
+    pub(crate) stream: Option<Stream>,
+    /// The path of ESP where it is another one than that of IKE.
+    pub(crate) separate: Option<Path>,
     /// Where the peer's latest request came from, and its response goes.
     answer_to: Path,
+    /// Where the messages went that gave the peer its keys.
+    reached: IpAddr,
+    /// How often that response was sent elsewhere.
+    elsewhere: u8,
+    /// Another connection by which the request being answered came again.
+    answer_also_to: Option<Path>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     /// The connection; until the peer is authenticated the likeliest one.
@@ -84,8 +110,11 @@ pub(crate) struct IkeSa {
     pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
+    /// What it has found out about the size of datagrams.
+    pub(crate) probe: Probe,
     requests: Reassembly,
     responses: Reassembly,
+    acks: FragmentAcks,
     /// Digest of the request in hand, or of its first fragment.
     request_digest: u64,
     /// Octets of the stranger's messages kept until there is a verdict, taken from the budget.
@@ -122,7 +151,12 @@ impl IkeSa {
             spi_i: new.spis.0,
             spi_r: new.spis.1,
             path: new.path,
+            stream: None,
+            separate: None,
             answer_to: new.path,
+            reached: new.path.remote.ip().to_canonical(),
+            elsewhere: 0,
+            answer_also_to: None,
             nat: new.nat,
             extensions: new.extensions,
             connection: new.connection,
@@ -141,8 +175,10 @@ impl IkeSa {
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
+            probe: Probe::default(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
+            acks: FragmentAcks::default(),
             request_digest: 0,
             held: 0,
         }
@@ -181,6 +217,18 @@ impl IkeSa {
         self.state.half_open().is_some()
     }
 
+    /// True if a peer that nobody has authenticated wants to be answered at `to`, where nothing has shown
+    /// it to be.
+    fn is_unproven(&self, to: Path) -> bool {
+        self.is_half_open() && to.remote.ip().to_canonical() != self.reached
+    }
+
+    /// Counts one more sending of a response elsewhere; false if it is one too many.
+    fn may_send_elsewhere(&mut self) -> bool {
+        self.elsewhere = self.elsewhere.saturating_add(1);
+        self.elsewhere <= ELSEWHERE
+    }
+
     /// A datagram with this SA's SPIs. Changes nothing unless it is authentic.
     pub(crate) fn on_datagram(
         &mut self,
@@ -196,30 +244,69 @@ impl IkeSa {
         if (header.spi_i, header.spi_r) != (self.spi_i, self.spi_r) {
             return ctx.dropped(path, "SPIs of no IKE SA");
         }
+        if !self.takes_from(path) {
+            return ctx.dropped(path, "not the transport of the IKE SA");
+        }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
             Some(Payload::Skf(skf)) if self.takes_fragments() => Some((skf.number, skf.total)),
             _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
         };
-        match self.window.classify(header, fragment) {
-            Class::NewRequest | Class::ExpectedResponse => match self.open(ctx, octets, message) {
-                Ok(Some(opened)) => self.on_authentic(ctx, path, header, &opened),
-                Ok(None) => {}
-                Err(why) => ctx.dropped(path, why),
-            },
-            Class::RetransmittedRequest(response) => {
+        let class = self.window.classify(header, fragment);
+        if self.on_possible_ack(ctx, path, octets, message, &class) {
+            return;
+        }
+        match class {
+            Class::NewRequest | Class::ExpectedResponse => {
+                match self.open(ctx, path, octets, message) {
+                    Ok(Some(opened)) => {
+                        let whole = fragment.is_none();
+                        if whole && self.take_ack(ctx, path, octets, header, &opened) {
+                            return;
+                        }
+                        if whole && header.flags.response {
+                            self.window.on_response_datagram(ctx.now.mono, None, octets.len());
+                        }
+                        self.on_authentic(ctx, path, header, &opened);
+                    }
+                    Ok(None) => {}
+                    Err(why) => ctx.dropped(path, why),
+                }
+            }
+            Class::RetransmittedRequest => {
                 // Only a peer that holds the keys gets an answer: nobody else can make this end
                 // send large responses (bug class 39).
                 if self.opens(octets, message) {
+                    self.fit_response(ctx, path, octets, fragment);
                     // To a new address only if the peer's may change: what was captured could be
-                    // played back from anywhere.
-                    let to = if self.may_follow(path) { path } else { self.answer_to };
-                    self.transmit(ctx, to, &response, TransmitKind::Retransmission);
+                    // played back from anywhere. A connection goes nowhere but to who opened it.
+                    let anywhere = path.transport.is_reliable() || self.may_follow(path);
+                    let to = if anywhere { path } else { self.answer_to };
+                    let elsewhere = to != self.answer_to || self.is_unproven(to);
+                    if elsewhere && !path.transport.is_reliable() && !self.may_send_elsewhere() {
+                        return ctx.dropped(path, "response sent elsewhere too often");
+                    }
+                    self.acks.on_answered_again(ctx.now.mono, header.message_id);
+                    self.window.answer_again(to);
+                    self.pace(ctx);
                 } else {
                     ctx.dropped(path, "integrity check failed");
                 }
             }
-            Class::InProgress => {}
+            // Somebody else may have played a copy of it, so that the answer goes both ways.
+            Class::InProgress if path != self.answer_to && path.transport.is_reliable() => {
+                if self.opens(octets, message) {
+                    self.answer_also_to = Some(path);
+                }
+            }
+            Class::InProgress => {
+                if let Some((_, total)) = fragment
+                    && self.may_be_asked(ctx.now.mono, header, total)
+                    && self.opens(octets, message)
+                {
+                    self.on_fragment(ctx, path, header, (1, total), true);
+                }
+            }
             Class::Stale => ctx.dropped(path, "message ID already used"),
             Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
         }
@@ -247,6 +334,7 @@ impl IkeSa {
     fn open(
         &mut self,
         ctx: &mut Context<'_>,
+        path: Path,
         octets: &[u8],
         message: &Message<'_>,
     ) -> Result<Option<Opened>, &'static str> {
@@ -257,6 +345,7 @@ impl IkeSa {
                 let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
                 if !header.flags.response {
                     self.request_digest = ctx.digest(octets);
+                    self.probe.on_new_request(octets.len() + headers(path), 1);
                 }
                 return Ok(Some(opened));
             }
@@ -265,7 +354,14 @@ impl IkeSa {
         };
         let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
         set.set_stranger(!matches!(self.state, State::Established(_)));
+        let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
+            if set.has(header.message_id, numbers)
+                && self.may_be_asked(ctx.now.mono, header, skf.total)
+                && self.session.epoch.open_fragment(octets, skf).is_ok()
+            {
+                self.on_fragment(ctx, path, header, numbers, true);
+            }
             return Err("fragment already received");
         }
         let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
@@ -280,22 +376,52 @@ impl IkeSa {
         };
         if skf.number == 1 && !header.flags.response {
             self.request_digest = ctx.digest(octets);
+            self.probe.on_new_request(octets.len() + headers(path), skf.total);
         }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
-        match set.insert(fragment, ctx.budget) {
+        let progress = set.insert(fragment, ctx.budget);
+        if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
+            if header.flags.response {
+                let number = Some(numbers);
+                self.window.on_response_datagram(ctx.now.mono, number, octets.len());
+            } else {
+                self.window.on_request_fragment();
+                self.prolong_half_open(ctx);
+            }
+        }
+        match progress {
             Progress::Complete(opened) => Ok(Some(opened)),
-            Progress::Incomplete => Ok(None),
+            Progress::Incomplete => {
+                self.on_fragment(ctx, path, header, numbers, false);
+                Ok(None)
+            }
             Progress::Duplicate => Err("fragment already received"),
             Progress::Rejected => Err("fragment refused"),
+        }
+    }
+
+    /// A half-open SA whose peer makes progress, with fragments that hold what it agreed to, is not the one
+    /// that `half_open_timeout` is against: FrodoKEM takes longer than that over 9.6 kbit/s. It gets the
+    /// time again, but never more than four times of it in all.
+    fn prolong_half_open(&mut self, ctx: &Context<'_>) {
+        let key = TimerKey::Ike(Timer::HalfOpen);
+        let timeout = ctx.config.half_open_timeout;
+        if let Some(at) = self.timers.get(key).filter(|_| !self.initiator) {
+            let latest = self.started + timeout.saturating_mul(HALF_OPEN_TIMES);
+            self.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
         }
     }
 
     /// A whole message from a peer that holds the keys.
     fn on_authentic(&mut self, ctx: &mut Context<'_>, path: Path, header: &Header, inner: &Opened) {
         self.last_heard = ctx.now.mono;
+        self.acks.on_heard(ctx.now.mono, header);
+        self.acks.on_whole(header.flags.response);
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
             self.responses.release(ctx.budget);
+            self.probe.on_answered(self.largest_request());
+            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
             if !self.window.on_response_authenticated(header.message_id) {
                 return;
             }
@@ -327,6 +453,7 @@ impl IkeSa {
             }
             // The peer has our last response: nothing under the old keys is to be sent again.
             self.session.previous = None;
+            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
             self.follow(ctx, path);
             //= RFC 7296 §2.11
             //# An implementation MUST
@@ -334,6 +461,8 @@ impl IkeSa {
             //# and MUST respond to the address and port from which the request was
             //# received.
             self.answer_to = path;
+            self.elsewhere = 0;
+            self.answer_also_to = None;
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
@@ -465,8 +594,14 @@ impl IkeSa {
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let Some((message_id, exchange)) = self.window.in_progress() else { return };
         let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
-        self.transmit(ctx, self.answer_to, &response, TransmitKind::Ike);
-        self.window.start_response(response);
+        self.acks.on_answered(ctx.now.mono, message_id);
+        self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
+        self.window.start_response(self.answer_to, response);
+        self.pace(ctx);
+        if let Some(path) = self.answer_also_to.take() {
+            self.window.answer_again(path);
+            self.pace(ctx);
+        }
     }
 
     /// Sends a request. The window must be free: `ours` is `None`.
@@ -482,9 +617,14 @@ impl IkeSa {
             Err(NoRequest::Exhausted) => return self.close(ctx, Failure::Expired),
         };
         let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
-        self.transmit(ctx, self.path, &request, TransmitKind::Ike);
+        self.probe.on_request_sent(ctx.now.mono);
+        self.acks.on_request();
+        if let Some(stream) = &mut self.stream {
+            stream.on_asked(ctx.now.mono);
+        }
         // Cannot fail: `next_request_id` has just said so.
         let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
+        self.pace(ctx);
     }
 
     fn seal(
@@ -495,8 +635,7 @@ impl IkeSa {
         response: bool,
         payloads: &[Payload<'_>],
     ) -> Option<Datagrams> {
-        let may_fragment = self.extensions.fragmentation
-            && matches!(self.connection.fragmentation, Fragmentation::Yes | Fragmentation::Force);
+        let may_fragment = self.may_fragment();
         let outgoing = Outgoing {
             spi_i: self.spi_i,
             spi_r: self.spi_r,
@@ -504,8 +643,9 @@ impl IkeSa {
             flags: Flags { initiator: self.initiator, version: false, response },
             message_id,
             payloads,
-            max_datagram: may_fragment.then(|| max_message(ctx.config.fragment_size, self.path)),
+            max_datagram: may_fragment.then(|| self.room(ctx)),
             force_fragment: may_fragment
+                && !self.path.transport.is_reliable()
                 && self.connection.fragmentation == Fragmentation::Force
                 && exchange == ExchangeType::IKE_AUTH
                 && !response,
@@ -519,17 +659,24 @@ impl IkeSa {
         }
     }
 
-    fn transmit(
-        &mut self,
-        ctx: &mut Context<'_>,
-        path: Path,
-        datagrams: &Datagrams,
-        kind: TransmitKind,
-    ) {
-        for octets in datagrams.iter() {
-            let octets = Arc::clone(octets);
-            ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+    /// Sends what may leave now of our request and of our response.
+    pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
+        while let Some(departure) = self.window.take_request(ctx.now.mono) {
+            self.depart(ctx, self.path, departure);
         }
+        while let Some((to, departure)) = self.window.take_response(ctx.now.mono) {
+            self.depart(ctx, to, departure);
+        }
+    }
+
+    fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
+        if path == self.path && self.is_cut() {
+            // A request waits for the next connection, by which a lost answer is asked for again.
+            return;
+        }
+        let Departure { octets, again } = departure;
+        let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
+        ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
         self.arm_keepalive(ctx);
     }
 
@@ -539,6 +686,7 @@ impl IkeSa {
             && let Some(key) = self.timers.pop_due(ctx.now.mono)
         {
             match key {
+                TimerKey::Ike(Timer::Pace) => self.pace(ctx),
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
                     let asked = self.state.ticket().is_some();
@@ -549,12 +697,14 @@ impl IkeSa {
                     self.requests.release(ctx.budget);
                     self.responses.release(ctx.budget);
                 }
+                TimerKey::Ike(Timer::Acknowledge) => self.acknowledge(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
-                    let kind = TransmitKind::KeepAlive;
-                    ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+                    let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
+                    ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
                     self.arm_keepalive(ctx);
                 }
+                TimerKey::Ike(Timer::Reopen) => self.reopen(ctx),
                 TimerKey::Ike(timer) => self.on_ike_timer(ctx, timer),
                 TimerKey::Child(child, timer) => self.on_child_timer(ctx, child, timer),
             }
@@ -562,24 +712,38 @@ impl IkeSa {
     }
 
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
+        if self.try_smaller(ctx) {
+            return;
+        }
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
-            Retransmit::Send(datagrams) => {
-                self.transmit(ctx, self.path, &datagrams, TransmitKind::Retransmission);
+            // The ladder goes on in silence, and gives up when it would over UDP.
+            Retransmit::Again if self.path.transport.is_reliable() => {
+                self.window.hold_request();
+                if self.stream.as_ref().is_some_and(|stream| stream.asks_again(ctx.now.mono)) {
+                    self.send_again(ctx);
+                }
             }
+            Retransmit::Again => self.pace(ctx),
             Retransmit::GiveUp => self.on_peer_dead(ctx),
             Retransmit::Nothing => {}
         }
     }
 
-    /// Ends an input: sends what is queued and arms the retransmission timer. Returns the next
-    /// deadline.
+    /// Ends an input: sends what is queued and arms the timers of what is to be sent. Returns the
+    /// next deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
+        self.window.set_fragment_acks(self.surely_acknowledged());
         self.pump(ctx);
         if self.is_closed() {
             return None;
         }
+        self.pace(ctx);
         let due = self.window.next_retransmit();
         self.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
+        let due = self.window.next_departure(ctx.now.mono);
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
+        let due = self.next_ack();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
         self.timers.next().map(|(at, _)| at)
     }
 
@@ -593,6 +757,9 @@ impl IkeSa {
         self.let_go(ctx);
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);
+        while let Some((to, departure)) = self.window.take_rest() {
+            self.depart(ctx, to, departure);
+        }
         self.timers.clear_all();
         match state {
             State::Established(established) => {
@@ -637,15 +804,6 @@ impl IkeSa {
             self.on_data_plane(ctx, ticket, result);
         }
     }
-}
-
-/// The most octets of IKE message in an IP packet of `fragment_size` octets; 0 takes what every path
-/// of IPv6 carries.
-pub(crate) fn max_message(fragment_size: u16, path: Path) -> usize {
-    let fragment_size = if fragment_size == 0 { 1280 } else { fragment_size.max(LEAST_FRAGMENT) };
-    let ip = if path.remote.is_ipv4() { 20 } else { 40 };
-    let marker = if path.transport == Transport::UdpEncap { 4 } else { 0 };
-    usize::from(fragment_size).saturating_sub(ip + 8 + marker)
 }
 
 /// A notify payload about no SPI.

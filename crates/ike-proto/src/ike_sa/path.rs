@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use super::IkeSa;
 use super::context::Context;
 use super::state::{Retry, State, Task};
+use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
 use crate::child::{ChildSa, Phase};
-use crate::dataplane::{Command, SaId, UdpEncap};
+use crate::dataplane::{Command, Encapsulation, SaId};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
 
@@ -16,8 +17,16 @@ impl IkeSa {
     /// A new and authentic message came by `path`: what this end sends from now on goes back by it,
     /// if the peer is behind a NAT or so far unproven.
     pub(super) fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if path == self.path || !self.may_follow(path) {
+        // A peer may open its next connection from the port of the one before.
+        let back = self.stream.as_ref().is_some_and(Stream::is_lost);
+        if (path == self.path && !back) || !self.may_follow(path) {
             return;
+        }
+        if path.transport == Transport::Tcp {
+            return self.follow_stream(ctx, path);
+        }
+        if path.remote.ip() != self.path.remote.ip() {
+            self.probe = self.probe.moved();
         }
         self.path = path;
         if matches!(self.state, State::Established(_)) {
@@ -36,14 +45,39 @@ impl IkeSa {
         remote: SocketAddr,
     ) {
         let State::Established(established) = &self.state else { return };
-        let encapsulated = established.children.iter().any(|c| c.id == child && c.encap.is_some());
-        if encapsulated && self.path.transport == Transport::UdpEncap {
-            self.follow(ctx, Path { remote, ..self.path });
+        let found = established.children.iter().find(|c| c.id == child);
+        if found.is_none_or(|child| child.encap.is_none()) {
+            return;
         }
+        let roams = self.nat.remote && !(self.nat.local && self.initiator);
+        match &mut self.separate {
+            Some(path) if path.remote != remote && roams => {
+                path.remote = remote;
+                self.move_children(ctx);
+            }
+            Some(_) => {}
+            None if self.path.transport != Transport::Udp => {
+                self.follow(ctx, Path { remote, ..self.path });
+            }
+            None => {}
+        }
+    }
+
+    /// Where ESP goes.
+    pub(crate) fn esp_path(&self) -> Path {
+        self.separate.unwrap_or(self.path)
     }
 
     /// True if the peer may be reached by `path` from now on.
     pub(super) fn may_follow(&self, path: Path) -> bool {
+        if path.transport == Transport::Tcp {
+            //= RFC 9329 §6.1
+            //# the TCP Responder MUST
+            //# allow packets for existing SAs to be received from new source IP
+            //# addresses and ports.
+            // The end that opens connections knows by itself which is the newest.
+            return self.takes_from(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
+        }
         if self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
             // Nobody goes back from port 4500: the message was redirected on its way.
             return false;
@@ -66,16 +100,20 @@ impl IkeSa {
 
     /// Arms the keepalive, if this end is behind a NAT.
     pub(super) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
+        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
+        //# Peers MUST
+        //# maintain NAT mappings for the ESP path by sending NAT keepalive
+        //# packets as specified in Section 2.23 of [RFC7296]
         let wanted = self.nat.local
-            && self.path.transport == Transport::UdpEncap
+            && self.esp_path().transport == Transport::UdpEncap
             && !ctx.config.keep_alive.is_zero();
         let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
         self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 
     /// The peer's address changed: the children's outer addresses follow.
-    fn move_children(&mut self, ctx: &mut Context<'_>) {
-        let path = self.path;
+    pub(super) fn move_children(&mut self, ctx: &mut Context<'_>) {
+        let path = self.esp_path();
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
         let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
@@ -96,15 +134,16 @@ impl IkeSa {
             child.local = path.local.ip();
             child.remote = path.remote.ip();
             child.encap = ChildSa::encap_on(path, child.encap.is_some());
-            let ports = child.encap;
-            batch.push(update(inbound, path, ports, true));
+            let (encap, local, remote) = (child.encap, path.local, path.remote);
+            let reversed = encap.map(Encapsulation::reversed);
+            batch.push(Command::UpdateSa { id: inbound, src: remote, dst: local, encap: reversed });
             if installed_out {
-                batch.push(update(outbound, path, ports, false));
+                batch.push(Command::UpdateSa { id: outbound, src: local, dst: remote, encap });
             }
             if let Some(spec) = &mut child.pending_out {
                 spec.src = path.local.ip();
                 spec.id.dst = path.remote.ip();
-                spec.encap = ports.map(|(src_port, dst_port)| UdpEncap { src_port, dst_port });
+                spec.encap = encap;
                 spec.local_ts.clone_from(&child.local_ts);
                 spec.remote_ts.clone_from(&child.remote_ts);
             }
@@ -128,10 +167,4 @@ impl IkeSa {
             self.give_up_child(child, reason);
         }
     }
-}
-
-fn update(id: SaId, path: Path, ports: Option<(u16, u16)>, inbound: bool) -> Command {
-    let (src, dst) = if inbound { (path.remote, path.local) } else { (path.local, path.remote) };
-    let encap = ports.map(|_| UdpEncap { src_port: src.port(), dst_port: dst.port() });
-    Command::UpdateSa { id, src, dst, encap }
 }

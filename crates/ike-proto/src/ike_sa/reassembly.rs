@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::keys::Opened;
+use crate::wire::payload::MissingRange;
 use crate::wire::registry::{ExchangeType, PayloadType};
 
 /// Octets that all incomplete messages of an endpoint, and those of strangers that wait for a verdict,
@@ -123,7 +124,6 @@ impl Reassembly {
     }
 
     /// Message ID of the message in progress.
-    #[cfg(test)]
     pub(crate) fn message_id(&self) -> Option<u32> {
         self.set.as_ref().map(|set| set.message_id)
     }
@@ -141,6 +141,42 @@ impl Reassembly {
                 },
                 _ => true,
             }
+    }
+
+    /// True if such a fragment of the message in progress is there.
+    pub(crate) fn has(&self, message_id: u32, (number, total): (u16, u16)) -> bool {
+        self.set.as_ref().is_some_and(|set| {
+            (set.message_id, set.total) == (message_id, total) && set.contents.contains_key(&number)
+        })
+    }
+
+    /// Exchange type of the message in progress, if that has this message ID.
+    pub(crate) fn exchange_of(&self, message_id: u32) -> Option<ExchangeType> {
+        self.set.as_ref().filter(|set| set.message_id == message_id).map(|set| set.exchange)
+    }
+
+    /// Fragments there with numbers above `number`.
+    pub(crate) fn above(&self, number: u16) -> u16 {
+        let Some(first) = number.checked_add(1) else { return 0 };
+        let above = self.set.as_ref().map_or(0, |set| set.contents.range(first..).count());
+        u16::try_from(above).unwrap_or(u16::MAX)
+    }
+
+    /// Fragments that are missing from number `first` to number `last`, in ascending order.
+    pub(crate) fn missing(&self, first: u16, last: u16) -> impl Iterator<Item = MissingRange> {
+        let last = self.set.as_ref().map_or(0, |set| set.total.min(last));
+        let first = first.max(1);
+        let there = self.set.iter().flat_map(move |set| set.contents.range(first..));
+        let there = there.take_while(move |(number, _)| **number <= last);
+        // One past the end closes the last gap. Wide, for 65535 may be the last fragment.
+        let ends = there.map(|(number, _)| u32::from(*number)).chain([u32::from(last) + 1]);
+        let mut before = u32::from(first) - 1;
+        ends.filter_map(move |end| {
+            let (first, last) = (u16::try_from(before + 1), u16::try_from(end.checked_sub(1)?));
+            before = end;
+            let (first, last) = (first.ok()?, last.ok()?);
+            (first <= last).then_some(MissingRange { first, last })
+        })
     }
 
     /// Takes an authenticated fragment. A message is given out whole once, and all it held is

@@ -8,7 +8,7 @@ use super::established::Lingering;
 use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
 use crate::config::proposal::Selected;
-use crate::config::{ChildConfig, ConnectionConfig};
+use crate::config::{ChildConfig, ConnectionConfig, FragmentAckTypes};
 use crate::crypto::{PendingKe, Prf};
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
@@ -86,6 +86,8 @@ impl InitTranscript {
 pub(crate) struct Extensions {
     /// RFC 7383.
     pub(crate) fragmentation: bool,
+    /// draft-antony-ipsecme-ikev2-fragment-acknowledgment, and the numbers agreed on.
+    pub(crate) fragment_ack: Option<FragmentAckTypes>,
     /// RFC 6023, announced by a responder.
     pub(crate) childless: bool,
     /// RFC 9242.
@@ -94,6 +96,8 @@ pub(crate) struct Extensions {
     pub(crate) full_transcript: bool,
     /// Where a PPK is taken in.
     pub(crate) ppk: Option<PpkPlace>,
+    /// IKE goes over TCP, ESP as without it (draft-ietf-ipsecme-ikev2-reliable-transport).
+    pub(crate) separate: bool,
 }
 
 /// What NAT detection found (RFC 7296 §2.23).

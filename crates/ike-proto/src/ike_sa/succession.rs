@@ -76,6 +76,8 @@ impl IkeSa {
         }
         let next = established.delayed.iter().map(|(at, _)| *at).min();
         self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+        self.show_successor();
+        self.gather_children(ctx);
     }
 
     /// The successor is gone: takes back what was released, to end with it.

@@ -8,12 +8,16 @@ use crate::event::ChildSaId;
 /// Timers an IKE SA has one of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
+    /// The next datagram of a large message may leave.
+    Pace,
     /// The outstanding request is due again (RFC 7296 §2.4).
     Retransmit,
     /// The SA is not established in time.
     HalfOpen,
     /// A fragmented message is not complete in time (RFC 7383 §2.6).
     Reassembly,
+    /// Fragments are missing, and the peer is to be told.
+    Acknowledge,
     /// Rekey the IKE SA.
     RekeyIke,
     /// Reauthenticate.
@@ -30,6 +34,8 @@ pub(crate) enum Timer {
     DeleteOldIke,
     /// The peer's additional key exchanges did not come in time (RFC 9370 §2.2.4).
     Followup,
+    /// Open a TCP connection anew that broke (RFC 9329 §6.1).
+    Reopen,
 }
 
 /// Timers each child has one of.
@@ -131,10 +137,12 @@ impl TimerTable {
 
 impl Timer {
     /// Every fixed timer, in the order of declaration, which is its place in the table.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 14] = [
+        Self::Pace,
         Self::Retransmit,
         Self::HalfOpen,
         Self::Reassembly,
+        Self::Acknowledge,
         Self::RekeyIke,
         Self::ReauthIke,
         Self::HardLifeIke,
@@ -143,6 +151,7 @@ impl Timer {
         Self::RetryTemporaryFailure,
         Self::DeleteOldIke,
         Self::Followup,
+        Self::Reopen,
     ];
 }
 

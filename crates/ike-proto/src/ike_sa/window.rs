@@ -1,40 +1,29 @@
 //! Message IDs and reliability (RFC 7296 §2.1–2.4): one request outstanding in each direction.
 //!
 //! ```text
-//! our requests    next_request_id → start_request → retransmit* → on_response_authenticated
-//! their requests  classify: NewRequest → on_request_authenticated → start_response
+//! our requests    next_request_id → start_request → take_request / retransmit* → on_response_authenticated
+//! their requests  classify: NewRequest → on_request_authenticated → start_response → take_response
 //! ```
 //!
 //! `classify` takes `&self`: a message changes nothing here before it is authenticated.
 
+mod classify;
+mod outstanding;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::flight::{self, Departure, Flight};
+use super::rtt::Rtt;
 use crate::config::Retransmission;
 use crate::crypto::SecureRandom;
-use crate::wire::Header;
+use crate::event::Path;
 use crate::wire::registry::ExchangeType;
+pub(crate) use classify::Class;
+use outstanding::Outstanding;
 
 /// The sealed datagrams of one message; shared, so that sending again copies nothing.
 pub(crate) type Datagrams = Arc<[Arc<[u8]>]>;
-
-/// What an arriving datagram is to the window.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// The request, or a fragment of it, that is due.
-    NewRequest,
-    /// A request answered before, with the response to send again. To send it only to a peer that
-    /// opens the datagram with its keys is the caller's part.
-    RetransmittedRequest(Datagrams),
-    /// A request that is being answered.
-    InProgress,
-    /// The response, or a fragment of it, to the outstanding request.
-    ExpectedResponse,
-    /// Something over and done with; to be dropped in silence.
-    Stale,
-    /// A message ID not due yet (INVALID_MESSAGE_ID of RFC 7296 §2.3 would be the notify).
-    OutOfWindow,
-}
 
 /// Why no request can be made now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +37,8 @@ pub(crate) enum NoRequest {
 /// What to do when the retransmission timer fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Retransmit {
-    /// Send these again.
-    Send(Datagrams),
+    /// Some of its datagrams are to be sent: [`Window::take_request`] has them.
+    Again,
     /// The peer is gone.
     GiveUp,
     /// Nothing is due.
@@ -66,18 +55,20 @@ pub(crate) struct Window {
     /// Message ID of the peer's next request; `None` after the last one.
     next_expected: Option<u32>,
     theirs: Theirs,
+    /// The response to it, and where it goes.
+    answer: Option<Answer>,
+    rtt: Rtt,
+    /// The peer acknowledges fragments.
+    acks: bool,
 }
 
-/// Our request that awaits its response.
+/// A response on its way.
 #[derive(Debug)]
-struct Outstanding {
-    exchange: ExchangeType,
-    message_id: u32,
-    datagrams: Datagrams,
-    /// Sends after the first.
-    tries: u32,
-    /// When to send again or give up.
-    due: Instant,
+struct Answer {
+    flight: Flight,
+    to: Path,
+    /// Times the peer asked again since it last acknowledged something.
+    asked: u32,
 }
 
 /// The peer's latest request.
@@ -113,6 +104,9 @@ impl Window {
             outstanding: None,
             next_expected: Some(0),
             theirs: Theirs::Nothing,
+            answer: None,
+            rtt: Rtt::default(),
+            acks: false,
         }
     }
 
@@ -123,59 +117,6 @@ impl Window {
             Self { next_request: Some(1), ..window }
         } else {
             Self { next_expected: Some(1), ..window }
-        }
-    }
-
-    /// Says what a datagram with this header is. `fragment` is the number and total of its Encrypted
-    /// Fragment payload, if it has one.
-    pub(crate) fn classify(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
-        if header.flags.response {
-            return self.classify_response(header);
-        }
-        match self.next_expected {
-            Some(next) if header.message_id > next => Class::OutOfWindow,
-            Some(next) if header.message_id == next => match self.theirs {
-                Theirs::InProgress { exchange, .. } if exchange == header.exchange => {
-                    Class::InProgress
-                }
-                Theirs::InProgress { .. } => Class::Stale,
-                _ => Class::NewRequest,
-            },
-            _ => self.classify_old_request(header, fragment),
-        }
-    }
-
-    fn classify_response(&self, header: &Header) -> Class {
-        match &self.outstanding {
-            Some(ours) if ours.message_id == header.message_id => {
-                if ours.exchange == header.exchange {
-                    Class::ExpectedResponse
-                } else {
-                    Class::Stale
-                }
-            }
-            _ if self.next_request.is_some_and(|next| header.message_id >= next) => {
-                Class::OutOfWindow
-            }
-            _ => Class::Stale,
-        }
-    }
-
-    fn classify_old_request(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
-        match &self.theirs {
-            Theirs::Answered(Answered { exchange, message_id, response, .. })
-                if *message_id == header.message_id && *exchange == header.exchange =>
-            {
-                //= RFC 7383 §2.6.1
-                //# that event MUST only trigger a retransmission of the response message
-                //# (fragmented or not) if the Fragment Number field in the received
-                //# fragment is set to 1; otherwise, it MUST be ignored.
-                match fragment {
-                    None | Some((1, _)) => Class::RetransmittedRequest(Arc::clone(response)),
-                    Some(_) => Class::Stale,
-                }
-            }
-            _ => Class::Stale,
         }
     }
 
@@ -198,8 +139,15 @@ impl Window {
     ) -> Result<(), NoRequest> {
         let message_id = self.next_request_id()?;
         self.next_request = message_id.checked_add(1);
-        let due = deadline(now, wait(&self.ladder, 0, rng));
-        self.outstanding = Some(Outstanding { exchange, message_id, datagrams, tries: 0, due });
+        self.outstanding = Some(Outstanding::new(
+            now,
+            exchange,
+            message_id,
+            datagrams,
+            &self.ladder,
+            &self.rtt,
+            rng,
+        ));
         Ok(())
     }
 
@@ -212,19 +160,52 @@ impl Window {
         datagrams: Datagrams,
         rng: &mut dyn SecureRandom,
     ) -> bool {
-        let due = deadline(now, wait(&self.ladder, 0, rng));
         let Some(ours) = &mut self.outstanding else { return false };
-        ours.datagrams = datagrams;
-        ours.tries = 0;
-        ours.due = due;
+        ours.replace(now, datagrams, &self.ladder, &mut self.rtt, rng);
         true
     }
 
     /// As [`replace_request`](Self::replace_request), but the ladder goes on where it is.
-    pub(crate) fn swap_request(&mut self, datagrams: Datagrams) -> bool {
+    pub(crate) fn swap_request(&mut self, now: Instant, datagrams: Datagrams) -> bool {
         let Some(ours) = &mut self.outstanding else { return false };
-        ours.datagrams = datagrams;
+        ours.swap(now, datagrams, &self.ladder);
         true
+    }
+
+    /// The datagrams of the outstanding request.
+    pub(crate) fn outstanding_datagrams(&self) -> Option<&Datagrams> {
+        self.outstanding.as_ref().map(|ours| ours.flight.datagrams())
+    }
+
+    /// Sends the outstanding request in smaller datagrams from now on, and starts its timers over
+    /// (RFC 7383 §2.5.2).
+    pub(crate) fn refit_request(
+        &mut self,
+        now: Instant,
+        datagrams: Datagrams,
+        rng: &mut dyn SecureRandom,
+    ) {
+        if let Some(ours) = &mut self.outstanding {
+            ours.refit(now, datagrams, &self.ladder, &self.rtt, rng);
+        }
+    }
+
+    /// The response that is kept.
+    pub(crate) fn response(&self) -> Option<&Datagrams> {
+        match &self.theirs {
+            Theirs::Answered(answered) => Some(&answered.response),
+            Theirs::Nothing | Theirs::InProgress { .. } => None,
+        }
+    }
+
+    /// Sends the response that is kept in smaller datagrams from now on.
+    pub(crate) fn refit_response(&mut self, datagrams: Datagrams) {
+        let gap = self.gap();
+        let Theirs::Answered(answered) = &mut self.theirs else { return };
+        answered.response = Arc::clone(&datagrams);
+        if let Some(answer) = &mut self.answer {
+            answer.flight = Flight::new(datagrams, gap);
+        }
     }
 
     /// Exchange type and message ID of the outstanding request.
@@ -232,14 +213,147 @@ impl Window {
         self.outstanding.as_ref().map(|ours| (ours.exchange, ours.message_id))
     }
 
+    /// Sends the outstanding request again, by another connection. False if there is none.
+    pub(crate) fn request_again(&mut self) -> bool {
+        let Some(ours) = &mut self.outstanding else { return false };
+        ours.flight.again(true);
+        true
+    }
+
+    /// Datagrams of the outstanding request, if it is this one.
+    pub(crate) fn fragments_of_request(&self, exchange: ExchangeType, id: u32) -> Option<usize> {
+        let ours = self.outstanding.as_ref()?;
+        ((ours.exchange, ours.message_id) == (exchange, id)).then(|| ours.flight.datagrams().len())
+    }
+
+    /// Datagrams of the answer that is kept, if it is to this request.
+    pub(crate) fn fragments_of_answer(&self, exchange: ExchangeType, id: u32) -> Option<usize> {
+        let Theirs::Answered(answered) = &self.theirs else { return None };
+        let its = (answered.exchange, answered.message_id) == (exchange, id);
+        its.then_some(answered.response.len())
+    }
+
     /// Ends the outstanding request: its response is authenticated and whole. False if `message_id`
     /// is not its own.
     pub(crate) fn on_response_authenticated(&mut self, message_id: u32) -> bool {
-        let ends = self.outstanding.as_ref().is_some_and(|ours| ours.message_id == message_id);
-        if ends {
-            self.outstanding = None;
+        let ours = self.outstanding.take_if(|ours| ours.message_id == message_id);
+        if let Some(ours) = &ours {
+            ours.on_whole(&mut self.rtt);
         }
-        ends
+        ours.is_some()
+    }
+
+    /// Notes an authentic datagram of the outstanding request's response, of `octets`; `fragment` is number
+    /// and total of a new fragment.
+    pub(crate) fn on_response_datagram(
+        &mut self,
+        now: Instant,
+        fragment: Option<(u16, u16)>,
+        octets: usize,
+    ) {
+        if let Some(ours) = &mut self.outstanding {
+            let rules = (&self.ladder, self.acks);
+            ours.on_datagram(now, fragment, octets, rules, &mut self.rtt);
+        }
+    }
+
+    /// Notes a new authentic fragment of the peer's next request: it has our last response.
+    pub(crate) fn on_request_fragment(&mut self) {
+        if let Some(answer) = &mut self.answer {
+            answer.flight.hold();
+        }
+    }
+
+    /// What the path has shown, if the response of `octets` to IKE_SA_INIT that has just come is genuine.
+    pub(crate) fn rtt_with(&self, now: Instant, octets: usize) -> Rtt {
+        let mut rtt = self.rtt.clone();
+        if let Some(ours) = &self.outstanding {
+            ours.sample_first(now, octets, &mut rtt);
+        }
+        rtt
+    }
+
+    /// The response to IKE_SA_INIT has come again, as one to each time it was sent.
+    pub(crate) fn on_init_answered_twice(&mut self) {
+        if self.rtt.answered_twice()
+            && let Some(ours) = &mut self.outstanding
+        {
+            ours.slower(&self.rtt, &self.ladder);
+        }
+    }
+
+    /// What the path has shown.
+    pub(crate) fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// Starts with what another IKE SA with this peer has learnt.
+    pub(crate) fn inherit(&mut self, rtt: Rtt) {
+        self.rtt = rtt;
+    }
+
+    /// A round-trip time to pace by as long as no exchange of ours has told it.
+    pub(crate) fn suppose_round_trip(&mut self, time: Option<Duration>) {
+        if let Some(time) = time {
+            self.rtt.suppose(time);
+        }
+    }
+
+    /// The peer acknowledges fragments: what it lacks is told by [`missing`](Self::missing).
+    pub(crate) fn set_fragment_acks(&mut self, acks: bool) {
+        self.acks = acks;
+    }
+
+    /// An authentic acknowledgement: the peer lacks the fragments of these ranges (first to last,
+    /// from 1) of our outstanding request, or of our last response, and no others that it could have. They are to be sent again, but
+    /// none that was within half a `round_trip`; returns how many. To have checked the message ID and
+    /// exchange is the caller's part.
+    pub(crate) fn missing(
+        &mut self,
+        now: Instant,
+        response: bool,
+        round_trip: Option<Duration>,
+        ranges: &[(u16, u16)],
+    ) -> usize {
+        let lately = round_trip.map_or(LATELY, |time| (time / 2).max(LEAST_LATELY));
+        if response {
+            let Some(answer) = &mut self.answer else { return 0 };
+            answer.asked = 0;
+            return answer.flight.missing(now, ranges, lately);
+        }
+        let Some(ours) = &mut self.outstanding else { return 0 };
+        ours.missing(now, ranges, &self.ladder, &mut self.rtt, lately)
+    }
+
+    /// Sends nothing of our request until the timer says so again.
+    pub(crate) fn hold_request(&mut self) {
+        if let Some(ours) = &mut self.outstanding {
+            ours.flight.hold();
+        }
+    }
+
+    /// Takes the next datagram of our request that may leave now.
+    pub(crate) fn take_request(&mut self, now: Instant) -> Option<Departure> {
+        self.outstanding.as_mut()?.flight.take_due(now)
+    }
+
+    /// Takes the next datagram of our response that may leave now, and where it goes.
+    pub(crate) fn take_response(&mut self, now: Instant) -> Option<(Path, Departure)> {
+        let answer = self.answer.as_mut()?;
+        Some((answer.to, answer.flight.take_due(now)?))
+    }
+
+    /// As [`take_response`](Self::take_response), due or not: the IKE SA ends here.
+    pub(crate) fn take_rest(&mut self) -> Option<(Path, Departure)> {
+        let answer = self.answer.as_mut()?;
+        Some((answer.to, answer.flight.take_any()?))
+    }
+
+    /// When there is a datagram to take.
+    pub(crate) fn next_departure(&self, now: Instant) -> Option<Instant> {
+        let request = self.outstanding.as_ref().and_then(|ours| ours.flight.next_at(now));
+        let response = self.answer.as_ref().and_then(|answer| answer.flight.next_at(now));
+        request.into_iter().chain(response).min()
     }
 
     /// Forgets the outstanding request without a response. Its message ID stays used, so that only
@@ -250,23 +364,16 @@ impl Window {
 
     /// When [`retransmit`](Self::retransmit) is due.
     pub(crate) fn next_retransmit(&self) -> Option<Instant> {
-        self.outstanding.as_ref().map(|ours| ours.due)
+        self.outstanding.as_ref().map(Outstanding::next)
     }
 
     /// Takes one step on the retransmission ladder if it is due at `now`.
     pub(crate) fn retransmit(&mut self, now: Instant, rng: &mut dyn SecureRandom) -> Retransmit {
-        let Some(ours) = self.outstanding.as_mut().filter(|ours| ours.due <= now) else {
-            return Retransmit::Nothing;
-        };
-        if ours.tries >= self.ladder.tries {
-            return Retransmit::GiveUp;
-        }
-        ours.tries += 1;
-        ours.due = deadline(now, wait(&self.ladder, ours.tries, rng));
-        Retransmit::Send(Arc::clone(&ours.datagrams))
+        let Some(ours) = &mut self.outstanding else { return Retransmit::Nothing };
+        ours.step(now, &self.ladder, &mut self.rtt, self.acks, rng)
     }
 
-    /// How often the outstanding request was sent again.
+    /// How often the timer of the outstanding request was not enough.
     pub(crate) fn tries(&self) -> u32 {
         self.outstanding.as_ref().map_or(0, |ours| ours.tries)
     }
@@ -284,6 +391,7 @@ impl Window {
             && !matches!(self.theirs, Theirs::InProgress { .. });
         if due {
             self.theirs = Theirs::InProgress { exchange, request };
+            self.answer = None;
         }
         due
     }
@@ -296,14 +404,43 @@ impl Window {
         }
     }
 
-    /// Keeps the response to the request in progress, for when the request comes again. False if
-    /// none is in progress.
-    pub(crate) fn start_response(&mut self, response: Datagrams) -> bool {
+    /// Notes that the response to the request in progress is sent, and keeps it for when the request comes
+    /// again. False if none is in progress.
+    pub(crate) fn start_response(&mut self, to: Path, response: Datagrams) -> bool {
         let Theirs::InProgress { exchange, request } = self.theirs else { return false };
         let Some(message_id) = self.next_expected else { return false };
+        let flight = Flight::new(Arc::clone(&response), self.gap());
+        self.answer = Some(Answer { flight, to, asked: 0 });
         self.theirs = Theirs::Answered(Answered { exchange, message_id, request, response });
         self.next_expected = message_id.checked_add(1);
         true
+    }
+
+    /// The peer, at `to`, has sent its last request again: the response, or of a long one what makes it
+    /// acknowledge, is to be sent again.
+    pub(crate) fn answer_again(&mut self, to: Path) {
+        let Some(answer) = &mut self.answer else { return };
+        answer.to = to;
+        if !answer.flight.is_idle() {
+            // It is on its way.
+            return;
+        }
+        answer.asked += 1;
+        if self.acks && self.ladder.timeout.is_none() && answer.asked <= 1 {
+            answer.flight.probe();
+        } else {
+            answer.flight.again(false);
+        }
+    }
+
+    /// Where the response that is kept goes.
+    pub(crate) fn answer_to(&self) -> Option<Path> {
+        self.answer.as_ref().map(|answer| answer.to)
+    }
+
+    /// Time between datagrams of a large message.
+    fn gap(&self) -> Duration {
+        if self.ladder.timeout.is_some() { Duration::ZERO } else { flight::gap(&self.rtt) }
     }
 
     /// Gives away the answer that is kept, for when the IKE SA is over.
@@ -315,29 +452,44 @@ impl Window {
     }
 }
 
-/// How long to wait after try `n`: `timeout * base^n`, at most `limit`, less the jitter.
-fn wait(ladder: &Retransmission, n: u32, rng: &mut dyn SecureRandom) -> Duration {
+/// How long to wait after try `n` of strongSwan's ladder: `timeout * base^n`, at most `limit`, less the
+/// jitter.
+fn wait(
+    ladder: &Retransmission,
+    timeout: Duration,
+    n: u32,
+    rng: &mut dyn SecureRandom,
+) -> Duration {
     let power = ladder.base.max(1.0).powi(i32::try_from(n).unwrap_or(i32::MAX));
-    let mut wait = Duration::try_from_secs_f64(ladder.timeout.as_secs_f64() * power)
+    let mut wait = Duration::try_from_secs_f64(timeout.as_secs_f64() * power)
         .unwrap_or(LONGEST_WAIT)
         .min(LONGEST_WAIT);
     if !ladder.limit.is_zero() {
         wait = wait.min(ladder.limit);
     }
-    if ladder.jitter > 0 {
-        let mut octets = [0; 4];
-        rng.fill(&mut octets);
-        let drawn = f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX);
-        let percent = f64::from(ladder.jitter.min(100));
-        wait = wait.mul_f64(1.0 - drawn * percent / 100.0);
+    wait.mul_f64(1.0 - drawn(ladder.jitter, rng))
+}
+
+/// A random part of up to `jitter` percent of 1.
+fn drawn(jitter: u32, rng: &mut dyn SecureRandom) -> f64 {
+    if jitter == 0 {
+        return 0.0;
     }
-    wait
+    let mut octets = [0; 4];
+    rng.fill(&mut octets);
+    let drawn = f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX);
+    drawn * f64::from(jitter.min(100)) / 100.0
 }
 
 /// `now + wait`, or `now` on a clock that cannot hold the sum.
 fn deadline(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
+
+/// No fragment goes out again sooner where the round-trip time is unknown: what an acknowledgement says of
+/// it is older than its sending.
+const LATELY: Duration = Duration::from_millis(5);
+const LEAST_LATELY: Duration = Duration::from_millis(1);
 
 /// A day: keeps the sum with any sane `Instant` in range whatever the configuration says.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);

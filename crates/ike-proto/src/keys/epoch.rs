@@ -3,13 +3,15 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 use super::schedule::IkeKeys;
 use crate::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind, SecureRandom,
 };
 use crate::wire::payload::{Payload, Sk, Skf};
 use crate::wire::registry::{ExchangeType, PayloadType};
-use crate::wire::{Flags, HEADER_LEN, Header, encode_payloads};
+use crate::wire::{Flags, HEADER_LEN, Header, Message, encode_payloads};
 
 /// A message before it is sealed.
 #[derive(Debug, Clone, Copy)]
@@ -122,13 +124,62 @@ impl Epoch {
         if m.max_datagram.is_none() && !m.force_fragment {
             return Err(CryptoError::Length);
         }
-        self.seal_fragments(m, first, &inner, limit, rng)
+        self.seal_fragments(m, (first, &inner), limit, 1, rng)
+    }
+
+    /// Seals once more what `sealed`, the datagrams of one message of this end, carry: in fragments for
+    /// datagrams of `max_datagram` octets, more of them than before and with IVs of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`CryptoError::Integrity`] if these keys have not sealed it, [`CryptoError::Length`] if the content
+    /// cannot be split as wanted; else what the backend answers.
+    pub fn refragment(
+        &mut self,
+        sealed: &[impl AsRef<[u8]>],
+        max_datagram: usize,
+        rng: &mut dyn SecureRandom,
+    ) -> Result<Vec<Vec<u8>>, CryptoError> {
+        // Never more than all of it, so that no copy of a part is left behind.
+        let size = sealed.iter().map(|datagram| datagram.as_ref().len()).sum();
+        let mut inner = Zeroizing::new(Vec::with_capacity(size));
+        let mut head = None;
+        for datagram in sealed {
+            let datagram = datagram.as_ref();
+            let message = Message::decode(datagram).map_err(|_| CryptoError::Integrity)?;
+            let (first, offset, body) = match message.payloads.last() {
+                Some(Payload::Sk(sk)) => (sk.first, sk.offset, sk.body),
+                Some(Payload::Skf(skf)) => (skf.first, skf.offset, skf.body),
+                _ => return Err(CryptoError::Integrity),
+            };
+            let content = self
+                .open_body(&*self.outbound, datagram, offset, body)
+                .map_err(|_| CryptoError::Integrity)?;
+            inner.extend_from_slice(&Zeroizing::new(content));
+            head.get_or_insert((message.header, first));
+        }
+        let (header, first) = head.ok_or(CryptoError::Length)?;
+        let m = Outgoing {
+            spi_i: header.spi_i,
+            spi_r: header.spi_r,
+            exchange: header.exchange,
+            flags: header.flags,
+            message_id: header.message_id,
+            payloads: &[],
+            max_datagram: Some(max_datagram),
+            force_fragment: true,
+        };
+        //= RFC 7383 §2.5.2
+        //# the sender MUST
+        //# ensure that the value in the Total Fragments field is really
+        //# increased.
+        self.seal_fragments(&m, (first, &inner), max_datagram, sealed.len() + 1, rng)
     }
 
     /// Opens the Encrypted payload `sk` of `datagram`, which is one IKE message without non-ESP
     /// marker.
     pub fn open(&self, datagram: &[u8], sk: &Sk<'_>) -> Result<Opened, OpenError> {
-        let octets = self.open_body(datagram, sk.offset, sk.body)?;
+        let octets = self.open_body(&*self.inbound, datagram, sk.offset, sk.body)?;
         let front = datagram.get(..sk.offset).unwrap_or_default().to_vec();
         Ok(Opened { first: sk.first, octets, front })
     }
@@ -136,7 +187,7 @@ impl Epoch {
     /// Opens the Encrypted Fragment payload `skf` of `datagram`: a piece of the content of an
     /// Encrypted payload.
     pub fn open_fragment(&self, datagram: &[u8], skf: &Skf<'_>) -> Result<Vec<u8>, OpenError> {
-        self.open_body(datagram, skf.offset, skf.body)
+        self.open_body(&*self.inbound, datagram, skf.offset, skf.body)
     }
 
     /// [`Opened::front`] of the message whose fragment 1 is `datagram`: its Encrypted Fragment payload
@@ -151,16 +202,24 @@ impl Epoch {
         front
     }
 
+    /// Splits `inner`, whose first payload is of the type `first`, into `least` fragments or more.
     fn seal_fragments(
         &mut self,
         m: &Outgoing<'_>,
-        first: PayloadType,
-        inner: &[u8],
+        (first, inner): (PayloadType, &[u8]),
         limit: usize,
+        least: usize,
         rng: &mut dyn SecureRandom,
     ) -> Result<Vec<Vec<u8>>, CryptoError> {
         let room = self.room(Shape::Fragment, limit).filter(|room| *room > 0);
-        let room = room.ok_or(CryptoError::Length)?;
+        let mut room = room.ok_or(CryptoError::Length)?;
+        if let (Some(last), Some(others)) = (inner.len().checked_sub(1), least.checked_sub(1)) {
+            // The most that leaves something for the last of them.
+            room = room.min(last.checked_div(others).unwrap_or(room));
+        }
+        if room == 0 {
+            return Err(CryptoError::Length);
+        }
         let total = inner.len().div_ceil(room).max(1);
         let total = u16::try_from(total).map_err(|_| CryptoError::Length)?;
         let mut rest = inner;
@@ -232,7 +291,13 @@ impl Epoch {
     }
 
     /// Opens what is behind `offset`, checks it and cuts the padding off.
-    fn open_body(&self, datagram: &[u8], offset: usize, body: &[u8]) -> Result<Vec<u8>, OpenError> {
+    fn open_body(
+        &self,
+        key: &dyn CipherKey,
+        datagram: &[u8],
+        offset: usize,
+        body: &[u8],
+    ) -> Result<Vec<u8>, OpenError> {
         let CipherLengths { iv, icv, block, .. } = self.lengths;
         // The payload is the last of the message, and the ICV covers all of it.
         let (aad, rest) = datagram.split_at_checked(offset).ok_or(OpenError)?;
@@ -246,9 +311,7 @@ impl Epoch {
             return Err(OpenError);
         }
         let mut data = data.to_vec();
-        self.inbound
-            .open(Frame { iv, aad, trailer: &[] }, &mut data, icv)
-            .map_err(|_| OpenError)?;
+        key.open(Frame { iv, aad, trailer: &[] }, &mut data, icv).map_err(|_| OpenError)?;
         //= RFC 7296 §3.14
         //# the recipient MUST accept any length that results
         //# in proper alignment.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Mode, PolicyId, PolicySpec,
-    Processing, Reply, SaId, SaSpec, TrafficSelector, UdpEncap, Usage,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
+    PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec, TrafficSelector, Usage,
 };
 
 use crate::summary::Summary;
@@ -23,8 +23,8 @@ pub struct RecordedSa {
     pub cpu: Option<u32>,
     /// How packets are treated.
     pub processing: Arc<Processing>,
-    /// UDP encapsulation.
-    pub encap: Option<UdpEncap>,
+    /// Encapsulation.
+    pub encap: Option<Encapsulation>,
     /// Extended sequence numbers.
     pub esn: bool,
     /// Inner addresses on this host's side.
@@ -133,6 +133,7 @@ impl DataPlane for Recording {
             transport_mode: true,
             esn: true,
             plain_esp: true,
+            tcp_esp: true,
             iptfs: false,
             per_cpu: false,
             cpus: 0,

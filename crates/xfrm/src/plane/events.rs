@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
 use crate::policy::{PolicyDirection, PolicyId};
 use crate::selector::{Port, Selector};
-use crate::state::StateInfo;
+use crate::state::{State, StateInfo};
 
 /// After so long the kernel asks again for an SA that it asked for, if there is traffic for it.
 pub const ACQUIRE_INTERVAL: Duration = Duration::from_secs(1);
@@ -94,15 +94,28 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     /// Moves what the kernel has to tell to the queue.
     pub(super) fn collect(&mut self) {
         let now = self.clock.now();
+        // What is left rings no bell: the descriptor has been readable all the time.
+        self.unread = true;
+        let mut lost = false;
         for _ in 0..AT_A_TIME {
             match self.source.next() {
+                // However often it is told, one look at what there is makes up for it.
+                Ok(Some(KernelEvent::Lost)) => lost = true,
                 Ok(Some(event)) => self.on_event(event, now),
-                Ok(None) => break,
+                Ok(None) => {
+                    self.unread = false;
+                    break;
+                }
                 Err(error) => {
+                    self.unread = false;
                     tracing::warn!(%error, "events of the kernel");
                     break;
                 }
             }
+        }
+        if lost {
+            self.installer.restore(&mut self.kernel);
+            self.look_at_all();
         }
         while let Some(later) = self.acquires.take_due(now) {
             match later {
@@ -123,8 +136,13 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     fn on_event(&mut self, event: KernelEvent, now: Instant) {
         match event {
             KernelEvent::Acquire(acquire) => self.on_acquire(acquire, now),
-            KernelEvent::Expire { id, hard, .. } => {
-                self.on_expire(SaId { spi: id.spi, dst: id.dst }, hard);
+            KernelEvent::Expire { id, reqid, hard } => {
+                let sa = canonical(SaId { spi: id.spi, dst: id.dst });
+                // Another program may have a state with the same SPI, told apart by its mark.
+                let ours = |state: &State| state.id.mark == id.mark && state.reqid == reqid;
+                if self.sas.get(sa).is_some_and(|sa| ours(&sa.state)) {
+                    self.on_expire(sa, hard);
+                }
             }
             KernelEvent::Mapping { id, new, .. } => {
                 let sa = canonical(SaId { spi: id.spi, dst: id.dst });
@@ -138,10 +156,6 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                 if lost {
                     self.look_at_all();
                 }
-            }
-            KernelEvent::Lost => {
-                self.installer.restore(&mut self.kernel);
-                self.look_at_all();
             }
             // Nobody gives policies limits, and what others delete is found by its traffic.
             _ => {}

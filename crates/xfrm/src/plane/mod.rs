@@ -85,6 +85,8 @@ pub struct XfrmNetlink<T, S> {
     events: VecDeque<Event>,
     /// When to try again what the kernel refused; at once if `None`.
     retry: Option<Instant>,
+    /// The source may have more, and does not say so again.
+    unread: bool,
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
@@ -106,6 +108,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             adopted: Adopted::default(),
             events: VecDeque::new(),
             retry: None,
+            unread: false,
         }
     }
 
@@ -146,7 +149,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     pub fn deadline(&self) -> Option<Instant> {
         let retry =
             self.policies.in_doubt().then(|| self.retry.unwrap_or_else(|| self.clock.now()));
-        let all = [self.watch.next(), self.acquires.next(), self.adopted.next(), retry];
+        let unread = self.unread.then(|| self.clock.now());
+        let all = [self.watch.next(), self.acquires.next(), self.adopted.next(), retry, unread];
         all.into_iter().flatten().min()
     }
 

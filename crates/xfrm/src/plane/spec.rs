@@ -8,7 +8,7 @@ use ike_proto::dataplane::{
 
 use super::selectors::prefixes;
 use crate::selector::{Prefix, Selector};
-use crate::state::{Encapsulation, Iptfs, Lifetime, Protection, Replay, State, StateId};
+use crate::state::{Iptfs, Lifetime, Protection, Replay, State, StateId};
 
 /// The state for `spec`, tied to policies by `reqid`.
 pub(super) fn state(spec: &SaSpec, reqid: u32) -> Result<State, DataPlaneError> {
@@ -33,7 +33,7 @@ pub(super) fn state(spec: &SaSpec, reqid: u32) -> Result<State, DataPlaneError> 
             window: if inbound { spec.replay_window } else { 0 },
             ..Replay::default()
         },
-        encapsulation: spec.encap.map(Encapsulation::Udp),
+        encapsulation: spec.encap,
         selector: if selected { Some(selector(spec)?) } else { None },
         direction: Some(spec.direction),
         if_id: if inbound { processing.if_id_in } else { processing.if_id_out },

@@ -11,8 +11,8 @@ use netlink_packet_xfrm::state::ModifyMessage;
 use netlink_packet_xfrm::{EncapTmpl, LifetimeConfig, UserOffloadDev, XfrmAttrs};
 
 use super::{
-    Direction, Encapsulation, Iptfs, Lifetime, Mark, Mode, Offload, OffloadMode, Replay,
-    StateErrors, StateId, StateInfo, UdpEncap,
+    Direction, EncapPorts, Encapsulation, Iptfs, Lifetime, Mark, Mode, Offload, OffloadMode,
+    Replay, StateErrors, StateId, StateInfo,
 };
 use crate::address;
 use crate::netlink::gaps;
@@ -118,7 +118,7 @@ pub(crate) fn mode(number: u8) -> Option<Mode> {
 }
 
 fn encapsulation(template: &EncapTmpl) -> Option<Encapsulation> {
-    let ports = UdpEncap { src_port: template.encap_sport, dst_port: template.encap_dport };
+    let ports = EncapPorts { src_port: template.encap_sport, dst_port: template.encap_dport };
     match template.encap_type {
         UDP_ENCAP_ESPINUDP => Some(Encapsulation::Udp(ports)),
         TCP_ENCAP_ESPINTCP => Some(Encapsulation::Tcp(ports)),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ike_proto::crypto::Secret;
-pub use ike_proto::dataplane::{Direction, Mark, Mode, UdpEncap};
+pub use ike_proto::dataplane::{Direction, EncapPorts, Encapsulation, Mark, Mode};
 
 use crate::selector::Selector;
 
@@ -51,15 +51,6 @@ pub enum Protection {
         /// Integrity.
         integrity: Algorithm,
     },
-}
-
-/// Where ESP travels in another protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encapsulation {
-    /// UDP (RFC 3948).
-    Udp(UdpEncap),
-    /// TCP (RFC 9329); the socket has the `espintcp` protocol.
-    Tcp(UdpEncap),
 }
 
 /// When a state expires. Zero means never.
@@ -145,7 +136,7 @@ pub struct State {
     pub protection: Protection,
     /// Sequence numbers.
     pub replay: Replay,
-    /// Encapsulation of ESP.
+    /// Encapsulation of ESP; in TCP the socket has the `espintcp` protocol.
     pub encapsulation: Option<Encapsulation>,
     /// Inner packets it is for; `None` for any. BEET takes the inner addresses from it.
     pub selector: Option<Selector>,
@@ -286,15 +277,6 @@ impl StateId {
     /// The state `spi` to `dst`, without a mark.
     pub fn new(spi: u32, dst: IpAddr) -> Self {
         Self { spi, dst, mark: Mark::default() }
-    }
-}
-
-impl Encapsulation {
-    /// Ports, of either kind.
-    pub fn ports(&self) -> UdpEncap {
-        match *self {
-            Self::Udp(ports) | Self::Tcp(ports) => ports,
-        }
     }
 }
 

@@ -33,6 +33,7 @@ pub fn capabilities() -> Capabilities {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        tcp_esp: false,
         iptfs: true,
         per_cpu: true,
         cpus: 1,

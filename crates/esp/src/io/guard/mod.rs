@@ -11,6 +11,7 @@
 //!                   jump clear }
 //!   chain forward { type filter hook forward priority raw; iif ike0 accept; jump clear }
 //!   chain encap   { udp dport 500 accept; udp dport 4500 accept }
+//!   chain encap-tcp { tcp dport 4500 accept; tcp sport 4500 tcp flags ack accept }
 //!   chain clear   { ip saddr <remote> ip daddr <local> … counter drop; … }    # in the SPD's order
 //! }
 //! ```
@@ -47,6 +48,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct GuardOptions {
     /// UDP ports of IKE, and of ESP in UDP.
     pub ports: Vec<u16>,
+    /// TCP ports of IKE and ESP.
+    pub tcp: TcpPorts,
+}
+
+/// Ports of TCP connections that carry IKE and ESP.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TcpPorts {
+    /// On which this host accepts connections.
+    pub local: Vec<u16>,
+    /// Of peers, to which this host opens connections. Segments with ACK come from there.
+    pub remote: Vec<u16>,
 }
 
 /// The table of one device.
@@ -65,6 +77,7 @@ struct Names {
     table: CString,
     device: u32,
     ports: Vec<u16>,
+    tcp: TcpPorts,
 }
 
 impl Guard {
@@ -77,7 +90,8 @@ impl Guard {
         socket.set_cap_ack(true)?;
         SockRef::from(&socket).set_read_timeout(Some(PATIENCE))?;
         let table = CString::new(format!("ike-{name}"))?;
-        let names = Names { table, device: index, ports: options.ports };
+        let GuardOptions { ports, tcp } = options;
+        let names = Names { table, device: index, ports, tcp };
         let mut guard = Self { socket, sequence: 0, names, rules: Vec::new(), in_step: true };
         if let Err(error) = guard.make_table(true) {
             // An old kernel does not know the flag; one without nf_tables refuses this as well.

@@ -15,7 +15,13 @@ use crate::plane::ClearRule;
 const INPUT: &CStr = c"input";
 const FORWARD: &CStr = c"forward";
 const ENCAP: &CStr = c"encap";
+const ENCAP_TCP: &CStr = c"encap-tcp";
 const CLEAR: &CStr = c"clear";
+
+/// Where ports and flags are in the headers of UDP and TCP.
+const SOURCE: u32 = 0;
+const DESTINATION: u32 = 2;
+const FLAGS: u32 = 13;
 
 /// NFPROTO_IPV4, and where its addresses are.
 const IPV4: (u8, u32, u32) = (2, 12, 16);
@@ -49,12 +55,22 @@ pub(super) fn flush(batch: &mut Batch, names: &Names) {
 
 /// Writes chains and fixed rules into a table that is empty.
 pub(super) fn write(batch: &mut Batch, names: &Names) {
-    let Names { table, device, ports } = names;
+    let Names { table, device, ports, tcp } = names;
     batch.new_chain(table, ENCAP, None);
     batch.new_chain(table, CLEAR, None);
     let new = Expressions::new;
     for &port in ports {
-        batch.rule(table, ENCAP, &new().transport(2, port..=port).accept(), None);
+        batch.rule(table, ENCAP, &new().transport(DESTINATION, port..=port).accept(), None);
+    }
+    batch.new_chain(table, ENCAP_TCP, None);
+    for &port in &tcp.local {
+        batch.rule(table, ENCAP_TCP, &new().transport(DESTINATION, port..=port).accept(), None);
+    }
+    for &port in &tcp.remote {
+        for flags in answers() {
+            let answer = new().transport(SOURCE, port..=port).transport(FLAGS, flags);
+            batch.rule(table, ENCAP_TCP, &answer.accept(), None);
+        }
     }
 
     batch.new_chain(table, FORWARD, Some(Hook::Forward));
@@ -65,11 +81,19 @@ pub(super) fn write(batch: &mut Batch, names: &Names) {
     batch.rule(table, INPUT, &new().arrived_by(LOOPBACK).accept(), None);
     batch.rule(table, INPUT, &new().protocol(proto::ESP).accept(), None);
     batch.rule(table, INPUT, &new().protocol(proto::UDP).jump(ENCAP), None);
+    batch.rule(table, INPUT, &new().protocol(proto::TCP).jump(ENCAP_TCP), None);
     batch.rule(table, INPUT, &neighbor_discovery().accept(), None);
     for protocol in [proto::ESP, proto::UDP] {
         batch.rule(table, INPUT, &later_fragment(protocol).accept(), None);
     }
     batch.rule(table, INPUT, &new().jump(CLEAR), None);
+}
+
+/// TCP segments with ACK, as the octet of flags and the next one in numbers of 16 bits. All that a peer
+/// sends on a connection that this end opened has it, and nothing that opens one: what the exemption of a
+/// peer's port lets in reaches no other service than one that this host uses at that very port.
+fn answers() -> impl Iterator<Item = RangeInclusive<u16>> {
+    (1..16).step_by(2).map(|nibble: u16| nibble << 12..=nibble << 12 | 0x0fff)
 }
 
 /// Router and neighbor discovery, and redirects, from this very link (RFC 4861): a neighbor whose address

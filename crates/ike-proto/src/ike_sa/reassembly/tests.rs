@@ -258,3 +258,36 @@ proptest! {
         prop_assert_eq!(budget.used(), 0);
     }
 }
+
+#[test]
+fn missing_fragments_are_named_by_ranges() {
+    let ranges = |set: &Reassembly, last| -> Vec<_> {
+        set.missing(1, last).map(|range| (range.first, range.last)).collect()
+    };
+    let mut budget = MemoryBudget::new(1 << 20);
+    let mut set = Reassembly::new(10_000);
+    assert_eq!(ranges(&set, u16::MAX), []);
+    for number in [2, 3, 7, 9] {
+        assert_eq!(set.insert(fragment(5, number, 10, b"x"), &mut budget), Progress::Incomplete);
+    }
+    assert_eq!(ranges(&set, u16::MAX), [(1, 1), (4, 6), (8, 8), (10, 10)]);
+    assert_eq!(ranges(&set, 8), [(1, 1), (4, 6), (8, 8)]);
+    assert_eq!(ranges(&set, 5), [(1, 1), (4, 5)]);
+    assert_eq!(ranges(&set, 0), []);
+    let from = |first, last| -> Vec<_> {
+        set.missing(first, last).map(|range| (range.first, range.last)).collect()
+    };
+    assert_eq!(from(5, 9), [(5, 6), (8, 8)]);
+    assert_eq!(from(7, 10), [(8, 8), (10, 10)]);
+    assert_eq!((from(9, 9), from(10, 10), from(11, 20)), (vec![], vec![(10, 10)], vec![]));
+    assert_eq!((set.above(0), set.above(3), set.above(9), set.above(u16::MAX)), (4, 2, 0, 0));
+    assert_eq!((set.has(5, (7, 10)), set.has(5, (8, 10))), (true, false));
+    assert_eq!((set.has(5, (7, 11)), set.has(6, (7, 10))), (false, false));
+    for number in [1, u16::MAX] {
+        set.insert(fragment(6, number, u16::MAX, b"x"), &mut budget);
+    }
+    assert_eq!(ranges(&set, u16::MAX), [(2, u16::MAX - 1)]);
+    assert_eq!(ranges(&set, u16::MAX - 1), [(2, u16::MAX - 1)]);
+    set.release(&mut budget);
+    assert_eq!(ranges(&set, u16::MAX), []);
+}

@@ -1,6 +1,6 @@
 use super::*;
-use crate::wire::Flags;
 use crate::wire::registry::PayloadType;
+use crate::wire::{Flags, Header};
 
 /// Random octets that are all the same.
 struct Same(u8);
@@ -20,7 +20,17 @@ fn now() -> Instant {
 }
 
 fn window() -> Window {
-    Window::new(Retransmission::default())
+    Window::new(Retransmission::strongswan())
+}
+
+fn path() -> Path {
+    let address = std::net::SocketAddr::from(([10, 0, 0, 1], 500));
+    Path { local: address, remote: address, transport: crate::event::Transport::Udp }
+}
+
+/// What leaves of our request at `at`.
+fn again(w: &mut Window, at: Instant) -> Datagrams {
+    std::iter::from_fn(|| w.take_request(at)).map(|departure| departure.octets).collect()
 }
 
 fn datagrams(octet: u8) -> Datagrams {
@@ -54,15 +64,15 @@ fn requests_of_the_peer_are_taken_once_and_in_order() {
     assert_eq!(w.classify(&request(0), None), Class::NewRequest);
     assert_eq!(w.classify(&request(1), None), Class::OutOfWindow);
     assert!(!w.on_request_authenticated(1, INFO, 0), "not due");
-    assert!(!w.start_response(datagrams(0)), "nothing to answer");
+    assert!(!w.start_response(path(), datagrams(0)), "nothing to answer");
     assert!(w.on_request_authenticated(0, INFO, 0));
     assert!(!w.on_request_authenticated(0, INFO, 0), "twice");
     assert_eq!(w.in_progress(), Some((0, INFO)));
     assert_eq!(w.classify(&request(0), None), Class::InProgress);
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::Stale);
-    assert!(w.start_response(datagrams(7)));
+    assert!(w.start_response(path(), datagrams(7)));
     assert_eq!(w.in_progress(), None);
-    assert_eq!(w.classify(&request(0), None), Class::RetransmittedRequest(datagrams(7)));
+    assert_eq!(w.classify(&request(0), None), Class::RetransmittedRequest);
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::Stale, "another exchange");
     assert_eq!(w.classify(&request(1), None), Class::NewRequest);
     assert_eq!(w.classify(&request(2), None), Class::OutOfWindow);
@@ -76,9 +86,9 @@ fn requests_of_the_peer_are_taken_once_and_in_order() {
 fn a_response_is_kept_until_the_next_request_is_authenticated() {
     let mut w = window();
     assert!(w.on_request_authenticated(0, INFO, 0));
-    assert!(w.start_response(datagrams(7)));
+    assert!(w.start_response(path(), datagrams(7)));
     assert_eq!(w.classify(&request(1), None), Class::NewRequest);
-    assert_eq!(w.classify(&request(0), None), Class::RetransmittedRequest(datagrams(7)));
+    assert_eq!(w.classify(&request(0), None), Class::RetransmittedRequest);
     assert!(w.on_request_authenticated(1, INFO, 0));
     assert_eq!(w.classify(&request(0), None), Class::Stale);
 }
@@ -87,8 +97,8 @@ fn a_response_is_kept_until_the_next_request_is_authenticated() {
 fn only_the_first_fragment_brings_the_response_again() {
     let mut w = window();
     assert!(w.on_request_authenticated(0, INFO, 0));
-    assert!(w.start_response(datagrams(7)));
-    assert_eq!(w.classify(&request(0), Some((1, 3))), Class::RetransmittedRequest(datagrams(7)));
+    assert!(w.start_response(path(), datagrams(7)));
+    assert_eq!(w.classify(&request(0), Some((1, 3))), Class::RetransmittedRequest);
     assert_eq!(w.classify(&request(0), Some((2, 3))), Class::Stale);
     assert_eq!(w.classify(&request(1), Some((2, 3))), Class::NewRequest);
 }
@@ -127,13 +137,10 @@ fn the_two_directions_do_not_touch() {
     w.start_request(t, CHILD, datagrams(1), rng).unwrap();
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::NewRequest);
     assert!(w.on_request_authenticated(0, CHILD, 0));
-    assert!(w.start_response(datagrams(2)));
+    assert!(w.start_response(path(), datagrams(2)));
     assert_eq!(w.outstanding(), Some((CHILD, 0)));
     assert!(w.on_response_authenticated(0));
-    assert_eq!(
-        w.classify(&header(CHILD, 0, false), None),
-        Class::RetransmittedRequest(datagrams(2))
-    );
+    assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::RetransmittedRequest);
 }
 
 //= RFC 7296 §2.2 type=test
@@ -153,24 +160,25 @@ fn message_ids_end_and_do_not_wrap() {
 
     w.next_expected = Some(u32::MAX);
     assert!(w.on_request_authenticated(u32::MAX, INFO, 0));
-    assert!(w.start_response(datagrams(3)));
-    assert_eq!(w.classify(&request(u32::MAX), None), Class::RetransmittedRequest(datagrams(3)));
+    assert!(w.start_response(path(), datagrams(3)));
+    assert_eq!(w.classify(&request(u32::MAX), None), Class::RetransmittedRequest);
     assert_eq!(w.classify(&request(0), None), Class::Stale);
     assert!(!w.on_request_authenticated(0, INFO, 0));
 }
 
 /// The ladder of strongswan.conf(5): 4 s, times 1.8, five tries, 165 s in all.
 #[test]
-fn the_default_ladder_gives_up_after_165_seconds() {
+fn the_ladder_gives_up_after_165_seconds() {
     let (mut w, t0, rng) = (window(), now(), &mut Same(0));
     w.start_request(t0, INFO, datagrams(1), rng).unwrap();
+    again(&mut w, t0);
     let mut sent = Vec::new();
     let given_up = loop {
         let due = w.next_retransmit().unwrap();
         assert_eq!(w.retransmit(due - Duration::from_millis(1), rng), Retransmit::Nothing);
         match w.retransmit(due, rng) {
-            Retransmit::Send(again) => {
-                assert_eq!(again, datagrams(1));
+            Retransmit::Again => {
+                assert_eq!(again(&mut w, due), datagrams(1));
                 sent.push((due - t0).as_secs());
             }
             Retransmit::GiveUp => break due - t0,
@@ -187,19 +195,26 @@ fn retransmissions_share_the_datagrams() {
     let (mut w, t, rng) = (window(), now(), &mut Same(0));
     let request = datagrams(1);
     w.start_request(t, INFO, Arc::clone(&request), rng).unwrap();
+    again(&mut w, t);
     let due = w.next_retransmit().unwrap();
-    let Retransmit::Send(again) = w.retransmit(due, rng) else { panic!("due") };
-    assert!(Arc::ptr_eq(&request, &again));
+    assert_eq!(w.retransmit(due, rng), Retransmit::Again);
+    assert!(Arc::ptr_eq(&request[0], &again(&mut w, due)[0]));
 }
 
 #[test]
 fn limit_caps_and_jitter_shortens_the_waits() {
-    let ladder =
-        Retransmission { limit: Duration::from_secs(10), jitter: 20, ..Retransmission::default() };
-    assert_eq!(wait(&ladder, 0, &mut Same(0)), Duration::from_secs(4));
-    assert_eq!(wait(&ladder, 0, &mut Same(0xff)), Duration::from_millis(3200));
-    assert_eq!(wait(&ladder, 9, &mut Same(0)), Duration::from_secs(10));
-    assert_eq!(wait(&ladder, 9, &mut Same(0xff)), Duration::from_secs(8));
+    let ladder = Retransmission {
+        limit: Duration::from_secs(10),
+        jitter: 20,
+        ..Retransmission::strongswan()
+    };
+    assert_eq!(wait(&ladder, Duration::from_secs(4), 0, &mut Same(0)), Duration::from_secs(4));
+    assert_eq!(
+        wait(&ladder, Duration::from_secs(4), 0, &mut Same(0xff)),
+        Duration::from_millis(3200)
+    );
+    assert_eq!(wait(&ladder, Duration::from_secs(4), 9, &mut Same(0)), Duration::from_secs(10));
+    assert_eq!(wait(&ladder, Duration::from_secs(4), 9, &mut Same(0xff)), Duration::from_secs(8));
 }
 
 #[test]
@@ -209,11 +224,11 @@ fn odd_ladders_do_not_panic() {
             let ladder = Retransmission {
                 base,
                 jitter,
-                timeout: Duration::MAX,
-                ..Retransmission::default()
+                timeout: Some(Duration::MAX),
+                ..Retransmission::strongswan()
             };
             for n in [0, 1, 40, u32::MAX] {
-                let wait = wait(&ladder, n, &mut Same(0x55));
+                let wait = wait(&ladder, Duration::MAX, n, &mut Same(0x55));
                 assert!(wait <= LONGEST_WAIT, "{base} {jitter} {n}");
             }
         }
@@ -226,12 +241,15 @@ fn a_replaced_request_keeps_its_id_and_starts_the_ladder_over() {
     assert!(!w.replace_request(t, datagrams(2), rng), "nothing to replace");
     let init = ExchangeType::IKE_SA_INIT;
     w.start_request(t, init, datagrams(1), rng).unwrap();
+    assert_eq!(again(&mut w, t), datagrams(1));
     let due = w.next_retransmit().unwrap();
-    assert_eq!(w.retransmit(due, rng), Retransmit::Send(datagrams(1)));
+    assert_eq!(w.retransmit(due, rng), Retransmit::Again);
+    assert_eq!(again(&mut w, due), datagrams(1));
     assert!(w.replace_request(due, datagrams(2), rng));
     assert_eq!((w.outstanding(), w.tries()), (Some((init, 0)), 0));
     assert_eq!(w.next_retransmit(), Some(due + Duration::from_secs(4)));
-    assert_eq!(w.retransmit(due + Duration::from_secs(4), rng), Retransmit::Send(datagrams(2)));
+    assert_eq!(w.retransmit(due + Duration::from_secs(4), rng), Retransmit::Again);
+    assert_eq!(again(&mut w, due + Duration::from_secs(4)), datagrams(2));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ike_proto::dataplane::{DataPlaneError, Direction, Mode, SaId, UdpEncap};
+use ike_proto::dataplane::{DataPlaneError, Direction, Mode, SaId};
 
 use super::{Sa, Sas, about, canonical, named, no_such_sa};
 use crate::kernel::Kernel;
@@ -24,7 +24,7 @@ impl Sas {
         installer: &mut dyn Install<T>,
         id: SaId,
         path: (SocketAddr, SocketAddr),
-        encap: Option<UdpEncap>,
+        encap: Option<Encapsulation>,
     ) -> Result<SaId, DataPlaneError> {
         let id = canonical(id);
         let (src, dst) = (path.0.ip().to_canonical(), path.1.ip().to_canonical());
@@ -34,7 +34,6 @@ impl Sas {
         }
         self.clean(kernel, new)?;
         let Some(sa) = self.sas.get_mut(&id) else { return Err(no_such_sa(id)) };
-        let encap = encap.map(Encapsulation::Udp);
         let stays = new == id && sa.state.src == src;
         if stays && sa.state.encapsulation == encap {
             return Ok(id);

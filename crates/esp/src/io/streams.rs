@@ -1,0 +1,65 @@
+//! The seam to TCP connections that carry ESP (RFC 9329): somebody else owns them.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::sync::mpsc;
+
+use crate::inbound::{Carrier, Outer};
+use crate::packet;
+use crate::plane::Plane;
+
+/// TCP connections, named by their ends as [`Encapsulation::Tcp`] of an SA has them: at the end that opened
+/// a connection, a number stands for its port there.
+///
+/// [`Encapsulation::Tcp`]: ike_proto::dataplane::Encapsulation::Tcp
+pub trait Streams: Send + Sync {
+    /// Queues ESP packets of `segment` octets, the last of what is left of `packets`, on the connection
+    /// between `local` and `remote`. Never waits: what there is no room for is lost, as packets may be.
+    fn send(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        packets: &[u8],
+        segment: usize,
+    ) -> io::Result<()>;
+}
+
+/// Takes the ESP that arrives on TCP connections into a plane. Lasts longer than the plane without harm.
+#[derive(Debug, Clone)]
+pub struct Feed {
+    sender: mpsc::Sender<(Outer, Vec<u8>)>,
+    plane: Plane,
+}
+
+/// What became of a packet from a TCP connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fed {
+    /// The plane will open it.
+    Taken,
+    /// The plane is behind, or no more: the packet is lost, as packets may be.
+    Lost,
+    /// No SA has its SPI. Whoever sends it takes no room from those who have SAs.
+    UnknownSpi,
+}
+
+impl Feed {
+    pub(super) fn new(sender: mpsc::Sender<(Outer, Vec<u8>)>, plane: Plane) -> Self {
+        Self { sender, plane }
+    }
+
+    /// Hands over a packet that came from `src` to `dst`.
+    pub fn esp(&self, src: SocketAddr, dst: SocketAddr, packet: &[u8]) -> Fed {
+        if !packet::header(packet).is_some_and(|(spi, _)| self.plane.receives(spi, dst.ip())) {
+            return Fed::UnknownSpi;
+        }
+        let outer = Outer { src, dst: dst.ip(), tos: 0, carrier: Carrier::Tcp };
+        match self.sender.try_reserve() {
+            Ok(place) => {
+                place.send((outer, packet.to_vec()));
+                Fed::Taken
+            }
+            Err(_) => Fed::Lost,
+        }
+    }
+}

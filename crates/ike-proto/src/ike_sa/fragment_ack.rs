@@ -1,0 +1,441 @@
+//! Fragment acknowledgement (draft-antony-ipsecme-ikev2-fragment-acknowledgment): the receiver of a
+//! fragmented message names what it lacks, and the sender sends that alone.
+//!
+//! ```text
+//! fragments of a request     -->            fragments of a response  <--
+//! <--  response flag, SK {N(FRAGMENT_ACK_REQ)}      -->  response flag, SK {N(FRAGMENT_ACK_RES)}
+//! ```
+//!
+//! An acknowledgement has the exchange type and message ID of what it acknowledges, always the response
+//! flag, and no part in the window: it is looked at before, and neither ends an exchange nor is it
+//! absorbed by IntAuth. It is sealed like any other message, so that its IV is its own.
+//!
+//! One without a range tells that the request is whole and the response in the making, which is what a
+//! sender that asks wants to know. The draft does not say so; nor does it say anything else of it.
+//!
+//! When to acknowledge is decided in [`arrivals`], what to send again in
+//! [`Flight`](super::flight::Flight).
+
+mod arrivals;
+mod taken;
+
+use std::time::{Duration, Instant};
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::State;
+use super::window::Class;
+use crate::config::{FragmentAckTypes, Fragmentation};
+use crate::event::{Output, Path, Transmit, TransmitKind};
+use crate::keys::epoch::{Opened, Outgoing};
+use crate::wire::payload::{MissingRange, Notify, Payload};
+use crate::wire::registry::NotifyType;
+use crate::wire::{Flags, Header, Message, decode_inner_payloads};
+use arrivals::{Arrivals, Known, Report};
+use taken::Taken;
+
+/// The most ranges in one acknowledgement. With headers it stays below the least datagram that every path
+/// carries; what does not fit is told after the rest has come.
+const MOST_RANGES: usize = 64;
+/// The same where the peer may not be: fragments there may be tiny, and an acknowledgement is not to be much
+/// larger.
+const MOST_RANGES_UNPROVEN: usize = 4;
+/// Octets of an acknowledgement besides its ranges: IKE header, payload headers, IV, padding and integrity
+/// check value of the widest suite.
+const OVERHEAD: usize = 28 + 4 + 8 + 16 + 16 + 32;
+/// Octets of a fragment, about.
+const USUAL_FRAGMENT: usize = 1280;
+/// The longest datagram that may be an acknowledgement. Others are not opened for it.
+const LONGEST: usize = 4096;
+
+/// What an IKE SA knows of fragments under way, in both directions.
+#[derive(Debug, Default)]
+pub(crate) struct FragmentAcks {
+    /// Fragments of the peer's request.
+    requests: Option<Arrivals>,
+    /// Fragments of the peer's response.
+    responses: Option<Arrivals>,
+    /// Acknowledgements of our request.
+    of_request: Taken,
+    /// Acknowledgements of our response.
+    of_response: Taken,
+    /// The last response, and when it was sent for the first and for the last time.
+    answered: Option<(u32, Instant, Instant)>,
+    /// How long it took from a response to the peer's next request. For a responder, that is all there is
+    /// to know the path by.
+    turns: Option<Turns>,
+}
+
+/// The shortest times from a response of this end to a first sign of the peer's next request. Which of
+/// several sendings the peer has heard, nobody knows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turns {
+    pub(crate) since_first: Duration,
+    since_last: Duration,
+}
+
+impl FragmentAcks {
+    /// A request of this end is sent for the first time.
+    pub(crate) fn on_request(&mut self) {
+        self.of_request.start_over();
+    }
+
+    /// A response of this end is sent for the first time.
+    pub(crate) fn on_answered(&mut self, now: Instant, message_id: u32) {
+        self.of_response.start_over();
+        self.answered = Some((message_id, now, now));
+    }
+
+    /// The response is sent again.
+    pub(crate) fn on_answered_again(&mut self, now: Instant, message_id: u32) {
+        if let Some((_, _, last)) = self.answered.as_mut().filter(|(id, ..)| *id == message_id) {
+            *last = now;
+        }
+    }
+
+    /// Our message is sent in smaller fragments from now on: what was acknowledged were others.
+    pub(crate) fn on_refragmented(&mut self, response: bool) {
+        if response {
+            self.of_response.start_over();
+            self.answered = None;
+        } else {
+            self.of_request.start_over();
+        }
+    }
+
+    /// The peer's message has come, or a first fragment of it.
+    pub(crate) fn on_heard(&mut self, now: Instant, header: &Header) {
+        let next = |id: u32| !header.flags.response && id.checked_add(1) == Some(header.message_id);
+        if let Some((_, first, last)) = self.answered.take_if(|(id, ..)| next(*id)) {
+            let [since_first, since_last] =
+                [first, last].map(|sent| now.saturating_duration_since(sent));
+            let before = self.turns.unwrap_or(Turns { since_first, since_last });
+            self.turns = Some(Turns {
+                since_first: since_first.min(before.since_first),
+                since_last: since_last.min(before.since_last),
+            });
+        }
+    }
+
+    /// The message in hand is whole.
+    pub(crate) fn on_whole(&mut self, response: bool) {
+        if let Some(arrivals) = self.arrivals(response) {
+            arrivals.on_whole();
+        }
+    }
+
+    fn arrivals(&mut self, of_response: bool) -> Option<&mut Arrivals> {
+        if of_response { self.responses.as_mut() } else { self.requests.as_mut() }
+    }
+
+    fn due(&self, known: Known) -> Option<Instant> {
+        let due = |arrivals: &Option<Arrivals>| arrivals.as_ref()?.due(known);
+        [due(&self.requests), due(&self.responses)].into_iter().flatten().min()
+    }
+}
+
+impl IkeSa {
+    /// The numbers agreed on, if fragments are acknowledged. Before the peer is authenticated one of several
+    /// IKE_SA_INIT responses with the same keys may say so: to a peer that has not agreed,
+    /// acknowledgements then are responses to nothing, which it drops.
+    pub(super) fn acknowledges(&self) -> Option<FragmentAckTypes> {
+        let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
+        self.extensions.fragment_ack.or_else(|| twins.flatten().next())
+    }
+
+    /// The numbers that this end, as initiator, announced to a peer that has not proven itself. If that peer
+    /// acknowledges fragments nevertheless, somebody took its announcement out of the IKE_SA_INIT response.
+    fn announced(&self, ctx: &Context<'_>) -> Option<FragmentAckTypes> {
+        let unproven = self.initiator && !matches!(self.state, State::Established(_));
+        let may = unproven && self.connection.fragmentation != Fragmentation::No;
+        ctx.config.fragment_ack.filter(|_| may)
+    }
+
+    /// True if the peer acknowledges fragments, whichever IKE_SA_INIT response is genuine: only then is it
+    /// waited for.
+    pub(super) fn surely_acknowledged(&self) -> bool {
+        let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
+        [self.extensions.fragment_ack].into_iter().chain(twins).all(|types| types.is_some())
+    }
+
+    /// What is known of the path.
+    pub(super) fn known(&self) -> Known {
+        let (rtt, turns) = (self.window.rtt(), self.acks.turns);
+        let since_last = turns.map(|turns| turns.since_last);
+        // The exchanges timed may cost all of their time by their octets.
+        let measured = |time: Duration| (time * 3 / 2).max(rtt.cost(USUAL_FRAGMENT) * 2);
+        // Of a turn, one fragment is a part.
+        let second = rtt.round_trip().filter(|_| rtt.is_measured()).map(measured);
+        Known {
+            round_trip: rtt.round_trip().into_iter().chain(since_last).min(),
+            second: second.or(turns.map(|turns| turns.since_first)),
+        }
+    }
+
+    /// The IKE_SA_INIT response was sent, perhaps `again`.
+    pub(crate) fn init_answered(&mut self, now: Instant, again: bool) {
+        if again { self.acks.on_answered_again(now, 0) } else { self.acks.on_answered(now, 0) }
+    }
+
+    /// What is known of the path, for the IKE SA that takes the place of this one.
+    pub(crate) fn turns(&self) -> Option<Turns> {
+        self.acks.turns
+    }
+
+    /// Starts with what another IKE SA with this peer has learnt.
+    pub(crate) fn inherit_turns(&mut self, turns: Option<Turns>) {
+        self.acks.turns = turns;
+    }
+
+    // ---- receiver ----
+
+    /// An authentic fragment of the message in hand has come, for the first time or again.
+    pub(super) fn on_fragment(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        header: &Header,
+        fragment: (u16, u16),
+        again: bool,
+    ) {
+        let now = ctx.now.mono;
+        self.acks.on_heard(now, header);
+        if self.acknowledges().is_none() {
+            return;
+        }
+        let (number, total) = fragment;
+        let follow = self.may_follow(path);
+        let place =
+            if header.flags.response { &mut self.acks.responses } else { &mut self.acks.requests };
+        match place.as_mut().filter(|arrivals| arrivals.is_of(header.message_id, total)) {
+            Some(arrivals) if again => {
+                if follow {
+                    arrivals.path = path;
+                }
+                arrivals.on_again();
+            }
+            Some(arrivals) if !arrivals.is_whole() => arrivals.on_new(now, path, number),
+            _ if again => {}
+            _ => *place = Some(Arrivals::new(now, path, header.message_id, fragment)),
+        }
+        self.acknowledge(ctx);
+    }
+
+    /// True if a fragment that came again is worth opening: it may ask for an acknowledgement.
+    pub(super) fn may_be_asked(&self, now: Instant, header: &Header, total: u16) -> bool {
+        let arrivals =
+            if header.flags.response { &self.acks.responses } else { &self.acks.requests };
+        self.acknowledges().is_some()
+            && arrivals.as_ref().is_some_and(|arrivals| {
+                arrivals.is_of(header.message_id, total) && arrivals.may(now, self.known())
+            })
+    }
+
+    /// Sends the acknowledgements that are due.
+    pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_>) {
+        if let Some(types) = self.acknowledges() {
+            let (now, known) = (ctx.now.mono, self.known());
+            for of_response in [false, true] {
+                let Some(arrivals) = self.acks.arrivals(of_response) else { continue };
+                let (id, path) = (arrivals.message_id, arrivals.path);
+                let Some(report) = arrivals.report(now, known) else { continue };
+                let kind = if of_response { types.response } else { types.request };
+                if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
+                    // The fragments were given up.
+                    *(if of_response {
+                        &mut self.acks.responses
+                    } else {
+                        &mut self.acks.requests
+                    }) = None;
+                }
+            }
+        }
+    }
+
+    /// When the next acknowledgement is due.
+    pub(super) fn next_ack(&self) -> Option<Instant> {
+        self.acknowledges().and_then(|_| self.acks.due(self.known()))
+    }
+
+    /// False if there is nothing to acknowledge.
+    fn send_ack(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        kind: NotifyType,
+        message_id: u32,
+        of_response: bool,
+        report: Report,
+    ) -> bool {
+        let set = if of_response { &self.responses } else { &self.requests };
+        let room = self.room(ctx).saturating_sub(OVERHEAD);
+        let most = if !of_response && self.is_unproven(path) {
+            MOST_RANGES_UNPROVEN
+        } else {
+            (room / 4).clamp(1, MOST_RANGES)
+        };
+        let exchange = match report {
+            // Answered meanwhile, it needs no acknowledgement any more.
+            Report::Whole => {
+                let whole = self.window.in_progress().filter(|(id, _)| *id == message_id);
+                whole.map(|(_, exchange)| exchange)
+            }
+            _ => set.exchange_of(message_id),
+        };
+        let Some(exchange) = exchange else { return false };
+        let (first, last) = match report {
+            Report::Whole | Report::All => (1, u16::MAX),
+            Report::Gaps(above, below) => (above.saturating_add(1), below.saturating_sub(1)),
+        };
+        let mut ranges: Vec<_> = set.missing(first, last).take(most + 1).collect();
+        let last = if ranges.len() > most {
+            ranges.truncate(most);
+            ranges.last().map_or(last, |range| range.last)
+        } else {
+            last
+        };
+        let beyond = set.above(last);
+        if ranges.is_empty() && report != Report::Whole {
+            return false;
+        }
+        let mut data = Vec::with_capacity(ranges.len() * 4);
+        MissingRange::encode_all(&ranges, &mut data);
+        //= draft-antony-ipsecme-ikev2-fragment-acknowledgment §3.1
+        //# When the initiator sends a FRAGMENT_ACK_RES notification in response
+        //# to a fragmented response, it MUST set the IKE header Response (R)
+        //# bit.
+        let flags = Flags { initiator: self.initiator, version: false, response: true };
+        let outgoing = Outgoing {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            exchange,
+            flags,
+            message_id,
+            payloads: &[Payload::Notify(Notify::new(kind, &data))],
+            max_datagram: None,
+            force_fragment: false,
+        };
+        // Out of IVs; the next message of consequence ends the SA for it.
+        let Ok(sealed) = self.session.epoch.seal(&outgoing, ctx.rng) else { return false };
+        let path = if of_response { self.path } else { path };
+        for octets in sealed.into_iter().map(Into::into) {
+            let kind = TransmitKind::FragmentAck;
+            ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+        }
+        self.arm_keepalive(ctx);
+        if let Some(arrivals) = self.acks.arrivals(of_response) {
+            arrivals.on_told(ctx.now.mono, last, beyond);
+        }
+        true
+    }
+
+    // ---- sender ----
+
+    /// Takes an acknowledgement that the window has no place for: of a response of this end.
+    /// False if the message can be none.
+    pub(super) fn on_possible_ack(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+        class: &Class,
+    ) -> bool {
+        let header = &message.header;
+        let Some(Payload::Sk(sk)) = message.payloads.last() else { return false };
+        let possible = matches!(class, Class::Stale | Class::OutOfWindow)
+            && header.flags.response
+            && self.acknowledges().is_some()
+            && octets.len() <= LONGEST
+            && self.window.fragments_of_answer(header.exchange, header.message_id).is_some();
+        if !possible {
+            return false;
+        }
+        let epochs = [Some(&self.session.epoch), self.session.previous.as_ref()];
+        let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
+        match opened {
+            None => ctx.dropped(path, "integrity check failed"),
+            Some(opened) if self.take_ack(ctx, path, octets, header, &opened) => {}
+            Some(_) => ctx.dropped(path, "message ID already used"),
+        }
+        true
+    }
+
+    /// Acts upon an authentic message, if it is an acknowledgement; false if it is something else.
+    pub(super) fn take_ack(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        header: &Header,
+        opened: &Opened,
+    ) -> bool {
+        let agreed = self.acknowledges();
+        let Some(types) = agreed.or_else(|| self.announced(ctx)).filter(|_| header.flags.response)
+        else {
+            return false;
+        };
+        let Ok(payloads) = decode_inner_payloads(opened.first, &opened.octets) else {
+            return false;
+        };
+        let is_ack = |payload: &Payload<'_>| match payload {
+            Payload::Notify(notify) => [types.request, types.response].contains(&notify.kind.0),
+            _ => false,
+        };
+        if !payloads.iter().any(is_ack) {
+            return false;
+        }
+        if agreed.is_none() {
+            // It is no response, and what is missing goes again by the timers.
+            ctx.dropped(path, "fragment acknowledgement that was not agreed upon");
+            return true;
+        }
+        let [Payload::Notify(notify)] = payloads.as_slice() else {
+            ctx.dropped(path, "fragment acknowledgement with other payloads");
+            return true;
+        };
+        let of_response = notify.kind.0 == types.response;
+        let sent = if of_response {
+            self.window.fragments_of_answer(header.exchange, header.message_id)
+        } else {
+            self.window.fragments_of_request(header.exchange, header.message_id)
+        };
+        let Some(fragments) = sent.filter(|fragments| *fragments > 1) else {
+            ctx.dropped(path, "fragment acknowledgement of nothing in flight");
+            return true;
+        };
+        let total = u16::try_from(fragments).unwrap_or(u16::MAX);
+        let Ok(ranges) = MissingRange::decode_all(notify.data, total) else {
+            ctx.dropped(path, "fragment acknowledgement that contradicts itself");
+            return true;
+        };
+        let digest = ctx.digest(octets);
+        let taken =
+            if of_response { &mut self.acks.of_response } else { &mut self.acks.of_request };
+        if !taken.take(digest) {
+            ctx.dropped(path, "fragment acknowledgement once too often");
+            return true;
+        }
+        // Not before: one that was captured is no sign of life.
+        self.last_heard = ctx.now.mono;
+        let unproven = of_response
+            && self
+                .window
+                .answer_to()
+                .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
+        if unproven && !self.may_send_elsewhere() {
+            ctx.dropped(path, "response sent elsewhere too often");
+            return true;
+        }
+        let ranges: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
+        if of_response {
+            self.probe.on_response_acknowledged(total, &ranges);
+        } else {
+            let (again, octets) = (self.window.tries(), self.largest_request());
+            self.probe.on_request_acknowledged(ctx.now.mono, (total, &ranges), again, octets);
+        }
+        self.window.missing(ctx.now.mono, of_response, self.known().round_trip, &ranges);
+        self.pace(ctx);
+        true
+    }
+}

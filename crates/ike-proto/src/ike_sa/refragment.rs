@@ -1,0 +1,168 @@
+//! Sending a message again in smaller datagrams (RFC 7383 §2.5.2).
+
+use std::sync::Arc;
+
+use super::IkeSa;
+use super::context::Context;
+use super::pmtu::{Doubt, headers, max_message};
+use super::window::Datagrams;
+use crate::config::{Fragmentation, Retransmission};
+use crate::crypto::SecureRandom;
+use crate::event::{Path, Transport};
+
+impl IkeSa {
+    /// True if this end may send fragments.
+    pub(super) fn may_fragment(&self) -> bool {
+        self.extensions.fragmentation
+            && matches!(self.connection.fragmentation, Fragmentation::Yes | Fragmentation::Force)
+    }
+
+    /// Octets of IKE message that a datagram may carry.
+    pub(super) fn room(&self, ctx: &Context<'_>) -> usize {
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        max_message(self.probe.size(ctx.mtus, now, remote), self.path)
+    }
+
+    /// Octets of the largest IP packet of the outstanding request.
+    pub(super) fn largest_request(&self) -> usize {
+        self.window
+            .outstanding_datagrams()
+            .map_or(0, |request| largest(request) + headers(self.path))
+    }
+
+    /// The retransmission timer has fired: sends the request again in smaller datagrams if the path seems
+    /// to swallow those it was sent in. False if it does not, or there are none smaller.
+    pub(super) fn try_smaller(&mut self, ctx: &mut Context<'_>) -> bool {
+        let now = ctx.now.mono;
+        if self.window.next_retransmit().is_none_or(|due| due > now) {
+            return false;
+        }
+        // The driver, or another IKE SA with this host, may have found out meanwhile.
+        if self.refit_request(ctx) {
+            return true;
+        }
+        let Some((_, message_id)) = self.window.outstanding() else { return false };
+        // A fragment of the response is proof that all of the request has arrived.
+        if self.responses.message_id() == Some(message_id) {
+            return false;
+        }
+        let ladder = ctx.config.retransmission;
+        let tries = match ladder.timeout {
+            Some(_) => ladder.tries.or(Retransmission::strongswan().tries),
+            None => ladder.tries,
+        };
+        let sends = self.window.tries() + 1;
+        let last = tries.is_some_and(|tries| sends > tries);
+        if !last && !self.probe.is_black_hole(now, sends, self.largest_request()) {
+            return false;
+        }
+        self.shrink(ctx)
+    }
+
+    /// Gives up the size of the outstanding request and sends it in the next smaller one. False, and
+    /// nothing done, if there is none.
+    pub(crate) fn shrink(&mut self, ctx: &mut Context<'_>) -> bool {
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        let before = self.probe;
+        while self.can_shrink() && self.probe.step_down(ctx.mtus, now, remote) {
+            if self.refit_request(ctx) {
+                return true;
+            }
+        }
+        // What did not change anything has shown nothing.
+        self.probe = before;
+        false
+    }
+
+    /// The path carries less than was thought: what is lost for sure is sent again at once.
+    pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
+        self.refit_request(ctx);
+    }
+
+    fn can_shrink(&self) -> bool {
+        let narrowest = usize::from(super::pmtu::least(self.path.remote.ip()));
+        self.may_fragment()
+            && self.path.transport != Transport::Tcp
+            && self.largest_request() > narrowest
+    }
+
+    /// Sends the outstanding request in smaller datagrams, if it is in larger ones than may be.
+    fn refit_request(&mut self, ctx: &mut Context<'_>) -> bool {
+        let room = self.room(ctx);
+        let Some(request) = self.window.outstanding_datagrams() else { return false };
+        if largest(request) <= room || !self.may_fragment() {
+            return false;
+        }
+        let request = Arc::clone(request);
+        let Some(request) = self.refragment(ctx.rng, &request, room) else { return false };
+        self.probe.on_request_sent(ctx.now.mono);
+        self.acks.on_refragmented(false);
+        //= RFC 7383 §2.5.2
+        //# When starting a new probe,
+        //# the node MUST reset its retransmission timers so that if it employs
+        //# exponential back-off the timers will start over.
+        self.window.refit_request(ctx.now.mono, request, ctx.rng);
+        self.pace(ctx);
+        true
+    }
+
+    /// A request that was answered has come again by `path`, in `octets`: makes the datagrams of the answer
+    /// smaller if their size may be why.
+    pub(super) fn fit_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        fragment: Option<(u16, u16)>,
+    ) {
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        let total = fragment.map_or(1, |(_, total)| total);
+        let doubt = self.probe.on_request_again(now, octets.len() + headers(path), total);
+        let Some(response) = self.window.response().map(Arc::clone) else { return };
+        let narrowest = max_message(super::pmtu::least(remote), self.path);
+        let may = self.may_fragment() && path.transport != Transport::Tcp;
+        if !may || largest(&response) <= narrowest {
+            return;
+        }
+        // Too large by what is known now, or by what its being asked for again may mean.
+        while largest(&response) <= self.room(ctx) {
+            // What the peer sends now has room for it: only its silence speaks against it.
+            let unheard = doubt == Doubt::Unheard;
+            if !unheard || !self.probe.step_down(ctx.mtus, now, remote) {
+                return;
+            }
+        }
+        let room = self.room(ctx);
+        if let Some(smaller) = self.refragment(ctx.rng, &response, room) {
+            self.window.refit_response(smaller);
+            self.acks.on_refragmented(true);
+        }
+    }
+
+    /// A message of this end in datagrams of `room` octets, under the keys that it was sealed with.
+    fn refragment(
+        &mut self,
+        rng: &mut dyn SecureRandom,
+        sealed: &Datagrams,
+        room: usize,
+    ) -> Option<Datagrams> {
+        let session = &mut self.session;
+        let datagrams = match session.epoch.refragment(sealed, room, rng) {
+            Ok(datagrams) => datagrams,
+            Err(_) => {
+                // An answer under the generation before. No IV of either is to be used by the other.
+                let previous = session.previous.as_mut()?;
+                previous.continue_from(&session.epoch);
+                let datagrams = previous.refragment(sealed, room, rng).ok()?;
+                session.epoch.continue_from(previous);
+                datagrams
+            }
+        };
+        Some(datagrams.into_iter().map(Arc::from).collect())
+    }
+}
+
+/// Octets of the largest of them.
+fn largest(datagrams: &Datagrams) -> usize {
+    datagrams.iter().map(|octets| octets.len()).max().unwrap_or(0)
+}

@@ -1,0 +1,310 @@
+//! The TCP connection of an IKE SA (RFC 9329 §6): opening it anew when it breaks, and what waits for it
+//! meanwhile.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::{IkePhase, Initiated, State, Task};
+use super::timer::{Timer, TimerKey};
+use crate::child::ChildSa;
+use crate::dataplane::Encapsulation;
+use crate::event::{Event, Output, Path, StreamCommand, StreamEvent, Transport};
+use crate::exchange::sa_init::floated;
+
+/// Wait before a broken connection is opened anew; doubled each time.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest such wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// A connection that held so long was a good one: the waits start over.
+const GOOD: Duration = Duration::from_secs(10);
+
+/// How long a peer is left alone with a request. A connection carries one faster than that, or breaks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+//= RFC 9329 §6.3.1
+//# it
+//# is believed that 5-10 seconds is a good compromise.
+/// How long a half-open SA whose connection is gone waits for its initiator to come back, and one that
+/// is being deleted for its peer, which may be through with it.
+const HALF_OPEN_GRACE: Duration = Duration::from_secs(10);
+
+/// The TCP connection that an IKE SA uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream {
+    /// True if this end opens it: the TCP Originator of RFC 9329.
+    pub(crate) ours: bool,
+    condition: Condition,
+    /// This end's address and port.
+    local: Option<SocketAddr>,
+    opened: Option<Instant>,
+    /// Connections lost or not made in a row.
+    failures: u32,
+    /// When a request was sent last.
+    asked: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Opening,
+    Open,
+    Lost,
+}
+
+impl Stream {
+    /// One that this end opens.
+    pub(crate) fn opening() -> Self {
+        let condition = Condition::Opening;
+        Self { ours: true, condition, local: None, opened: None, failures: 0, asked: None }
+    }
+
+    /// One that the peer opened.
+    pub(crate) fn accepted() -> Self {
+        Self { ours: false, condition: Condition::Open, ..Self::opening() }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.condition == Condition::Open
+    }
+
+    /// True if nothing is there, and nothing under way.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.condition == Condition::Lost
+    }
+
+    /// This end's address and port, once they are known.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    pub(crate) fn on_opened(&mut self, now: Instant, local: SocketAddr) {
+        self.condition = Condition::Open;
+        (self.local, self.opened) = (Some(local), Some(now));
+    }
+
+    /// Says how long to wait before the next is opened.
+    pub(crate) fn on_closed(&mut self, now: Instant) -> Duration {
+        self.condition = Condition::Lost;
+        let held = self.opened.take().map(|at| now.saturating_duration_since(at));
+        if held.is_some_and(|held| held >= GOOD) {
+            self.failures = 0;
+        }
+        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
+        self.failures = self.failures.saturating_add(1);
+        wait
+    }
+
+    /// Notes that a request is sent.
+    pub(crate) fn on_asked(&mut self, now: Instant) {
+        self.asked = Some(now);
+    }
+
+    //= RFC 9329 §6.2
+    //# (*) This is an optimization; implementations may continue to use the
+    //# retransmission logic from Section 2.1 of [RFC7296] for simplicity.
+    /// True if the request in flight is to be sent again though nothing is lost on the way: the peer may
+    /// have had to drop it. It did not have the SA yet, or was not yet as far, or had too much to do.
+    pub(crate) fn asks_again(&self, now: Instant) -> bool {
+        self.is_open() && self.asked.is_none_or(|at| now.saturating_duration_since(at) >= PATIENCE)
+    }
+
+    /// Opens another connection in the place of the one that `path` named.
+    pub(crate) fn open(&mut self, ctx: &mut Context<'_>, path: &mut Path) {
+        self.condition = Condition::Opening;
+        ctx.ids.name_stream(path);
+        ctx.out.push_back(Output::Stream(*path, StreamCommand::Open));
+    }
+}
+
+impl IkeSa {
+    /// The connection in use or being opened.
+    pub(crate) fn stream_path(&self) -> Option<Path> {
+        self.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.path)
+    }
+
+    /// True if nothing can be sent now: it waits for a connection.
+    pub(super) fn is_cut(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| !stream.is_open())
+    }
+
+    /// True if a message for this SA may come by `path`, as far as transports go.
+    pub(super) fn takes_from(&self, path: Path) -> bool {
+        match (self.path.transport, path.transport) {
+            //= RFC 9329 §5
+            //# all IKE
+            //# messages for that IKE SA and ESP packets for its Child SAs MUST be
+            //# sent over a TCP connection until the SA is deleted or IKEv2 Mobility
+            //# and Multihoming (MOBIKE) is used
+            (Transport::Tcp, transport) => transport == Transport::Tcp,
+            //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
+            //# the initiator MUST switch to TCP port
+            //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
+            (_, transport) => (transport == Transport::Tcp) == self.extensions.separate,
+        }
+    }
+
+    /// Something happened to the connection `path`.
+    pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
+        if path != self.path {
+            return;
+        }
+        let now = ctx.now.mono;
+        let Some(stream) = &mut self.stream else { return };
+        match event {
+            StreamEvent::Opened(local) => {
+                stream.on_opened(now, *local);
+                if matches!(self.state, State::Established(_)) {
+                    ctx.event(Event::PathChanged { ike: self.id, path });
+                    if self.separate.is_none() {
+                        self.move_children(ctx);
+                    }
+                }
+                self.send_again(ctx);
+            }
+            StreamEvent::Closed(_) => {
+                let wait = stream.on_closed(now);
+                //= RFC 9329 §6.1
+                //# The TCP
+                //# Originator is responsible for re-establishing the TCP connection if
+                //# it is torn down for any unexpected reason.
+                if stream.ours {
+                    self.timers.set(TimerKey::Ike(Timer::Reopen), now + wait);
+                    self.show_up();
+                } else if self.is_half_open() || self.is_deleting() {
+                    let key = TimerKey::Ike(Timer::HalfOpen);
+                    let grace = now + HALF_OPEN_GRACE;
+                    let at = self.timers.get(key).map_or(grace, |at| at.min(grace));
+                    self.timers.set(key, at);
+                }
+            }
+        }
+    }
+
+    //= RFC 9329 §6.1
+    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+    //# is a rekey of an existing IKE SA
+    /// Uses the connection of the SA that is rekeyed into this one.
+    pub(crate) fn share_stream(&mut self, ctx: &Context<'_>, other: &Self) {
+        (self.stream, self.separate) = (other.stream.clone(), other.separate);
+        let Some(stream) = &self.stream else { return };
+        if stream.is_lost() && stream.ours {
+            self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
+        }
+    }
+
+    /// Of a candidate: the connection is gone, and its attempt opens another.
+    pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
+        if let Some(stream) = self.stream.as_mut().filter(|_| self.path == path) {
+            stream.on_closed(now);
+        }
+    }
+
+    /// Of the SA that comes of an attempt: takes care of the connection from now on, which is to be
+    /// opened anew at `reopen_at`, if at all.
+    pub(crate) fn take_over_stream(&mut self, reopen_at: Option<Instant>) {
+        let Some(stream) = &self.stream else { return };
+        if stream.is_lost() {
+            self.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
+        }
+        // What came again by the second connection did not make the peer use it.
+        if stream.failures > 0 {
+            self.show_up();
+        }
+    }
+
+    /// This SA has the children of the one before it. If its request came again by this connection, the
+    /// peer has made its SA on an older one.
+    pub(super) fn show_successor(&mut self) {
+        let Some(stream) = self.stream.as_ref().filter(|stream| stream.ours) else { return };
+        if self.initiator && stream.opened.is_none_or(|at| at >= self.started) {
+            self.show_up();
+        }
+    }
+
+    /// Moves children to this SA's connection that are on another one.
+    pub(super) fn gather_children(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &self.state else { return };
+        let astray = |child: &ChildSa| {
+            matches!(child.encap, Some(Encapsulation::Tcp(_)))
+                && child.encap != ChildSa::encap_on(self.esp_path(), false)
+        };
+        if established.children.iter().any(astray) {
+            self.move_children(ctx);
+        }
+    }
+
+    fn is_deleting(&self) -> bool {
+        match &self.state {
+            State::Established(e) => matches!(e.ours, Some(Initiated::DeleteIke { .. })),
+            _ => false,
+        }
+    }
+
+    /// Opens the connection anew.
+    pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
+        {
+            stream.open(ctx, &mut self.path);
+        }
+    }
+
+    //= RFC 9329 §6.1
+    //# it is suggested that the TCP Originator send an
+    //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
+    //# informational message if it is not.
+    /// Has a request sent by the next connection that the peer has not seen yet: what it has seen does
+    /// not make it use that connection. It bounds the time without one, too.
+    fn show_up(&mut self) {
+        let State::Established(established) = &mut self.state else { return };
+        let pending = matches!(established.ours, Some(Initiated::Liveness))
+            || established.queue.iter().any(|task| matches!(task, Task::Liveness));
+        if !matches!(established.phase, IkePhase::Closing | IkePhase::Crossed(_)) && !pending {
+            established.queue.push_back(Task::Liveness);
+        }
+    }
+
+    //= RFC 9329 §6.2
+    //# If a new TCP connection for the IKE SA is established while the
+    //# exchange Initiator is waiting for a response, the Initiator MUST
+    //# retransmit its request over this connection and continue to wait
+    //# for a response.
+    /// Sends the request in flight by the connection that is there now.
+    pub(super) fn send_again(&mut self, ctx: &mut Context<'_>) {
+        if self.window.request_again() {
+            if let Some(stream) = &mut self.stream {
+                stream.on_asked(ctx.now.mono);
+            }
+            self.pace(ctx);
+        }
+    }
+
+    /// The peer came by another connection, with a message that is new and authentic.
+    pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
+        if self.path.transport != Transport::Tcp {
+            self.separate = Some(floated(self.path, self.nat, ctx.config.natt_port));
+        }
+        self.path = path;
+        self.stream = Some(Stream::accepted());
+        if matches!(self.state, State::Established(_)) {
+            self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        } else {
+            let at = self.started + ctx.config.half_open_timeout;
+            self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+        }
+        if matches!(self.state, State::Established(_)) {
+            ctx.event(Event::PathChanged { ike: self.id, path });
+            if self.separate.is_none() {
+                self.move_children(ctx);
+            }
+        }
+        self.send_again(ctx);
+    }
+}
+
+impl Transport {
+    /// True if it loses nothing as long as it is there: nothing is sent again (RFC 9329 §6.2).
+    pub(crate) fn is_reliable(self) -> bool {
+        self == Self::Tcp
+    }
+}

@@ -1,0 +1,77 @@
+//! What an arriving datagram is to the window. Nothing changes here: it is not authenticated yet.
+
+use super::{Answered, Theirs, Window};
+use crate::wire::Header;
+
+/// What an arriving datagram is to the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The request, or a fragment of it, that is due.
+    NewRequest,
+    /// A request answered before, whose response is to be sent again. To do so only for a peer that
+    /// seals the datagram with its keys is the caller's part.
+    RetransmittedRequest,
+    /// A request that is being answered.
+    InProgress,
+    /// The response, or a fragment of it, to the outstanding request.
+    ExpectedResponse,
+    /// Something over and done with; to be dropped in silence.
+    Stale,
+    /// A message ID not due yet (INVALID_MESSAGE_ID of RFC 7296 §2.3 would be the notify).
+    OutOfWindow,
+}
+
+impl Window {
+    /// Says what a datagram with this header is. `fragment` is the number and total of its Encrypted
+    /// Fragment payload, if it has one.
+    pub(crate) fn classify(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
+        if header.flags.response {
+            return self.classify_response(header);
+        }
+        match self.next_expected {
+            Some(next) if header.message_id > next => Class::OutOfWindow,
+            Some(next) if header.message_id == next => match self.theirs {
+                Theirs::InProgress { exchange, .. } if exchange == header.exchange => {
+                    Class::InProgress
+                }
+                Theirs::InProgress { .. } => Class::Stale,
+                _ => Class::NewRequest,
+            },
+            _ => self.classify_old_request(header, fragment),
+        }
+    }
+
+    fn classify_response(&self, header: &Header) -> Class {
+        match &self.outstanding {
+            Some(ours) if ours.message_id == header.message_id => {
+                if ours.exchange == header.exchange {
+                    Class::ExpectedResponse
+                } else {
+                    Class::Stale
+                }
+            }
+            _ if self.next_request.is_some_and(|next| header.message_id >= next) => {
+                Class::OutOfWindow
+            }
+            _ => Class::Stale,
+        }
+    }
+
+    fn classify_old_request(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
+        match &self.theirs {
+            Theirs::Answered(Answered { exchange, message_id, .. })
+                if *message_id == header.message_id && *exchange == header.exchange =>
+            {
+                //= RFC 7383 §2.6.1
+                //# that event MUST only trigger a retransmission of the response message
+                //# (fragmented or not) if the Fragment Number field in the received
+                //# fragment is set to 1; otherwise, it MUST be ignored.
+                match fragment {
+                    None | Some((1, _)) => Class::RetransmittedRequest,
+                    Some(_) => Class::Stale,
+                }
+            }
+            _ => Class::Stale,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What strangers and eavesdroppers can do with connections of their own (RFC 9329 §10).
+
+use std::net::SocketAddr;
+
+use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{Path, StreamEvent, Transport};
+use ike_tests::{A, B, Pair};
+
+use crate::stage::{assert_esp_on, over_tcp, seconds, separate};
+
+fn elsewhere() -> SocketAddr {
+    "203.0.113.9:5555".parse().unwrap()
+}
+
+/// Everything that was ever sent, played to the responder by a connection of somebody else.
+#[test]
+fn a_replay_moves_nothing() {
+    let mut pair = over_tcp(1).build();
+    pair.establish();
+    pair.rekey_child(A);
+    pair.run_for(seconds(5));
+    let path = pair.b().ike().path;
+    let stranger = pair.stranger(B, elsewhere());
+    let played: Vec<_> = pair.net.trace.iter().map(|p| p.octets.clone()).collect();
+    for octets in &played {
+        pair.receive(B, stranger, octets);
+    }
+    assert_eq!(pair.b().ike().path, path);
+    assert_esp_on(&pair, 0);
+    // The last request came again: who has the keys may want the answer, and nobody else can read it.
+    let answers = pair.net.trace.iter().filter(|p| p.dst == elsewhere()).count();
+    assert!(answers <= 2, "{answers}\n{}", pair.story());
+    pair.tell_stream(B, stranger, "closed");
+    pair.run_for(seconds(60));
+    assert_eq!(pair.b().ike().path, path);
+    assert_eq!(pair.streams.open(), [0]);
+}
+
+/// The request that is being answered is played by somebody else: its sender gets the answer all the same.
+#[test]
+fn a_replay_draws_no_answer_away() {
+    let mut setup = over_tcp(2);
+    setup.b.plane.delay = seconds(1);
+    let mut pair = setup.build();
+    let request = pair.initiate(A, Some("net"));
+    let seen =
+        |w: &ike_tests::World| w.net.trace.iter().any(|p| p.is(ExchangeType::IKE_AUTH, false));
+    assert!(pair.run_until(seconds(1), seen));
+    pair.run_for(std::time::Duration::from_millis(100));
+    let auth = pair.net.trace.last().unwrap().octets.clone();
+    let stranger = pair.stranger(B, elsewhere());
+    pair.receive(B, stranger, &auth);
+    pair.run_for(seconds(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.streams.all.len(), 1);
+    assert_ne!(pair.b().ike().path.remote, elsewhere());
+}
+
+/// An IKE_SA_INIT response by any other connection than that of the request is forged.
+#[test]
+fn a_response_by_another_connection_is_not_taken() {
+    let mut pair = over_tcp(3).build();
+    pair.net.manual = true;
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(std::time::Duration::from_millis(25));
+    let init = pair.net.trace[0].clone();
+    let forged =
+        ike_tests::forge::notify_response(&init, ike_proto::wire::registry::NotifyType(14), &[]);
+    let udp =
+        Path { local: pair.socket(A, 500), remote: pair.socket(B, 500), transport: Transport::Udp };
+    let stranger = pair.stranger(A, pair.socket(B, 4500));
+    for path in [udp, stranger] {
+        pair.receive(A, path, &forged.octets);
+        assert_eq!(pair.a().dropped.last(), Some(&"IKE_SA_INIT response by another transport"));
+    }
+    pair.net.manual = false;
+    pair.run_for(seconds(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+}
+
+/// A stranger's connection costs nothing, opened, used for nonsense, or closed.
+#[test]
+fn a_strangers_connection_costs_no_state() {
+    let mut pair = over_tcp(4).build();
+    pair.establish();
+    let trace = pair.net.trace.len();
+    let child = pair.b().child();
+    for n in 0..1000_u16 {
+        let from = SocketAddr::new([203, 0, 113, 9].into(), 1024 + n);
+        let stranger = pair.stranger(B, from);
+        pair.receive(B, stranger, &[0; 28]);
+        pair.receive(B, stranger, &[0xff; 3]);
+        let mut forged = pair.net.trace[trace - 1].octets.to_vec();
+        *forged.last_mut().unwrap() ^= 1;
+        pair.receive(B, stranger, &forged);
+        pair.handle_stream(B, stranger, StreamEvent::Closed("reset".to_owned()));
+    }
+    assert_eq!(pair.b().endpoint.half_open(), 0);
+    assert_eq!(pair.b().child().id, child.id);
+    assert_eq!(pair.streams.open(), [0]);
+    // Answers to messages outside any SA are few.
+    assert!(pair.net.trace.len() - trace < 50, "{}", pair.net.trace.len() - trace);
+    // A connection that is none of ours, said to be open or closed, is nothing either.
+    let nobody = Path { local: pair.socket(A, 7), ..pair.a().ike().path };
+    let local = pair.socket(A, 4711);
+    pair.handle_stream(A, nobody, StreamEvent::Opened(local));
+    pair.handle_stream(A, nobody, StreamEvent::Closed(String::new()));
+    pair.run_for(seconds(60));
+    pair.assert_agreement();
+}
+
+/// Half-open SAs are limited over TCP as over UDP.
+#[test]
+fn half_open_sas_are_limited() {
+    let mut setup = over_tcp(5);
+    setup.b.connection.remote_addrs = vec![ike_proto::config::AddressSpec::Any(None)];
+    setup.b.settings.init_limit_half_open = 20;
+    let mut pair = setup.build();
+    pair.initiate(A, Some("net"));
+    pair.run_for(std::time::Duration::from_millis(25));
+    let init = pair.net.trace[0].octets.to_vec();
+    for n in 0..200_u16 {
+        let mut octets = init.clone();
+        octets[..2].copy_from_slice(&(n + 1).to_be_bytes());
+        let stranger = pair.stranger(B, SocketAddr::new([203, 0, 113, 9].into(), 1024 + n));
+        pair.receive(B, stranger, &octets);
+        assert!(pair.b().endpoint.half_open() <= 20);
+    }
+    assert!(pair.b().endpoint.half_open() >= 10, "{:?}", pair.b().dropped);
+    pair.run_for(seconds(40));
+    assert_eq!(pair.b().endpoint.half_open(), 0);
+}
+
+/// An SA over UDP is not to be had over TCP, nor the other way round.
+#[test]
+fn transports_are_not_mixed() {
+    let mut pair = Pair::established(6);
+    pair.net.manual = true;
+    pair.rekey_child(A);
+    let octets = pair.net.mailbox[0].octets.clone();
+    let stranger = pair.stranger(B, elsewhere());
+    pair.receive(B, stranger, &octets);
+    assert_eq!(pair.b().dropped.last(), Some(&"not the transport of the IKE SA"));
+    pair.net.manual = false;
+    pair.deliver_all();
+    pair.run_for(seconds(30));
+    pair.assert_agreement();
+
+    let mut pair = separate(6).build();
+    pair.establish();
+    let octets = pair.net.trace.last().unwrap().octets.clone();
+    let udp = Path {
+        local: pair.socket(A, 4500),
+        remote: pair.socket(B, 4500),
+        transport: Transport::UdpEncap,
+    };
+    pair.receive(A, udp, &octets);
+    assert_eq!(pair.a().dropped.last(), Some(&"not the transport of the IKE SA"));
+}
