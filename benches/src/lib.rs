@@ -1,9 +1,12 @@
-//! Benchmarks of every key exchange and signature backend of the workspace.
+//! Benchmarks: every key exchange and signature backend of the workspace, and whole handshakes over bad
+//! links, simulated ([`links`]) and real ([`hosts`]).
 //!
 //! The program `ike-bench` prints one table and writes it as CSV and SVG; see `README.md` for its use.
-//! `cargo bench` runs the same operations under criterion, to compare two builds.
+//! `cargo bench` runs the operations of the backends under criterion, to compare two builds.
 
 pub mod counter;
+pub mod hosts;
+pub mod links;
 pub mod operations;
 pub mod rates;
 pub mod report;

@@ -1,4 +1,4 @@
-//! `ike-bench`: how fast every backend is. See `README.md`.
+//! `ike-bench`: how fast every backend is, and how a handshake fares on bad links. See `README.md`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use ike_bench::counter::Rates;
+use ike_bench::links::cli::{Links, links};
 use ike_bench::operations::{KeyExchange, Signature, key_exchanges, signatures};
 use ike_bench::report::{self, Row};
 use ike_bench::sample::{Plan, sample};
-use ike_bench::{rates, svg};
+use ike_bench::{hosts, rates, svg};
 use ike_proto::crypto::CryptoError;
 
-/// Measures every key exchange and signature backend.
+/// Measures every key exchange and signature backend, and handshakes over bad links.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
@@ -34,6 +35,9 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    Links(Box<Links>),
+    /// A responder for `links --to`, until it is interrupted.
+    Serve(hosts::ServeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -84,6 +88,8 @@ fn run(command: Command) -> Result<(), String> {
                 signatures().into_iter().filter(|s| spreads.output.wants(&s.name(), s.backend));
             tell_spreads(&spreads, chosen, sign_rows)
         }
+        Command::Serve(args) => hosts::serve(&args),
+        Command::Links(args) => links(&args),
         Command::Sizes { seconds, output } => {
             let time = duration(seconds)?;
             let mut series = Vec::new();

@@ -115,15 +115,16 @@ fn panel(
 }
 
 /// A logarithmic scale over whole powers of ten.
-struct Scale {
-    low: i32,
-    high: i32,
+pub(crate) struct Scale {
+    /// Powers of ten at its ends.
+    pub(crate) low: i32,
+    pub(crate) high: i32,
     start: f64,
     end: f64,
 }
 
 impl Scale {
-    fn over(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
+    pub(crate) fn over(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Self {
         let logs = values.filter(|value| *value > 0.0).map(f64::log10);
         let (low, high) =
             logs.fold((f64::MAX, f64::MIN), |(low, high), log| (low.min(log), high.max(log)));
@@ -134,13 +135,13 @@ impl Scale {
         Self { low, high: high.max(low + 1), start, end }
     }
 
-    fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let part =
             (value.max(1e-9).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
         self.start + (self.end - self.start) * part
     }
 
-    fn grid(&self, out: &mut String, top: f64, bottom: f64) {
+    pub(crate) fn grid(&self, out: &mut String, top: f64, bottom: f64) {
         for power in self.low..=self.high {
             let x = self.at(10_f64.powi(power));
             let _ = writeln!(
@@ -154,7 +155,7 @@ impl Scale {
     }
 }
 
-fn head(height: f64, title: &str) -> String {
+pub(crate) fn head(height: f64, title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH:.0}\" height=\"{height:.0}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n\
@@ -164,22 +165,23 @@ fn head(height: f64, title: &str) -> String {
     )
 }
 
-fn power_of_ten(power: i32) -> String {
+pub(crate) fn power_of_ten(power: i32) -> String {
     match power {
         0..=3 => format!("{}", 10_u64.pow(power.unsigned_abs())),
+        -3..0 => format!("{}", 10_f64.powi(power)),
         _ => format!("10<tspan dy=\"-4\" font-size=\"8\">{power}</tspan>"),
     }
 }
 
-fn color(index: usize) -> &'static str {
+pub(crate) fn color(index: usize) -> &'static str {
     COLORS[index % COLORS.len()]
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-const WIDTH: f64 = 1000.0;
+pub(crate) const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 330.0;
 const TOP: f64 = 50.0;
 const ROW: f64 = 16.0;
