@@ -14,9 +14,14 @@ root_mounts() {
     mount -t tmpfs tmpfs "$root/tmp"
     mount --bind "$LAB_SRC" "$root/lab"
     mount --bind "$1" "$root/out"
-    if [ -x "$DAEMON" ]; then
-        mount -t tmpfs tmpfs "$root/bin-under-test"
-        : >"$root/bin-under-test/ike-daemon"
-        mount --bind "$DAEMON" "$root/bin-under-test/ike-daemon"
-    fi
+    mount -t tmpfs tmpfs "$root/bin-under-test"
+    under_test "$DAEMON" ike-daemon
+    under_test "${BENCH:-}" ike-bench
+}
+
+# under_test BINARY NAME
+under_test() {
+    [ -x "$1" ] || return 0
+    : >"$LAB_ROOT/bin-under-test/$2"
+    mount --bind "$1" "$LAB_ROOT/bin-under-test/$2"
 }

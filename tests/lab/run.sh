@@ -70,8 +70,9 @@ runs_of() {
 
 # What is wanted is a name, a scenario, a scenario@case, or a pattern over all three.
 select_runs() {
-    local want name rest matched
+    local want name rest matched all
     [ ${#WANTED[@]} -gt 0 ] || { runs && return; }
+    all=$(runs)
     for want in "${WANTED[@]}"; do
         matched=no
         while read -r name rest; do
@@ -80,13 +81,15 @@ select_runs() {
                 say "$name $rest"
                 matched=yes
             fi
-        done < <(runs)
+        done <<<"$all"
         [ $matched = yes ] || die "no scenario $want (run.sh --list)"
     done
 }
 
-# In a line of its own, for an error in a pipe would go unseen.
+# In a line of its own, for an error in a pipe would go unseen. What two patterns
+# name runs once, for it has one folder.
 chosen=$(select_runs)
+chosen=$(say "$chosen" | awk '!seen[$0]++')
 names=$(say "$chosen" | cut -d ' ' -f 1)
 if [ $LIST = yes ]; then
     say "$names"

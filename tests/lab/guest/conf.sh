@@ -61,6 +61,15 @@ child() {
 ike() { conf "$1" "connections.site.$2" "$3"; }
 net() { conf "$1" "connections.site.children.net.$2" "$3"; }
 
+# transport: the child of "site" is between the two hosts themselves.
+transport() {
+    net both mode transport
+    net us local_ts "$US_OWN/32"
+    net us remote_ts "$THEM_OWN/32"
+    net them local_ts "$THEM_OWN/32"
+    net them remote_ts "$US_OWN/32"
+}
+
 to_toml() {
     conf_lines "$1" | awk '
         function quoted(s) { gsub(/^ +| +$/, "", s); return "\"" s "\"" }

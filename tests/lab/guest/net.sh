@@ -79,13 +79,37 @@ net_nat() {
     capture
 }
 
+# net_narrow MTU [silent]: two routers, and between them a link of that MTU. Silent, neither says so
+# to who sends more: a black hole.
+#   left 192.0.2.1 ── r1 ──(MTU)── r2 ── 198.51.100.2 right
+net_narrow() {
+    local router
+    THEM_OWN=198.51.100.2 THEM_SEEN=198.51.100.2
+    for router in left right r1 r2; do new_ns $router; done
+    join left l0 192.0.2.1/24 r1 in0 192.0.2.254/24
+    join r1 mid1 203.0.113.1/24 r2 mid2 203.0.113.2/24
+    join right r0 198.51.100.2/24 r2 in0 198.51.100.254/24
+    ip -n r1 link set mid1 mtu "$1"
+    ip -n r2 link set mid2 mtu "$1"
+    ip -n left route add default via 192.0.2.254
+    ip -n right route add default via 198.51.100.254
+    ip -n r1 route add default via 203.0.113.2
+    ip -n r2 route add default via 203.0.113.1
+    for router in r1 r2; do
+        in_ns $router sysctl -qw net.ipv4.ip_forward=1
+        [ "${2:-}" != silent ] || ip -n $router rule add pref 10 ipproto icmp blackhole
+    done
+    inner_networks
+    capture
+}
+
 # Ports are random, for a mapping that was forgotten must not come back as it was.
 nat_nftables() {
     in_ns nat nft -f - <<NFT
 table ip nat {
     chain post {
         type nat hook postrouting priority srcnat
-        oifname out0 meta l4proto udp masquerade to :20000-29999 fully-random
+        oifname out0 meta l4proto { tcp, udp } masquerade to :20000-29999 fully-random
     }
 }
 NFT

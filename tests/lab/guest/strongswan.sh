@@ -16,6 +16,16 @@ swan() {
 
 strongswan_start() {
     local side=$1
+    mkdir -p "$STATE/$side.d"
+    to_swanctl "$side" >"$STATE/$side.d/$side.swanctl.conf"
+    cp "$STATE/$side.d/$side.swanctl.conf" $OUT/
+    charon_start "$side"
+    charon_load "$side" "$STATE/$side.d/$side.swanctl.conf"
+}
+
+# charon_start SIDE: charon without connections.
+charon_start() {
+    local side=$1
     # swanctl looks for certificates and keys beside its file.
     mkdir -p "$STATE/$side.d"
     cat >"$STATE/$side.strongswan.conf" <<CONF
@@ -34,7 +44,7 @@ charon {
             time_format = %H:%M:%S
             time_add_ms = yes
             default = 1
-            ike = 2
+            ike = ${STRONGSWAN_LOG:-2}
             flush_line = yes
         }
     }
@@ -44,13 +54,17 @@ swanctl {
 }
 $(to_strongswan "$side")
 CONF
-    to_swanctl "$side" >"$STATE/$side.d/$side.swanctl.conf"
-    cp "$STATE/$side.strongswan.conf" "$STATE/$side.d/$side.swanctl.conf" $OUT/
+    cp "$STATE/$side.strongswan.conf" $OUT/
     STRONGSWAN_CONF=$STATE/$side.strongswan.conf \
         ip netns exec "$(netns "$side")" charon-systemd >"$OUT/$side.charon.out" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 test -S "$STATE/$side.vici" || fail "charon of $side did not start"
-    swan "$side" --load-all --file "$STATE/$side.d/$side.swanctl.conf" >"$OUT/$side.load.out" 2>&1 || {
+}
+
+# charon_load SIDE FILE: certificates and keys are beside the file.
+charon_load() {
+    local side=$1
+    swan "$side" --load-all --file "$2" >"$OUT/$side.load.out" 2>&1 || {
         cat "$OUT/$side.load.out"
         fail "swanctl refused the configuration of $side"
     }
