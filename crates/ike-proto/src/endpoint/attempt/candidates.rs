@@ -1,0 +1,241 @@
+//! The candidates of an attempt: a half-made IKE SA for each IKE_SA_INIT response that could be genuine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Attempt, MAX_CANDIDATES, Wanted};
+use crate::config::Childless;
+use crate::event::{Failure, Path};
+use crate::exchange::auth::rounds::Rounds;
+use crate::exchange::auth::{local_id_at, signs};
+use crate::exchange::child_offer::{OfferSpec, offer};
+use crate::exchange::sa_init::{self, Accepted, Unfit};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::rtt::OVERHEAD;
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
+use crate::ike_sa::window::Window;
+use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
+use crate::wire::Message;
+use crate::wire::payload::Payload;
+
+impl Attempt {
+    pub(super) fn add_candidate(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        if self.seen.iter().any(|seen| **seen == *octets) {
+            for candidate in &mut self.candidates {
+                candidate.window.on_init_answered_twice();
+            }
+            return;
+        }
+        if self.admitted >= MAX_CANDIDATES {
+            return ctx.dropped(path, "too many IKE_SA_INIT responses");
+        }
+        let method = message.payloads.iter().find_map(|payload| match payload {
+            Payload::Ke(ke) => Some(ke.method),
+            _ => None,
+        });
+        let Some(sent) = self.sent.iter().rev().find(|sent| Some(sent.method) == method) else {
+            return ctx.dropped(path, "IKE_SA_INIT response with a method never sent");
+        };
+        let request = self.request(ctx, sent.method, sent.ke.public());
+        match sa_init::accept_response(ctx, &request, sent, message, octets) {
+            Ok(accepted) => {
+                self.seen.push(octets.into());
+                self.admitted += 1;
+                if let Some(accepted) = self.known_keys(accepted)
+                    && let Err(failure) = self.start_candidate(ctx, accepted, octets.len())
+                {
+                    self.doubt(ctx, failure);
+                }
+            }
+            Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            //= RFC 8784 §6
+            //# it is RECOMMENDED that, if using PPKs is
+            //# mandatory for the initiator and the received response doesn't contain
+            //# the USE_PPK notification, the initiator not abort the exchange
+            //# immediately.
+            Err(Unfit::Policy(why)) => self.doubt(ctx, Failure::Policy(why)),
+        }
+    }
+
+    /// Gives `accepted` back if its keys were never used. No two requests may be sealed under one key:
+    /// their IVs would be the same. Somebody who alters a copy of the response without touching its
+    /// KE, nonce and SPI would have that, so such a pair shares a candidate.
+    pub(super) fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
+        let (suite, key) = (accepted.session.selected.suite, &accepted.session.keys.ei);
+        let known = self.used.iter().find(|used| used.0 == suite && used.1.ct_eq(key.expose()));
+        let Some((_, _, first)) = known else {
+            let response = Arc::clone(&accepted.transcript.response);
+            self.used.push((suite, key.duplicate(), response));
+            return Some(accepted);
+        };
+        let made_of_it = self.candidates.iter_mut().find_map(|candidate| {
+            let waiting = candidate.state.unproven()?;
+            Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
+        });
+        // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
+        let made_of_it = made_of_it.filter(|candidate| {
+            let (first, second) = (candidate.extensions, accepted.extensions);
+            !first.full_transcript
+                && !second.full_transcript
+                && (first.ppk, first.separate) == (second.ppk, second.separate)
+        });
+        if let Some(candidate) = made_of_it {
+            let Accepted { transcript, extensions, nat, .. } = accepted;
+            candidate.twins.push(Twin { response: transcript.response, extensions, nat });
+        }
+        None
+    }
+
+    /// Builds the SA on an IKE_SA_INIT response of `octets` and sends IKE_AUTH.
+    pub(super) fn start_candidate(
+        &mut self,
+        ctx: &mut Context<'_>,
+        accepted: Accepted,
+        octets: usize,
+    ) -> Result<(), Failure> {
+        let rtt = self.window.rtt_with(ctx.now.mono, octets + OVERHEAD);
+        let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
+        let natt_port = ctx.config.natt_port;
+        let udp = sa_init::floated(self.path, nat, natt_port);
+        let (path, stream, separate) = match (self.is_over_tcp(), extensions.separate) {
+            (true, apart) => {
+                let stream = self.tcp.as_ref().map(|line| line.stream.clone());
+                (self.path, stream, apart.then(|| sa_init::beside(self.path, natt_port)))
+            }
+            (false, true) => {
+                let (path, stream) = self.open_line(ctx);
+                (path, Some(stream), Some(udp))
+            }
+            (false, false) => (udp, None, None),
+        };
+        let first = self.wanted.first();
+        let childless = match (self.connection.childless, extensions.childless) {
+            (Childless::Force, false) => {
+                let text = "childless = force, but the peer does not support it";
+                return Err(Failure::Config(text.to_owned()));
+            }
+            (Childless::Force | Childless::Prefer, true) => true,
+            (Childless::Allow, true) => first.is_none_or(|wanted| wanted.child.is_none()),
+            _ => false,
+        };
+        let mut queue = VecDeque::new();
+        let mut waiting = Vec::new();
+        let mut child = None;
+        for (index, Wanted { child: config, request, packet }) in self.wanted.iter().enumerate() {
+            // An SA that has to have a child takes the first there is.
+            let must = index == 0 && !childless;
+            let config = match (config, must) {
+                (Some(config), _) => Some(config),
+                (None, true) => self.connection.children.first(),
+                (None, false) => None,
+            };
+            match config {
+                None => waiting.extend(*request),
+                Some(config) if must => {
+                    let spec = OfferSpec {
+                        config,
+                        rekeys: None,
+                        joins: None,
+                        packet: *packet,
+                        with_ke: false,
+                        ordinal: 0,
+                        request: *request,
+                        retry: Retry::default(),
+                    };
+                    child = Some(offer(ctx, self.id, path, &spec)?);
+                }
+                Some(config) => queue.push_back(Task::CreateChild {
+                    config: Arc::clone(config),
+                    packet: *packet,
+                    request: *request,
+                    retry: Retry::default(),
+                    join: None,
+                }),
+            }
+        }
+        let local_id = local_id_at(&self.connection, path);
+        // Who does not sign need not know.
+        let deferred = announced.deferred && extensions.intermediate && signs(&self.connection);
+        let rest = Steps::new(&session.selected, extensions, deferred);
+        let auth = ExpectAuthResponse {
+            transcript,
+            child,
+            local_id,
+            queue,
+            announced,
+            rounds: Rounds::default(),
+            initial_contact: self.initial_contact,
+        };
+        let mut candidate = IkeSa::new(
+            ctx,
+            NewIkeSa {
+                id: self.id,
+                initiator: true,
+                spis: (self.spi_i, spi_r),
+                path,
+                nat,
+                extensions,
+                connection: Arc::clone(&self.connection),
+                session,
+                // `proceed` says what is expected.
+                state: State::Closed(Failure::NotFound),
+                started: self.started,
+            },
+        );
+        candidate.window = Window::after_init(ctx.config.retransmission, true);
+        (candidate.stream, candidate.separate) = (stream, separate);
+        candidate.window.inherit(rtt);
+        candidate.waiting = waiting;
+        candidate.renews = self.replaces.is_some();
+        candidate.proceed(ctx, rest, auth);
+        self.candidates.push(candidate);
+        self.give_up_at = None;
+        self.reap(ctx);
+        Ok(())
+    }
+
+    /// Drops candidates that failed. After the last one a contradicting response still has a moment.
+    pub(super) fn reap(&mut self, ctx: &mut Context<'_>) {
+        let mut failed = None;
+        let (used, seen) = (&mut self.used, &mut self.seen);
+        self.candidates.retain_mut(|candidate| match &candidate.state {
+            State::Closed(reason) => {
+                failed = Some(reason.clone());
+                if candidate.window.next_request_id() == Ok(1) {
+                    // It sent nothing, so that another may yet use its keys.
+                    let Session { selected, keys, .. } = &candidate.session;
+                    let mut made_of = None;
+                    used.retain(|(suite, key, response)| {
+                        let its = *suite == selected.suite && key.ct_eq(keys.ei.expose());
+                        if its {
+                            made_of = Some(Arc::clone(response));
+                        }
+                        !its
+                    });
+                    // Responses with the same keys were left to it: they may come again, and this one not.
+                    seen.retain(|seen| {
+                        let mut kept = made_of.iter().chain(used.iter().map(|used| &used.2));
+                        kept.any(|response| response == seen)
+                    });
+                }
+                false
+            }
+            _ => true,
+        });
+        if let Some(reason) = failed {
+            self.failure = Some(reason);
+            if self.candidates.is_empty() {
+                self.give_up_at = Some(ctx.now.mono);
+                // In TCP nobody else can have answered.
+                let left = self.opinions_left.saturating_sub(1);
+                self.opinions_left = if self.is_over_tcp() { 0 } else { left };
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What comes in for an IKE SA: authenticated, put together, and handed to the exchange it belongs to.
+
+use std::time::Duration;
+
+use super::IkeSa;
+use super::context::{Context, Effect};
+use super::pmtu::headers;
+use super::reassembly::{Fragment, Progress};
+use super::state::{IkePhase, Session, State};
+use super::timer::{Timer, TimerKey};
+use super::window::Class;
+use crate::event::Path;
+use crate::exchange::Refusal;
+use crate::keys::epoch::{Epoch, Opened};
+use crate::wire::payload::Payload;
+use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
+use crate::wire::{Header, Message, decode_inner_payloads};
+
+/// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
+const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
+
+/// `half_open_timeout` is granted so often to a peer whose fragments arrive.
+const HALF_OPEN_TIMES: u32 = 4;
+
+impl IkeSa {
+    /// A datagram with this SA's SPIs. Changes nothing unless it is authentic.
+    pub(crate) fn on_datagram(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) {
+        let header = &message.header;
+        if header.flags.initiator == self.initiator {
+            return ctx.dropped(path, "initiator flag of the wrong end");
+        }
+        if (header.spi_i, header.spi_r) != (self.spi_i, self.spi_r) {
+            return ctx.dropped(path, "SPIs of no IKE SA");
+        }
+        if !self.takes_from(path) {
+            return ctx.dropped(path, "not the transport of the IKE SA");
+        }
+        let fragment = match message.payloads.last() {
+            Some(Payload::Sk(_)) => None,
+            Some(Payload::Skf(skf)) if self.takes_fragments() => Some((skf.number, skf.total)),
+            _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
+        };
+        let class = self.window.classify(header, fragment);
+        if self.on_possible_ack(ctx, path, octets, message, &class) {
+            return;
+        }
+        match class {
+            Class::NewRequest | Class::ExpectedResponse => {
+                match self.open(ctx, path, octets, message) {
+                    Ok(Some(opened)) => {
+                        let whole = fragment.is_none();
+                        if whole && self.take_ack(ctx, path, octets, header, &opened) {
+                            return;
+                        }
+                        if whole && header.flags.response {
+                            self.window.on_response_datagram(ctx.now.mono, None, octets.len());
+                        }
+                        self.on_authentic(ctx, path, header, &opened);
+                    }
+                    Ok(None) => {}
+                    Err(why) => ctx.dropped(path, why),
+                }
+            }
+            Class::RetransmittedRequest => {
+                // Only a peer that holds the keys gets an answer: nobody else can make this end
+                // send large responses (bug class 39).
+                if self.opens(octets, message) {
+                    self.fit_response(ctx, path, octets, fragment);
+                    // To a new address only if the peer's may change: what was captured could be
+                    // played back from anywhere. A connection goes nowhere but to who opened it.
+                    let anywhere = path.transport.is_reliable() || self.may_follow(path);
+                    let to = if anywhere { path } else { self.answer_to };
+                    let elsewhere = to != self.answer_to || self.is_unproven(to);
+                    if elsewhere && !path.transport.is_reliable() && !self.may_send_elsewhere() {
+                        return ctx.dropped(path, "response sent elsewhere too often");
+                    }
+                    self.acks.on_answered_again(ctx.now.mono, header.message_id);
+                    self.window.answer_again(to);
+                    self.pace(ctx);
+                } else {
+                    ctx.dropped(path, "integrity check failed");
+                }
+            }
+            // Somebody else may have played a copy of it, so that the answer goes both ways.
+            Class::InProgress if path != self.answer_to && path.transport.is_reliable() => {
+                if self.opens(octets, message) {
+                    self.answer_also_to = Some(path);
+                }
+            }
+            Class::InProgress => {
+                if let Some((_, total)) = fragment
+                    && self.may_be_asked(ctx.now.mono, header, total)
+                    && self.opens(octets, message)
+                {
+                    self.on_fragment(ctx, path, header, (1, total), true);
+                }
+            }
+            Class::Stale => ctx.dropped(path, "message ID already used"),
+            Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
+        }
+    }
+
+    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in
+    /// one with the same keys, of which nobody knows yet which is genuine.
+    pub(super) fn takes_fragments(&self) -> bool {
+        self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
+    }
+
+    /// True if the peer sealed this, with the keys in force or with those before.
+    pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
+        let Session { epoch, previous, .. } = &self.session;
+        [Some(epoch), previous.as_ref()].into_iter().flatten().any(|epoch| {
+            match message.payloads.last() {
+                Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
+                Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
+                _ => false,
+            }
+        })
+    }
+
+    /// Opens the message, or adds a fragment of it; `Ok(None)` while fragments are missing.
+    pub(super) fn open(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        octets: &[u8],
+        message: &Message<'_>,
+    ) -> Result<Option<Opened>, &'static str> {
+        const BAD: &str = "integrity check failed";
+        let header = &message.header;
+        let skf = match message.payloads.last() {
+            Some(Payload::Sk(sk)) => {
+                let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
+                if !header.flags.response {
+                    self.request_digest = ctx.digest(octets);
+                    self.probe.on_new_request(octets.len() + headers(path), 1);
+                }
+                return Ok(Some(opened));
+            }
+            Some(Payload::Skf(skf)) => skf,
+            _ => return Err(BAD),
+        };
+        let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
+        set.set_stranger(!matches!(self.state, State::Established(_)));
+        let numbers = (skf.number, skf.total);
+        if !set.wants(header.message_id, skf.number, skf.total) {
+            if set.has(header.message_id, numbers)
+                && self.may_be_asked(ctx.now.mono, header, skf.total)
+                && self.session.epoch.open_fragment(octets, skf).is_ok()
+            {
+                self.on_fragment(ctx, path, header, numbers, true);
+            }
+            return Err("fragment already received");
+        }
+        let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
+        let fragment = Fragment {
+            message_id: header.message_id,
+            exchange: header.exchange,
+            number: skf.number,
+            total: skf.total,
+            first: skf.first,
+            content,
+            front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
+        };
+        if skf.number == 1 && !header.flags.response {
+            self.request_digest = ctx.digest(octets);
+            self.probe.on_new_request(octets.len() + headers(path), skf.total);
+        }
+        self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
+        let progress = set.insert(fragment, ctx.budget);
+        if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
+            if header.flags.response {
+                let number = Some(numbers);
+                self.window.on_response_datagram(ctx.now.mono, number, octets.len());
+            } else {
+                self.window.on_request_fragment();
+                self.prolong_half_open(ctx);
+            }
+        }
+        match progress {
+            Progress::Complete(opened) => Ok(Some(opened)),
+            Progress::Incomplete => {
+                self.on_fragment(ctx, path, header, numbers, false);
+                Ok(None)
+            }
+            Progress::Duplicate => Err("fragment already received"),
+            Progress::Rejected => Err("fragment refused"),
+        }
+    }
+
+    /// A half-open SA whose peer makes progress, with fragments that hold what it agreed to, is not the one
+    /// that `half_open_timeout` is against: FrodoKEM takes longer than that over 9.6 kbit/s. It gets the
+    /// time again, but never more than four times of it in all.
+    pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
+        let key = TimerKey::Ike(Timer::HalfOpen);
+        let timeout = ctx.config.half_open_timeout;
+        if let Some(at) = self.timers.get(key).filter(|_| !self.initiator) {
+            let latest = self.started + timeout.saturating_mul(HALF_OPEN_TIMES);
+            self.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
+        }
+    }
+
+    /// A whole message from a peer that holds the keys.
+    pub(super) fn on_authentic(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        header: &Header,
+        inner: &Opened,
+    ) {
+        self.last_heard = ctx.now.mono;
+        self.acks.on_heard(ctx.now.mono, header);
+        self.acks.on_whole(header.flags.response);
+        let decoded = decode_inner_payloads(inner.first, &inner.octets);
+        if header.flags.response {
+            self.responses.release(ctx.budget);
+            self.probe.on_answered(self.largest_request());
+            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
+            if !self.window.on_response_authenticated(header.message_id) {
+                return;
+            }
+            if matches!(self.state, State::Established(_)) {
+                self.follow(ctx, path);
+            }
+            match decoded {
+                Ok(payloads) => self.on_response(ctx, &payloads, inner),
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    let failure = refusal.clone().into();
+                    self.reject_response(ctx, &refusal, failure);
+                }
+            }
+        } else {
+            self.requests.release(ctx.budget);
+            if self.state.is_unproven() {
+                // It has overtaken the response that lets the peer make requests, and comes again.
+                return ctx.dropped(path, "request before the IKE_AUTH response");
+            }
+            if let Ok(payloads) = &decoded
+                && self.is_early(ctx, payloads)
+            {
+                return;
+            }
+            let (id, exchange) = (header.message_id, header.exchange);
+            if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
+                return;
+            }
+            // The peer has our last response: nothing under the old keys is to be sent again.
+            self.session.previous = None;
+            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
+            self.follow(ctx, path);
+            //= RFC 7296 §2.11
+            //# An implementation MUST
+            //# accept incoming requests even if the source port is not 500 or 4500,
+            //# and MUST respond to the address and port from which the request was
+            //# received.
+            self.answer_to = path;
+            self.elsewhere = 0;
+            self.answer_also_to = None;
+            match decoded {
+                Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
+                Err(error) => self.refuse(ctx, Refusal::from(error)),
+            }
+        }
+    }
+
+    /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
+    /// the peer uses this SA, not the one of our rekey: the children move, and the peer's next try
+    /// finds them.
+    pub(super) fn is_early(&self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let IkePhase::Crossed(from) = established.phase else { return false };
+        let redundant = payloads.iter().any(|payload| {
+            matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
+        });
+        if !redundant {
+            ctx.effects.push_back(Effect::Adopt { from, to: self.id });
+        }
+        !redundant
+    }
+
+    pub(super) fn on_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        match (&self.state, exchange) {
+            (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
+                self.on_intermediate_request(ctx, payloads, opened);
+            }
+            (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
+                if waiting.step.method.is_none() =>
+            {
+                self.go_without_initial_ppk();
+                self.on_auth_request(ctx, payloads, opened);
+            }
+            (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
+                self.on_auth_request(ctx, payloads, opened);
+            }
+            (State::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
+                if waiting.first.is_some() =>
+            {
+                self.on_complaint(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
+                self.on_create_child_request(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::IKE_FOLLOWUP_KE) => {
+                self.on_followup_request(ctx, payloads);
+            }
+            (State::Established(_), ExchangeType::INFORMATIONAL) => {
+                self.on_informational_request(ctx, payloads);
+            }
+            _ => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
+    pub(super) fn on_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        match &self.state {
+            State::ExpectIntermediateResponse(_) => {
+                self.on_intermediate_response(ctx, payloads, opened);
+            }
+            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
+            State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            // Nothing is outstanding in these.
+            State::ExpectIntermediateRequest(_)
+            | State::ExpectAuthRequest(_)
+            | State::AwaitRequestSignature(_)
+            | State::AwaitResponderVerdict(_)
+            | State::AwaitInitiatorVerdict(_)
+            | State::AwaitResponseSignature(_)
+            | State::Closed(_) => {}
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What leaves of an IKE SA: requests, responses and refusals, sealed and paced.
+
+use std::sync::Arc;
+
+use super::IkeSa;
+use super::context::Context;
+use super::flight::Departure;
+use super::state::State;
+use super::window::{Datagrams, NoRequest};
+use crate::config::Fragmentation;
+use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
+use crate::exchange::Refusal;
+use crate::keys::epoch::Outgoing;
+use crate::wire::Flags;
+use crate::wire::payload::Payload;
+use crate::wire::registry::ExchangeType;
+
+impl IkeSa {
+    /// Answers the request in progress with an error notify. INVALID_SYNTAX and
+    /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
+    pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        let reason = refusal.clone().into();
+        self.refuse_because(ctx, &refusal, reason);
+    }
+
+    /// As [`refuse`](Self::refuse), with a reason that the peer is not told.
+    pub(crate) fn refuse_because(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
+        self.respond(ctx, &[refusal.payload()]);
+        let unauthenticated = !matches!(self.state, State::Established(_));
+        if refusal.ends_sa() || unauthenticated {
+            self.close(ctx, reason);
+        }
+    }
+
+    /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
+    /// is well. One that is not authenticated is told once: nothing is left here to send it again.
+    pub(crate) fn reject_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
+        //= RFC 7296 §2.21.3
+        //# If
+        //# errors are seen that indicate that the peers do not have the same
+        //# state, it might be good to delete the IKE SA to clean up state and
+        //# start over.
+        if let State::Established(established) = &mut self.state
+            && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
+        {
+            return self.abandon(ctx, ours, refusal.kind);
+        }
+        //= RFC 7296 §2.21.2
+        //# If the error occurs on the initiator, the notification MAY be
+        //# returned in a separate INFORMATIONAL exchange, usually with no other
+        //# payloads.
+        if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+        }
+        self.close(ctx, reason);
+    }
+
+    /// Sends the response to the request in progress, and keeps it for when the request comes again.
+    pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        let Some((message_id, exchange)) = self.window.in_progress() else { return };
+        let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
+        self.acks.on_answered(ctx.now.mono, message_id);
+        self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
+        self.window.start_response(self.answer_to, response);
+        self.pace(ctx);
+        if let Some(path) = self.answer_also_to.take() {
+            self.window.answer_again(path);
+            self.pace(ctx);
+        }
+    }
+
+    /// Sends a request. The window must be free: `ours` is `None`.
+    pub(crate) fn request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        payloads: &[Payload<'_>],
+    ) {
+        let message_id = match self.window.next_request_id() {
+            Ok(id) => id,
+            Err(NoRequest::Outstanding) => return,
+            Err(NoRequest::Exhausted) => return self.close(ctx, Failure::Expired),
+        };
+        let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
+        self.probe.on_request_sent(ctx.now.mono);
+        self.acks.on_request();
+        if let Some(stream) = &mut self.stream {
+            stream.on_asked(ctx.now.mono);
+        }
+        // Cannot fail: `next_request_id` has just said so.
+        let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
+        self.pace(ctx);
+    }
+
+    pub(super) fn seal(
+        &mut self,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        message_id: u32,
+        response: bool,
+        payloads: &[Payload<'_>],
+    ) -> Option<Datagrams> {
+        let may_fragment = self.may_fragment();
+        let outgoing = Outgoing {
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
+            exchange,
+            flags: Flags { initiator: self.initiator, version: false, response },
+            message_id,
+            payloads,
+            max_datagram: may_fragment.then(|| self.room(ctx)),
+            force_fragment: may_fragment
+                && !self.path.transport.is_reliable()
+                && self.connection.fragmentation == Fragmentation::Force
+                && exchange == ExchangeType::IKE_AUTH
+                && !response,
+        };
+        match self.session.epoch.seal(&outgoing, ctx.rng) {
+            Ok(datagrams) => Some(datagrams.into_iter().map(Arc::from).collect()),
+            Err(_) => {
+                self.close(ctx, Failure::Crypto);
+                None
+            }
+        }
+    }
+
+    /// Sends what may leave now of our request and of our response.
+    pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
+        while let Some(departure) = self.window.take_request(ctx.now.mono) {
+            self.depart(ctx, self.path, departure);
+        }
+        while let Some((to, departure)) = self.window.take_response(ctx.now.mono) {
+            self.depart(ctx, to, departure);
+        }
+    }
+
+    pub(super) fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
+        if path == self.path && self.is_cut() {
+            // A request waits for the next connection, by which a lost answer is asked for again.
+            return;
+        }
+        let Departure { octets, again } = departure;
+        let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
+        ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+        self.arm_keepalive(ctx);
+    }
+}
