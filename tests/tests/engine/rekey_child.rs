@@ -32,6 +32,27 @@ fn initiated_by_either_end_loses_no_packet() {
     }
 }
 
+/// A packet that the host has handed to the old SA before the policy changed is still sealed by it.
+#[test]
+fn the_outbound_sa_stays_for_packets_that_are_in_it() {
+    for end in [A, B] {
+        let mut pair = Pair::established(15);
+        let before = [A, B].map(|end| pair.hosts[end].child().outbound);
+        pair.rekey_child(end);
+        pair.run_for(Duration::from_secs(2));
+        for (host, old) in pair.hosts.iter().zip(before) {
+            assert!(host.plane.outbound_spis().contains(&old.spi), "{}", pair.story());
+            let unused = host.plane.routes().iter().all(|(_, sa)| sa.is_some_and(|sa| sa != old));
+            assert!(unused, "{}", pair.story());
+        }
+        pair.run_for(LINGER);
+        for (host, old) in pair.hosts.iter().zip(before) {
+            assert!(!host.plane.outbound_spis().contains(&old.spi), "{}", pair.story());
+        }
+        pair.assert_agreement();
+    }
+}
+
 #[test]
 fn with_pfs_by_either_end() {
     for end in [A, B] {

@@ -75,8 +75,8 @@ pub(crate) struct ChildSa {
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
     /// (RFC 7296 §2.8).
     pub(crate) pending_out: Option<Box<SaSpec>>,
-    /// True once the peer has closed it, in a request that crossed this end's own: there is no outbound
-    /// half any more (RFC 7296 §1.4.1).
+    /// True if there is no outbound half, nor will there be one: the peer has closed it, in a request that
+    /// crossed this end's own (RFC 7296 §1.4.1), or it is the loser of two rekeys.
     pub(crate) half_closed: bool,
     /// True if its policy was told to send through it: of the children that share a policy the one
     /// this was said of last.
@@ -144,7 +144,7 @@ impl ChildSa {
 
     /// True if the data plane has its outbound half.
     pub(crate) fn has_outbound(&self) -> bool {
-        self.pending_out.is_none() && !self.half_closed && self.phase != Phase::Rekeyed
+        self.pending_out.is_none() && !self.half_closed
     }
 
     /// Selectors of transport mode are the addresses of the two ends as this one sees them: puts those

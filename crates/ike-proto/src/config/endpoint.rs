@@ -141,7 +141,8 @@ pub struct EndpointConfig {
     pub keep_alive: Duration,
     /// `retry_initiate_interval`: wait before a failed `start` is tried again.
     pub retry_initiate_interval: Duration,
-    /// `delete_rekeyed_delay`: a rekeyed inbound SA still decrypts this long.
+    /// `delete_rekeyed_delay`: the SAs of a rekeyed child stay this long, the inbound one to decrypt, the
+    /// outbound one for packets that are in it.
     pub delete_rekeyed_delay: Duration,
     /// UDP port this endpoint receives encapsulated traffic on, 4500 unless tests say otherwise.
     pub natt_port: u16,

@@ -169,6 +169,7 @@ impl IkeSa {
                 // The peer keeps its own. Ours still decrypts until the delete is through.
                 let (mut child, batch) = ready.install_inbound(true);
                 child.pending_out = None;
+                child.half_closed = true;
                 child.phase = Phase::Rekeyed;
                 child.replaces = None;
                 let id = child.id;
@@ -202,6 +203,7 @@ impl IkeSa {
                     // Redundant: the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
                     theirs.pending_out = None;
+                    theirs.half_closed = true;
                     theirs.replaces = None;
                     self.timers.clear_child(crossed);
                 }

@@ -137,8 +137,8 @@ impl IkeSa {
             batch.push(Command::RemoveSa(child.inbound()));
         }
         for old in &lingering {
-            ctx.ids.esp.remove(&old.sa.spi);
-            batch.push(Command::RemoveSa(old.sa));
+            ctx.ids.esp.remove(&old.inbound.spi);
+            batch.extend(old.removals());
         }
         if !batch.is_empty() {
             ctx.data_plane(batch);

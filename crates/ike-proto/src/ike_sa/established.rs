@@ -31,11 +31,19 @@ const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// pair of addresses.
 const MAX_PAIRS: usize = 64;
 
-/// An inbound SA that still decrypts after its child was rekeyed.
+/// What is left of a child that was rekeyed: packets may be under way, from the peer, or in this host's
+/// stack through the outbound SA that no policy names any more.
 pub(crate) struct Lingering {
     pub(crate) child: ChildSaId,
-    pub(crate) sa: SaId,
+    pub(crate) inbound: SaId,
+    pub(crate) outbound: Option<SaId>,
     pub(crate) until: Instant,
+}
+
+impl Lingering {
+    pub(crate) fn removals(&self) -> impl Iterator<Item = Command> + use<> {
+        self.outbound.into_iter().chain([self.inbound]).map(Command::RemoveSa)
+    }
 }
 
 impl Established {
@@ -425,7 +433,7 @@ impl IkeSa {
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
-                self.retire(ctx, old, id);
+                self.retire(old, id);
             }
         }
         let State::Established(established) = &self.state else { return };
@@ -445,13 +453,12 @@ impl IkeSa {
     }
 
     /// Traffic left `old` for `new`: deletes it at both ends.
-    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
+    fn retire(&mut self, old: ChildSaId, new: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
             return;
         };
         child.phase = Phase::Rekeyed;
-        let outbound = child.outbound();
         self.timers.clear_child(old);
         // Whoever wants the old child gone means the one in its place.
         for task in &mut established.queue {
@@ -462,7 +469,6 @@ impl IkeSa {
         }
         let reason = Failure::Replaced;
         established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
-        ctx.data_plane(vec![Command::RemoveSa(outbound)]);
     }
 
     /// Starts to send through a child the peer rekeyed: it uses the new SA (RFC 7296 §2.8).
@@ -487,7 +493,6 @@ impl IkeSa {
         if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
             old.phase = Phase::Rekeyed;
             old.routed = false;
-            batch.push(Command::RemoveSa(old.outbound()));
         }
         ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
@@ -541,13 +546,14 @@ impl IkeSa {
         self.act(ctx, action, &name);
     }
 
-    /// The inbound half goes on for a while: packets may be under way.
+    /// Nothing is sent through it any more, but packets may be under way.
     fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
         let State::Established(established) = &mut self.state else { return };
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
-        established.lingering.push(Lingering { child: child.id, sa: child.inbound(), until });
-        self.timers.set(TimerKey::Child(child.id, ChildTimer::DeleteOldInbound), until);
-        ctx.data_plane(vec![Command::RemoveSa(child.outbound())]);
+        let outbound = child.has_outbound().then(|| child.outbound());
+        let (id, inbound) = (child.id, child.inbound());
+        established.lingering.push(Lingering { child: id, inbound, outbound, until });
+        self.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Sets the rekey timer of `child` again after a rekey that failed.
@@ -654,13 +660,13 @@ impl IkeSa {
                 self.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
             }
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
-            ChildTimer::DeleteOldInbound => {
+            ChildTimer::DeleteRekeyed => {
                 let State::Established(established) = &mut self.state else { return };
                 let gone: Vec<_> =
                     established.lingering.extract_if(.., |old| old.child == child).collect();
                 for old in gone {
-                    ctx.ids.esp.remove(&old.sa.spi);
-                    ctx.data_plane(vec![Command::RemoveSa(old.sa)]);
+                    ctx.ids.esp.remove(&old.inbound.spi);
+                    ctx.data_plane(old.removals().collect());
                 }
             }
         }

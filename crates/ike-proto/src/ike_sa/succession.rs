@@ -61,8 +61,8 @@ impl IkeSa {
             ctx.ids.esp.insert(child.spi_in, (id, child.id));
         }
         for old in &lingering {
-            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteOldInbound), old.until);
-            ctx.ids.esp.insert(old.sa.spi, (id, old.child));
+            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
+            ctx.ids.esp.insert(old.inbound.spi, (id, old.child));
         }
         established.children.extend(children);
         established.lingering.extend(lingering);

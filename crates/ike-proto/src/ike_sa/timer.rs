@@ -47,8 +47,8 @@ pub(crate) enum ChildTimer {
     HardLifeChild,
     /// Look whether the child carried traffic.
     Inactivity,
-    /// Remove the inbound SA of a rekeyed child.
-    DeleteOldInbound,
+    /// Remove what is left of a rekeyed child.
+    DeleteRekeyed,
 }
 
 /// Names one timer of an IKE SA. Of timers due together, the lower comes first.
