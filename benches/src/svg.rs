@@ -165,7 +165,7 @@ pub(crate) fn head(height: f64, title: &str) -> String {
     )
 }
 
-pub(crate) fn power_of_ten(power: i32) -> String {
+fn power_of_ten(power: i32) -> String {
     match power {
         0..=3 => format!("{}", 10_u64.pow(power.unsigned_abs())),
         -3..0 => format!("{}", 10_f64.powi(power)),

@@ -250,6 +250,12 @@ impl Network {
         self.taps.push(Box::new(tap));
     }
 
+    /// Shows every tap a packet; what they have decided.
+    pub(crate) fn tapped(&mut self, packet: &mut Packet) -> Fate {
+        let fates: Vec<_> = self.taps.iter_mut().map(|tap| tap(packet)).collect();
+        if fates.contains(&Fate::Drop) { Fate::Drop } else { Fate::Pass }
+    }
+
     /// Loses the `n`-th packet from now, counted from 1, for which `which` is true.
     pub fn lose(&mut self, n: u32, which: impl Fn(&Packet) -> bool + Send + 'static) {
         let mut seen = 0;

@@ -208,14 +208,7 @@ impl World {
         if self.net.tracing {
             self.net.trace.push(packet.clone());
         }
-        let mut taps = std::mem::take(&mut self.net.taps);
-        let mut fate = Fate::Pass;
-        for tap in &mut taps {
-            if tap(&mut packet) == Fate::Drop {
-                fate = Fate::Drop;
-            }
-        }
-        self.net.taps = taps;
+        let fate = self.net.tapped(&mut packet);
         let Some((n, ours)) = found.filter(|(n, _)| self.streams.all[*n].open) else { return };
         // TCP knows no loss: a tap that drops cuts.
         if fate == Fate::Drop {

@@ -437,14 +437,7 @@ impl World {
         if self.net.tracing {
             self.net.trace.push(packet.clone());
         }
-        let mut taps = std::mem::take(&mut self.net.taps);
-        let mut fate = Fate::Pass;
-        for tap in &mut taps {
-            if tap(&mut packet) == Fate::Drop {
-                fate = Fate::Drop;
-            }
-        }
-        self.net.taps = taps;
+        let fate = self.net.tapped(&mut packet);
         self.net.leave(self.now, &mut packet);
         if fate == Fate::Drop {
             return;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::report::row_check;
 use super::run::Row;
-use crate::svg::{Scale, WIDTH, color, escape, head, power_of_ten};
+use crate::svg::{Scale, WIDTH, color, escape, head};
 
 /// Height of the panels of one link.
 const PANEL: f64 = 230.0;
@@ -130,16 +130,7 @@ pub fn shares(rows: &[Row], seed: u64) -> String {
 
 /// The frame of a panel: left, right, top and bottom.
 fn frame(out: &mut String, scale: &Scale, caption: &str, [left, right, top, bottom]: [f64; 4]) {
-    for power in scale.low..=scale.high {
-        let x = scale.at(10_f64.powi(power));
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"#ddd\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom + 16.0,
-            power_of_ten(power)
-        );
-    }
+    scale.grid(out, top, bottom);
     for (part, text) in [(0.0, "0"), (0.5, "0.5"), (0.95, "0.95"), (1.0, "")] {
         let y = bottom - (bottom - top) * part;
         let _ = writeln!(

@@ -7,13 +7,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
 use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
+use ike_test_namespace::{TUN, in_namespace, ip};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -26,39 +26,8 @@ use common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Set in the copy of this program that runs inside.
-const INSIDE: &str = "IKE_ESP_KERNEL_TEST_INSIDE";
-
-/// Runs `test`, which is the body of the test called `name`, in a namespace: starts this program there,
-/// for that test alone, or does the work if it is that program.
-fn in_namespace(name: &str, test: impl Future<Output = ()>) {
-    if std::env::var_os(INSIDE).is_some() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        return runtime.block_on(test);
-    }
-    let unshare = |arguments: &[&str], command: &[&str]| {
-        Program::new("unshare").args(arguments).args(command).env(INSIDE, "1").output()
-    };
-    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--net"], &["--net"]];
-    let probe = ["ip", "tuntap", "add", "dev", "probe0", "mode", "tun"];
-    let able = |way: &&[&str]| unshare(way, &probe).is_ok_and(|output| output.status.success());
-    let Some(way) = ways.into_iter().find(able) else {
-        let lack = format!("{name}: not shown, for lack of unshare, user namespaces, ip or TUN");
-        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
-        return eprintln!("{lack}");
-    };
-    let exe = std::env::current_exe().unwrap();
-    let output = unshare(way, &[exe.to_str().unwrap(), "--exact", name, "--nocapture"]).unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
-fn ip(arguments: &str) -> String {
-    let output = Program::new("ip").args(arguments.split(' ')).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {error}");
-    String::from_utf8(output.stdout).unwrap()
+fn inside(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
 /// A host with an outer interface that the test is the far side of.
@@ -189,7 +158,7 @@ async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
 
 #[test]
 fn packets_in_clear() {
-    in_namespace("packets_in_clear", packets_in_clear_inside());
+    in_namespace("packets_in_clear", TUN, || inside(packets_in_clear_inside()));
 }
 
 async fn packets_in_clear_inside() {
@@ -282,10 +251,9 @@ async fn packets_in_clear_inside() {
 
 #[test]
 fn packets_in_clear_that_are_forwarded() {
-    in_namespace(
-        "packets_in_clear_that_are_forwarded",
-        packets_in_clear_that_are_forwarded_inside(),
-    );
+    in_namespace("packets_in_clear_that_are_forwarded", TUN, || {
+        inside(packets_in_clear_that_are_forwarded_inside())
+    });
 }
 
 async fn packets_in_clear_that_are_forwarded_inside() {
@@ -314,7 +282,9 @@ async fn packets_in_clear_that_are_forwarded_inside() {
 
 #[test]
 fn traffic_of_a_child_that_is_not_up() {
-    in_namespace("traffic_of_a_child_that_is_not_up", traffic_of_a_child_that_is_not_up_inside());
+    in_namespace("traffic_of_a_child_that_is_not_up", TUN, || {
+        inside(traffic_of_a_child_that_is_not_up_inside())
+    });
 }
 
 async fn traffic_of_a_child_that_is_not_up_inside() {
@@ -360,7 +330,7 @@ async fn traffic_of_a_child_that_is_not_up_inside() {
 
 #[test]
 fn addresses_that_come_and_go() {
-    in_namespace("addresses_that_come_and_go", addresses_that_come_and_go_inside());
+    in_namespace("addresses_that_come_and_go", TUN, || inside(addresses_that_come_and_go_inside()));
 }
 
 async fn addresses_that_come_and_go_inside() {
@@ -392,7 +362,7 @@ async fn addresses_that_come_and_go_inside() {
 
 #[test]
 fn many_policies() {
-    in_namespace("many_policies", many_policies_inside());
+    in_namespace("many_policies", TUN, || inside(many_policies_inside()));
 }
 
 async fn many_policies_inside() {
@@ -446,7 +416,9 @@ async fn many_policies_inside() {
 
 #[test]
 fn a_device_that_somebody_deletes() {
-    in_namespace("a_device_that_somebody_deletes", a_device_that_somebody_deletes_inside());
+    in_namespace("a_device_that_somebody_deletes", TUN, || {
+        inside(a_device_that_somebody_deletes_inside())
+    });
 }
 
 async fn a_device_that_somebody_deletes_inside() {

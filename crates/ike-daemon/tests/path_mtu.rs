@@ -11,31 +11,7 @@ use std::time::Duration;
 
 use ike_daemon::net::path_mtu::path_mtu;
 use ike_daemon::net::socket::{PktSocket, SocketOptions};
-
-/// Set in the copy of this program that runs inside.
-const INSIDE: &str = "IKE_DAEMON_TEST_INSIDE";
-
-fn in_namespace(name: &str, test: fn()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return test();
-    }
-    let unshare = |arguments: &[&str], command: &[&str]| {
-        Command::new("unshare").args(arguments).args(command).env(INSIDE, "1").output()
-    };
-    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--net"], &["--net"]];
-    let probe = ["ip", "link", "add", "p0", "type", "veth", "peer", "name", "p1"];
-    let able = |way: &&[&str]| unshare(way, &probe).is_ok_and(|output| output.status.success());
-    let Some(way) = ways.into_iter().find(able) else {
-        let lack = format!("{name}: not shown, for lack of unshare, user namespaces, ip or veth");
-        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
-        return eprintln!("{lack}");
-    };
-    let exe = std::env::current_exe().unwrap();
-    let output = unshare(way, &[exe.to_str().unwrap(), "--exact", name, "--nocapture"]).unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
+use ike_test_namespace::{VETH, in_namespace};
 
 fn run(command: &str) {
     let mut words = command.split(' ');
@@ -105,7 +81,7 @@ fn mtu(local: &str, remote: &str) -> u32 {
 
 #[test]
 fn what_a_router_reports_is_known_soon() {
-    in_namespace("what_a_router_reports_is_known_soon", || {
+    in_namespace("what_a_router_reports_is_known_soon", VETH, || {
         let _hosts = behind_a_narrow_link();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _guard = runtime.enter();
@@ -130,7 +106,7 @@ fn what_a_router_reports_is_known_soon() {
 
 #[test]
 fn routes_have_mtus() {
-    in_namespace("routes_have_mtus", || {
+    in_namespace("routes_have_mtus", VETH, || {
         let _hosts = behind_a_narrow_link();
         run("ip route add 203.0.113.0/24 via 192.0.2.254 mtu lock 1380");
         run("ip -6 route add 2001:db8:9::/48 via 2001:db8::fe dev out0 mtu 1400");
@@ -144,7 +120,7 @@ fn routes_have_mtus() {
 /// EMSGSIZE, EPERM and the like are of one datagram: the socket goes on.
 #[test]
 fn what_is_refused_harms_nothing_else() {
-    in_namespace("what_is_refused_harms_nothing_else", || {
+    in_namespace("what_is_refused_harms_nothing_else", VETH, || {
         let _hosts = behind_a_narrow_link();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _guard = runtime.enter();

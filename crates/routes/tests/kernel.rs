@@ -5,44 +5,12 @@
 #![cfg(target_os = "linux")]
 
 use std::net::IpAddr;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use ike_proto::dataplane::{PolicyId, TrafficSelector};
+use ike_test_namespace::{VETH, in_namespace, ip};
 use routes::{Leftovers, RouteOptions, Routes, Via};
-
-/// Set in the copy of this program that runs inside.
-const INSIDE: &str = "IKE_ROUTES_TEST_INSIDE";
-
-fn in_namespace(name: &str, test: fn()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return test();
-    }
-    let unshare = |arguments: &[&str], command: &[&str]| {
-        Command::new("unshare").args(arguments).args(command).env(INSIDE, "1").output()
-    };
-    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--net"], &["--net"]];
-    let probe = ["ip", "link", "add", "p0", "type", "veth", "peer", "name", "p1"];
-    let able = |way: &&[&str]| unshare(way, &probe).is_ok_and(|output| output.status.success());
-    let Some(way) = ways.into_iter().find(able) else {
-        let lack = format!("{name}: not shown, for lack of unshare, user namespaces, ip or veth");
-        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
-        return eprintln!("{lack}");
-    };
-    let exe = std::env::current_exe().unwrap();
-    let output = unshare(way, &[exe.to_str().unwrap(), "--exact", name, "--nocapture"]).unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
-fn ip(arguments: &str) -> String {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.
 fn host() {
@@ -91,7 +59,7 @@ fn becomes(prefix: &str, wanted: &str) {
 
 #[test]
 fn routes_lead_the_way_the_peer_is_reached() {
-    in_namespace("routes_lead_the_way_the_peer_is_reached", || {
+    in_namespace("routes_lead_the_way_the_peer_is_reached", VETH, || {
         host();
         let routes = start(Leftovers::Remove);
         let far = peer("192.0.2.1", "198.51.100.9");
@@ -130,7 +98,7 @@ fn routes_lead_the_way_the_peer_is_reached() {
 
 #[test]
 fn two_peers_with_one_network() {
-    in_namespace("two_peers_with_one_network", || {
+    in_namespace("two_peers_with_one_network", VETH, || {
         host();
         ip("route add 203.0.113.0/24 via 192.0.2.77");
         let routes = start(Leftovers::Remove);
@@ -147,7 +115,7 @@ fn two_peers_with_one_network() {
 
 #[test]
 fn an_earlier_run_and_others() {
-    in_namespace("an_earlier_run_and_others", || {
+    in_namespace("an_earlier_run_and_others", VETH, || {
         host();
         ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
         let far = peer("192.0.2.1", "198.51.100.9");

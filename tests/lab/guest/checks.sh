@@ -94,6 +94,17 @@ expect_wire() { wait_for 5 seen_on_wire "$1" || fail "nothing on the wire matche
 # ports_seen: the outer ports the NAT has given to IKE and ESP traffic.
 ports_seen() { in_ns nat conntrack -L -p udp 2>/dev/null | sed -n 's/.* dport=\([0-9]*\).*/\1/p' | sort -u | tr '\n' ' '; }
 
+# finish NAME: both programs and their namespaces are gone; the logs are kept by that name.
+finish() {
+    local side ns
+    for side in us them; do
+        kill -TERM "$(cat "$STATE/$side.pid")" 2>/dev/null || true
+        wait_for 10 dead $side || kill -9 "$(cat "$STATE/$side.pid")"
+        mv "$(log_of $side)" "$OUT/$1.$side.log"
+    done
+    for ns in left right; do ip netns del $ns; done
+}
+
 dead() { ! alive "$1"; }
 alive() { kill -0 "$(cat "$STATE/$1.pid")" 2>/dev/null; }
 

@@ -25,16 +25,6 @@ begin() {
     ping_both
 }
 
-finish() {
-    local side ns
-    for side in us them; do
-        kill -TERM "$(cat "$STATE/$side.pid")" 2>/dev/null || true
-        wait_for 10 dead $side || kill -9 "$(cat "$STATE/$side.pid")"
-        mv "$(log_of $side)" "$OUT/$1.$side.log"
-    done
-    for ns in left right; do ip netns del $ns; done
-}
-
 # mbits DIRECTION: received TCP payload, in Mbit/s.
 mbits() {
     in_ns them timeout 60 iperf3 -s -1 -B $RIGHT_IN >"$OUT/iperf.server.log" 2>&1 &

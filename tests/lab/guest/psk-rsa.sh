@@ -46,16 +46,6 @@ link() {
     esac
 }
 
-finish() {
-    local side ns
-    for side in us them; do
-        kill -TERM "$(cat "$STATE/$side.pid")" 2>/dev/null || true
-        wait_for 10 dead $side || kill -9 "$(cat "$STATE/$side.pid")"
-        mv "$(log_of $side)" "$OUT/$1.$side.log"
-    done
-    for ns in left right; do ip netns del $ns; done
-}
-
 # note_value METRIC VALUE
 put() { echo "$LINK,$PROGRAM,$METHOD,$1,$2" >>"$SHEET"; }
 
