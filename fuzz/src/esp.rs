@@ -10,7 +10,7 @@ use esp::ip::IpPacket;
 use esp::packet::{Cipher, MAX_IV};
 use esp::selector::{any_match, sides};
 use esp::udp::{Datagram, classify};
-use esp::{Carrier, Inbound, Outbound, Outer, Plane, Verdict};
+use esp::{Buffer, Carrier, Inbound, Outbound, Outer, Plane, Verdict};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Limits, Mode, PolicyAction, PolicyId,
@@ -229,7 +229,7 @@ impl Bench {
         let len = usize::from(input.octet()) * 8;
         datagram.extend_from_slice(input.take(len));
         if !self.encap || matches!(classify(&datagram), Datagram::Esp(_)) {
-            let refused = self.open(inbound, &mut datagram);
+            let refused = self.open(inbound, &datagram);
             assert!(refused.is_none(), "octets of nobody opened");
         }
     }
@@ -245,15 +245,15 @@ impl Bench {
         if next_header == 17 {
             payload.resize(len, 0xcc);
         }
-        let mut octets = Vec::new();
+        let mut octets = Buffer::new();
         let iv = &[0x5a; MAX_IV][..cipher.lengths.iv];
         cipher.seal(SPI, seq, iv, next_header, &payload, &mut octets).expect("sealed");
-        Sealed { octets, payload, seq, opened: false }
+        Sealed { octets: octets.to_vec(), payload, seq, opened: false }
     }
 
     /// True if it opened.
     fn deliver(&self, inbound: &mut Inbound, packet: &mut Sealed) -> bool {
-        let opened = self.open(inbound, &mut packet.octets.clone());
+        let opened = self.open(inbound, &packet.octets);
         let Some(inner) = opened else { return false };
         assert!(!packet.opened, "the packet of number {} opened twice", packet.seq);
         packet.opened = true;
@@ -275,39 +275,40 @@ impl Bench {
             0 => octets.truncate(at),
             change => octets[at] ^= change,
         }
-        assert!(self.open(inbound, &mut octets).is_none(), "a mangled packet opened");
+        assert!(self.open(inbound, &octets).is_none(), "a mangled packet opened");
     }
 
     /// A packet from the host, which is protected or does not leave.
     fn protect(&self, outbound: &mut Outbound, cipher: &Cipher, input: &mut Input<'_>) {
         let len = usize::from(input.word() % 1500);
         let packet = input.take(len);
-        let mut out = vec![0xee; 3];
+        let mut out = Buffer::from(&[0xee; 3][..]);
         match outbound.handle(self.now, packet, &mut out) {
             Verdict::Send(outgoing) => {
-                let mut octets = out.split_off(3);
+                let octets = &out[3..];
                 assert_eq!((outgoing.len, outgoing.sa), (octets.len(), self.id()));
-                let (_, low) = esp::packet::header(&octets).expect("a header");
-                let opened = cipher.open(&mut octets, u64::from(low)).expect("it opens");
+                let (_, low) = esp::packet::header(octets).expect("a header");
+                let mut inner = Buffer::new();
+                cipher.open(octets, u64::from(low), &mut inner).expect("it opens");
                 if self.mode == Mode::Tunnel {
                     let ip = IpPacket::parse(packet).expect("only such are protected");
-                    assert_eq!(octets.get(opened.payload), packet.get(..ip.total_len));
+                    assert_eq!(Some(&*inner), packet.get(..ip.total_len));
                 }
             }
             Verdict::Pass => panic!("no policy lets anything pass"),
-            Verdict::Held | Verdict::Drop(_) => assert_eq!(out, [0xee; 3]),
+            Verdict::Held | Verdict::Drop(_) => assert_eq!(*out, [0xee; 3]),
         }
     }
 
-    fn open(&self, inbound: &mut Inbound, octets: &mut [u8]) -> Option<Vec<u8>> {
-        let mut out = vec![0xee; 3];
+    fn open(&self, inbound: &mut Inbound, octets: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Buffer::from(&[0xee; 3][..]);
         let result = inbound.handle(self.now, &self.outer(), octets, &mut out);
-        let inner = out.split_off(3);
-        assert_eq!(out, [0xee; 3], "what was in the buffer stays");
+        let (before, inner) = out.split_at(3);
+        assert_eq!(before, [0xee; 3], "what was in the buffer stays");
         match result {
             Ok(len) => {
                 assert_eq!(len, inner.len());
-                Some(inner)
+                Some(inner.to_vec())
             }
             Err(_) => {
                 assert!(inner.is_empty());

@@ -13,6 +13,7 @@
 //! * [`explore`]: every order in which datagrams can arrive.
 //! * [`forge`]: what somebody without keys can send.
 //! * [`wiretap`]: what somebody can do who breaks the key exchange.
+//! * [`heap`]: what is on the heap.
 //! * [`handmade`]: a peer that has the keys and no manners; [`mod@bench`] puts one endpoint before it.
 
 mod agreement;
@@ -23,6 +24,7 @@ pub mod credentials;
 pub mod explore;
 pub mod forge;
 pub mod handmade;
+pub mod heap;
 mod host;
 pub mod life;
 pub mod link;

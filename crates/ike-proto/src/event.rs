@@ -87,6 +87,22 @@ pub enum Input<'a> {
     /// reported since. Octets of an IP packet. It need not be true: nobody authenticates it, and no
     /// value makes the engine send packets below 576 octets (IPv4) or 1280 (IPv6), or above 1500.
     PathMtu(Path, u32),
+    /// Whether what arrives waits longer than it takes to be handled. As long as that is so a stranger needs
+    /// a cookie (RFC 7296 §2.6) however few are half-open, unless `cookie_threshold` is 0.
+    Behind(bool),
+    /// Another shard says this of an IKE SA, or an attempt, of this one: its [`Event::Notice`].
+    Notice(IkeSaId, Notice),
+}
+
+/// What one shard has to say of an IKE SA, or an attempt at one, of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// Its peer has said INITIAL_CONTACT since: it knows nothing of this SA any more.
+    Forgotten,
+    /// Its peer has another one, and `unique` wants a single one.
+    Replaced,
+    /// It is not the first of its identities any more.
+    NotFirstContact,
 }
 
 /// What happens to a TCP connection.
@@ -384,8 +400,8 @@ pub enum Event {
         /// The path from now on.
         path: Path,
     },
-    /// A peer with this identity says that this is its only IKE SA, or `unique` wants it so: other
-    /// shards close theirs.
+    /// A peer with this identity says that this is its only IKE SA, or `unique` wants it so. Others of this
+    /// shard end; those of other shards get a [`Notice`](Self::Notice).
     Unique {
         /// The IKE SA that stays.
         ike: IkeSaId,
@@ -393,6 +409,21 @@ pub enum Event {
         local: IdData,
         /// The peer's identity.
         remote: IdData,
+    },
+    /// For the shard that has this IKE SA or attempt ([`Shard::of_number`](crate::config::Shard::of_number)),
+    /// as [`Input::Notice`].
+    Notice(IkeSaId, Notice),
+    /// A child has ended whose traffic is to bring it up again: the shard that has its trap should
+    /// [`Command::InstallTrap`]. Only of an endpoint that is one of several.
+    Trap {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+        /// This host's address.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
     },
     /// A message was dropped. For counters and debug logs; under attack there are many.
     Dropped {

@@ -17,11 +17,11 @@ pub mod keys;
 mod question;
 pub mod wire;
 
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Registry};
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    Input, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent, Ticket, Transmit,
-    TransmitKind, Transport, UsedAuth,
+    Input, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent, Ticket,
+    Transmit, TransmitKind, Transport, UsedAuth,
 };
 pub use question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,

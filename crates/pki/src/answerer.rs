@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use ike_proto::config::CertRequest;
+use ike_proto::crypto::{SignatureScheme, SigningKey};
 use ike_proto::wire::payload::{Cert, CertReq, IdData};
 use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed};
@@ -122,6 +123,24 @@ impl Answerer {
         }
     }
 
+    /// Whether [`answer`](Self::answer) takes a millisecond at most on a machine of some years ago, so that
+    /// handing `question` to another thread would gain little. Questions that may lead to fetching do not.
+    pub fn is_quick(&self, question: &Question) -> bool {
+        match question {
+            Question::Sign(request) => {
+                let credentials = self.credentials(&request.connection, &request.round);
+                request.octets.len() == 1
+                    && credentials.len() <= QUICK_CREDENTIALS
+                    && credentials.iter().all(|credential| signs_quickly(&**credential.key()))
+            }
+            Question::Judge(peer) => {
+                let octets: usize = peer.certs.iter().map(|cert| cert.data.len()).sum();
+                octets <= QUICK_CERTS
+            }
+            Question::Revocation(_) => false,
+        }
+    }
+
     /// What is still to be fetched before `peer` can be trusted; empty if nothing is, or if it cannot
     /// be trusted anyhow. Ask only for a [`Question::Revocation`].
     pub fn fetches(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<FetchRequest> {
@@ -203,6 +222,18 @@ impl Answerer {
     }
 }
 
+/// Signing by RSA takes the third power of the modulus' length; that by SLH-DSA takes up to a second.
+fn signs_quickly(key: &dyn SigningKey) -> bool {
+    key.schemes().iter().all(|scheme| {
+        use SignatureScheme as S;
+        match scheme {
+            S::EcdsaP256Sha256 | S::EcdsaP384Sha384 | S::EcdsaP521Sha512 | S::Ed25519 => true,
+            S::MlDsa44 | S::MlDsa65 | S::MlDsa87 => true,
+            scheme => scheme.name().starts_with("RSA") && key.public_key().len() <= QUICK_RSA,
+        }
+    })
+}
+
 fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     match verdict {
         Ok(peer) => {
@@ -214,5 +245,11 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     }
 }
 
+/// Octets of a SubjectPublicKeyInfo of RSA with 2048 bits, and some.
+const QUICK_RSA: usize = 300;
+/// Credentials that are looked at one after the other.
+const QUICK_CREDENTIALS: usize = 4;
+/// Octets of certificates: no signature of SLH-DSA, and few of ML-DSA, fit in.
+const QUICK_CERTS: usize = 8 * 1024;
 /// Most CAs named in a CERTREQ that this end sends: 400 octets.
 const MAX_NAMED: usize = 20;

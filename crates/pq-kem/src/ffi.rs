@@ -1,11 +1,13 @@
-//! Constant-time modular exponentiation, which AWS-LC has and its safe binding does not offer: the
-//! only `unsafe` code of this crate.
+//! What AWS-LC has and its safe binding does not offer: the only `unsafe` code of this crate. Here
+//! constant-time modular exponentiation, in [`hmac`] HMAC in parts.
 //!
 //! Three owners ([`Number`], [`Context`], [`Montgomery`]) each hold one non-null pointer that AWS-LC
 //! allocated, and free it exactly once, on drop. None is shared or leaves this file, so no call can
 //! see a freed or an aliased object; lengths handed over are those of Rust slices.
 
-#![expect(unsafe_code, reason = "MODP groups need AWS-LC's BIGNUM; no safe binding has it")]
+#![expect(unsafe_code, reason = "no safe binding has what is here")]
+
+pub(crate) mod hmac;
 
 use std::ptr::{self, NonNull};
 

@@ -58,7 +58,8 @@ pub fn provider() -> CryptoProvider {
 }
 
 /// The operating system's random source, by way of AWS-LC's generator, which it seeds. Never blocks
-/// after start-up and is safe across `fork`.
+/// after start-up and is safe across `fork`. What is drawn ahead is its own and wiped when it is used or
+/// dropped.
 pub fn os_random() -> impl SecureRandom + 'static {
-    rng::OsRandom
+    rng::OsRandom::new()
 }

@@ -2,39 +2,37 @@
 
 use std::fmt;
 
-use aws_lc_rs::hmac;
 use ike_proto::crypto::{Prf, Secret};
 use ike_proto::wire::registry::PrfId;
 use zeroize::Zeroizing;
+
+use crate::ffi::hmac::{Hash, Hmac};
 
 /// Every PRF, in order of preference.
 pub const ALL: &[&dyn Prf] = &[&HMAC_SHA2_256, &HMAC_SHA2_384, &HMAC_SHA2_512, &HMAC_SHA1];
 
 /// PRF_HMAC_SHA2_256 (RFC 4868), 32 octets.
-pub static HMAC_SHA2_256: HmacPrf =
-    HmacPrf { id: PrfId::HMAC_SHA2_256, algorithm: &hmac::HMAC_SHA256, output_len: 32 };
+pub static HMAC_SHA2_256: HmacPrf = HmacPrf { id: PrfId::HMAC_SHA2_256, hash: Hash::Sha256 };
 
 /// PRF_HMAC_SHA2_384 (RFC 4868), 48 octets.
-pub static HMAC_SHA2_384: HmacPrf =
-    HmacPrf { id: PrfId::HMAC_SHA2_384, algorithm: &hmac::HMAC_SHA384, output_len: 48 };
+pub static HMAC_SHA2_384: HmacPrf = HmacPrf { id: PrfId::HMAC_SHA2_384, hash: Hash::Sha384 };
 
 /// PRF_HMAC_SHA2_512 (RFC 4868), 64 octets.
-pub static HMAC_SHA2_512: HmacPrf =
-    HmacPrf { id: PrfId::HMAC_SHA2_512, algorithm: &hmac::HMAC_SHA512, output_len: 64 };
+pub static HMAC_SHA2_512: HmacPrf = HmacPrf { id: PrfId::HMAC_SHA2_512, hash: Hash::Sha512 };
 
 /// PRF_HMAC_SHA1 (RFC 2104), 20 octets: for old peers.
-pub static HMAC_SHA1: HmacPrf = HmacPrf {
-    id: PrfId::HMAC_SHA1,
-    algorithm: &hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-    output_len: 20,
-};
+pub static HMAC_SHA1: HmacPrf = HmacPrf { id: PrfId::HMAC_SHA1, hash: Hash::Sha1 };
 
 /// HMAC as a [`Prf`]; keys may have any length.
 pub struct HmacPrf {
     id: PrfId,
-    algorithm: &'static hmac::Algorithm,
-    output_len: usize,
+    hash: Hash,
 }
+
+/// Octets of the longest output.
+const LONGEST: usize = Hash::Sha512.len();
+
+const NEVER: &str = "HMAC takes keys and input of any length, and `output` has that of the hash";
 
 impl Prf for HmacPrf {
     fn id(&self) -> PrfId {
@@ -42,20 +40,34 @@ impl Prf for HmacPrf {
     }
 
     fn output_len(&self) -> usize {
-        self.output_len
+        self.hash.len()
     }
 
     fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
-        // Gathered and signed straight into the result: the incremental interface would return its
-        // tag, a secret here, in a value that nothing wipes.
-        let mut input = Zeroizing::new(Vec::with_capacity(parts.iter().map(|p| p.len()).sum()));
-        for part in parts {
-            input.extend_from_slice(part);
+        let mut output = vec![0; self.hash.len()];
+        let mut hmac = Hmac::new(self.hash, key).expect(NEVER);
+        hmac.compute(parts.iter().copied(), &mut output).expect(NEVER);
+        Secret::new(output)
+    }
+
+    /// Keys the HMAC once for all blocks.
+    fn prf_plus(&self, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
+        let mut hmac = Hmac::new(self.hash, key).expect(NEVER);
+        let size = self.hash.len();
+        let mut blocks = [Zeroizing::new([0; LONGEST]), Zeroizing::new([0; LONGEST])];
+        let mut output = vec![0; len];
+        let mut counter = 0_u8;
+        for wanted in output.chunks_mut(size) {
+            counter = counter.checked_add(1).expect("no more than 255 blocks");
+            let [last, block] = &mut blocks;
+            let (last, block) = (last.split_at(size).0, block.split_at_mut(size).0);
+            let last = (counter > 1).then_some(last);
+            let number = [counter];
+            let parts = last.into_iter().chain(seed.iter().copied()).chain([&number[..]]);
+            hmac.compute(parts, block).expect(NEVER);
+            wanted.copy_from_slice(block.split_at(wanted.len()).0);
+            blocks.swap(0, 1);
         }
-        let key = hmac::Key::new(*self.algorithm, key);
-        let mut output = vec![0; self.output_len];
-        hmac::sign_to_buffer(&key, &input, &mut output)
-            .expect("output_len is the tag length of the algorithm");
         Secret::new(output)
     }
 }

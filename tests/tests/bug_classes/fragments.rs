@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use ike_proto::config::Fragmentation;
+use ike_proto::keys::Epoch;
+use ike_proto::wire::Message;
 use ike_proto::wire::payload::Payload;
 use ike_proto::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use ike_tests::Side;
@@ -262,4 +264,40 @@ fn class_15_half_open_sas_end_and_their_number_can_be_limited() {
     bench.world.run_for(Duration::from_secs(31));
     assert_eq!(bench.host().endpoint.half_open(), 0);
     bench.half_open();
+}
+
+/// What AUTH covers of a fragmented message is what it covers of the whole one, whatever stands in front of
+/// the Encrypted payload in clear (RFC 9242 §3.3.2).
+#[test]
+fn payloads_in_front_of_a_fragment_keep_their_types() {
+    // Vendor IDs of these lengths, and then the payload of this type.
+    let message = |vendors: &[u16], kind: u8, body: &[u8]| {
+        let mut datagram = vec![0; 28];
+        datagram[16] = if vendors.is_empty() { kind } else { 43 };
+        datagram[..16].fill(1);
+        datagram[17] = 0x20;
+        datagram[18] = 43;
+        let octets = |n: u16| n.to_be_bytes();
+        for (n, &length) in vendors.iter().enumerate() {
+            let next = if n + 1 == vendors.len() { kind } else { 43 };
+            datagram.extend([&[next, 0], &octets(length)[..], &vec![53; length.into()]].concat());
+            datagram.truncate(datagram.len() - 4);
+        }
+        datagram.extend([40, 0]);
+        datagram.extend(octets(u16::try_from(4 + body.len()).unwrap()));
+        datagram.extend(body);
+        let length = u32::try_from(datagram.len()).unwrap();
+        datagram[24..28].copy_from_slice(&length.to_be_bytes());
+        datagram
+    };
+    for vendors in [&[][..], &[20], &[4, 57, 8]] {
+        let (skf, sk) = (message(vendors, 53, &[0, 1, 0, 2, 7, 7, 7]), message(vendors, 46, &[]));
+        let decoded = Message::decode(&skf).expect("a message");
+        let Some(Payload::Skf(fragment)) = decoded.payloads.last() else { panic!("no fragment") };
+        let front = Epoch::fragment_front(&skf, fragment);
+        // Both lengths are replaced by others in either case.
+        let end = front.len() - 2;
+        assert_eq!((&front[..24], &front[28..end]), (&sk[..24], &sk[28..end]), "{vendors:?}");
+        assert_eq!(front.len(), sk.len());
+    }
 }

@@ -36,6 +36,42 @@ fn a_replay_moves_nothing() {
     assert_eq!(pair.streams.open(), [0]);
 }
 
+/// The connection of an IKE SA is for no other one: there the SA ends with it, and a message is routed.
+#[test]
+fn a_connection_has_one_ike_sa() {
+    let mut pair = over_tcp(6).build();
+    pair.establish();
+    let path = pair.b().ike().path;
+    let mut octets = pair.net.trace[0].octets.to_vec();
+    octets[7] ^= 1;
+    let other = pair.stranger(B, pair.socket(A, 5555));
+    for (path, half_open) in [(path, 0), (other, 1)] {
+        pair.receive(B, path, &octets);
+        assert_eq!(pair.b().endpoint.half_open(), half_open, "{:?}", pair.b().dropped);
+    }
+    // The successor keeps the connection.
+    pair.rekey_ike(A);
+    pair.run_for(seconds(60));
+    pair.assert_agreement();
+    assert_eq!(pair.b().ike().path, path);
+}
+
+/// Who asks again by a connection of his own is where he says: no limit for others is his.
+#[test]
+fn a_request_that_comes_again_is_always_answered() {
+    let mut pair = over_tcp(7).build();
+    pair.net.manual = true;
+    pair.initiate(A, Some("net"));
+    pair.run_for(std::time::Duration::from_millis(25));
+    let init = pair.net.trace[0].octets.clone();
+    for n in 0..200_u16 {
+        let path = pair.stranger(B, pair.socket(A, 10_000 + n));
+        pair.receive(B, path, &init);
+    }
+    let answers = pair.net.trace.iter().filter(|p| p.dst.port() >= 10_000).count();
+    assert_eq!(answers, 200);
+}
+
 /// The request that is being answered is played by somebody else: its sender gets the answer all the same.
 #[test]
 fn a_replay_draws_no_answer_away() {

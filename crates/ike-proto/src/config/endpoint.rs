@@ -6,22 +6,7 @@ use std::time::Duration;
 use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
-
-/// Which of several endpoints this is. The index is the top octet of every SPI chosen here, so that
-/// a datagram can be steered to its shard by SPI alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
-    /// This shard, below `count`.
-    pub index: u8,
-    /// Shards in all, at least 1.
-    pub count: u8,
-}
-
-impl Default for Shard {
-    fn default() -> Self {
-        Self { index: 0, count: 1 }
-    }
-}
+use super::shard::Shard;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
 ///
@@ -112,7 +97,8 @@ pub struct EndpointConfig {
     /// The driver accepts TCP connections (RFC 9329): a peer that begins over UDP may go on over TCP.
     pub accepts_tcp: bool,
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
-    /// (RFC 7296 §2.6): 1 demands one always, 0 never.
+    /// (RFC 7296 §2.6): 1 demands one always, 0 never. With any but 0 one is demanded as long as the driver
+    /// says [`Input::Behind`](crate::Input::Behind), too.
     pub cookie_threshold: u32,
     /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
     /// `block_threshold`, so that nobody can block an address he does not have.

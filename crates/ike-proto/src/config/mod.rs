@@ -6,9 +6,11 @@ pub mod auth;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub(crate) mod lookup;
 pub mod numbers;
 pub mod ppk;
 pub mod proposal;
+pub mod shard;
 
 pub use auth::{
     AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
@@ -19,7 +21,8 @@ pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     SeparateTransports, TcpUse, Unique,
 };
-pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission, Shard};
+pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;
+pub use shard::Shard;

@@ -92,6 +92,28 @@ pub trait Prf: Send + Sync + fmt::Debug {
     fn output_len(&self) -> usize;
     /// `prf(key, parts[0] | parts[1] | …)`.
     fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret;
+    /// `prf+(key, seed[0] | seed[1] | …)` of `len` octets, 255 blocks at most (RFC 7296 §2.13), which
+    /// [`prf_plus`](crate::keys::prf_plus) checks. A backend that sets its key up once for all blocks
+    /// has its own.
+    fn prf_plus(&self, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
+        let mut out = Vec::with_capacity(len);
+        let mut last: Option<Secret> = None;
+        for counter in 1..=u8::MAX {
+            if out.len() == len {
+                break;
+            }
+            let counter = [counter];
+            let mut parts: Vec<&[u8]> = Vec::with_capacity(seed.len() + 2);
+            parts.extend(last.as_ref().map(Secret::expose));
+            parts.extend_from_slice(seed);
+            parts.push(&counter);
+            let block = self.prf(key, &parts);
+            let wanted = block.len().min(len - out.len());
+            out.extend(block.expose().iter().take(wanted));
+            last = Some(block);
+        }
+        Secret::new(out)
+    }
 }
 
 /// Encryption and integrity as one suite: an AEAD (`integ` NONE) or a cipher with a MAC.
@@ -153,6 +175,38 @@ pub trait CipherKey: Send + Sync {
     /// Checks `icv` in constant time, then decrypts `data` in place. On `Err` the content of `data`
     /// is unspecified and must not be used.
     fn open(&self, frame: Frame<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), CryptoError>;
+
+    /// As [`Self::seal`] of `data | tail`, which are left as they are: ciphertext and ICV fill `out`, which
+    /// is as long as all three.
+    fn seal_to(
+        &self,
+        frame: Frame<'_>,
+        data: &[u8],
+        tail: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CryptoError> {
+        let (head, rest) = out.split_at_mut_checked(data.len()).ok_or(CryptoError::Length)?;
+        head.copy_from_slice(data);
+        rest.get_mut(..tail.len()).ok_or(CryptoError::Length)?.copy_from_slice(tail);
+        let (data, icv) = out.split_at_mut(data.len() + tail.len());
+        self.seal(frame, data, icv)
+    }
+
+    /// As [`Self::open`], but leaves `data` as they are: the plaintext fills `out`, which is as long. On
+    /// `Err` its content must not be used.
+    fn open_to(
+        &self,
+        frame: Frame<'_>,
+        data: &[u8],
+        icv: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CryptoError> {
+        if out.len() != data.len() {
+            return Err(CryptoError::Length);
+        }
+        out.copy_from_slice(data);
+        self.open(frame, out, icv)
+    }
 }
 
 /// Where cipher suites come from, for IKE's SK payload and for ESP.

@@ -16,6 +16,8 @@ const REFUSED: usize = 8;
 pub(super) struct HalfOpen {
     all: usize,
     from: HashMap<IpAddr, usize>,
+    /// What arrives has to wait: a key exchange is for those alone who receive what is sent to them.
+    pub(super) behind: bool,
 }
 
 /// What half-open SAs are counted by: an IPv4 address, or the /64 that any host on an IPv6 link may take
@@ -82,7 +84,11 @@ impl HalfOpen {
         }
         // The request itself is one of them.
         let all = self.all.saturating_add(refused / REFUSED).saturating_add(1);
-        if over(config.cookie_threshold, all) || over(config.cookie_threshold_ip, from + 1) {
+        let hurried = self.behind && config.cookie_threshold != 0;
+        if hurried
+            || over(config.cookie_threshold, all)
+            || over(config.cookie_threshold_ip, from + 1)
+        {
             return Admission::Cookie;
         }
         Admission::Open
@@ -134,4 +140,24 @@ impl Refused {
 /// True if a second has gone by.
 fn is_over(since: Option<Instant>, now: Instant) -> bool {
     since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_behind_wants_a_cookie_of_everybody() {
+        let mut config = EndpointConfig::default();
+        let mut half_open = HalfOpen::default();
+        let address = IpAddr::from([192, 0, 2, 1]);
+        assert_eq!(half_open.judge(&config, address, 0), Admission::Open);
+        half_open.behind = true;
+        assert_eq!(half_open.judge(&config, address, 0), Admission::Cookie);
+        config.cookie_threshold = 0;
+        assert_eq!(half_open.judge(&config, address, 0), Admission::Open, "never is never");
+        config.cookie_threshold = 30;
+        half_open.behind = false;
+        assert_eq!(half_open.judge(&config, address, 0), Admission::Open);
+    }
 }

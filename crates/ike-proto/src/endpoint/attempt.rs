@@ -208,7 +208,7 @@ impl Attempt {
             .map(|(number, proposal)| proposal.to_wire(number, Spi::None))
             .collect();
         let id = ctx.ids.ike();
-        let spi_i = ctx.ids.ike_spi(ctx.rng);
+        let spi_i = ctx.ids.first_spi(ctx.rng);
         let mut attempt = Self {
             id,
             spi_i,

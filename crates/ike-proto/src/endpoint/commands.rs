@@ -7,6 +7,7 @@ use super::attempt::{Attempt, NewAttempt, Origin, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
+use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
@@ -69,10 +70,8 @@ impl Endpoint {
     }
 
     fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
-        self.config
-            .connections
-            .iter()
-            .find(|connection| connection.name == name)
+        self.lookup
+            .connection(name)
             .cloned()
             .ok_or_else(|| Failure::Config(format!("no connection {name:?}")))
     }
@@ -116,7 +115,7 @@ impl Endpoint {
         path: Path,
         wanted: Wanted,
     ) {
-        match self.sa_towards(&connection, path) {
+        match self.sa_towards(&connection.name, path.remote.ip()) {
             Some(id) => {
                 let Some((entries, mut ctx)) = self.parts(now, id) else { return };
                 match entries.get_mut(&id).map(|slot| &mut slot.entry) {
@@ -131,7 +130,7 @@ impl Endpoint {
                         }),
                         None => ctx.done(wanted.request, Ok(())),
                     },
-                    None => {}
+                    Some(Entry::Parked(_)) | None => {}
                 }
                 self.settle(now, id);
             }
@@ -139,16 +138,16 @@ impl Endpoint {
         }
     }
 
-    fn sa_towards(&self, connection: &ConnectionConfig, path: Path) -> Option<IkeSaId> {
+    pub(super) fn sa_towards(&self, connection: &str, remote: IpAddr) -> Option<IkeSaId> {
         let usable = |id: &IkeSaId| match self.entries.get(id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.replaces.is_none(),
             Some(Entry::Sa(sa)) => matches!(
                 &sa.state,
                 State::Established(established) if established.phase == IkePhase::Alive
             ),
-            None => false,
+            Some(Entry::Parked(_)) | None => false,
         };
-        self.index.towards(&connection.name, path.remote.ip()).find(usable)
+        self.index.towards(connection, remote).find(usable)
     }
 
     /// Starts a new IKE SA.
@@ -387,7 +386,7 @@ impl Endpoint {
                 attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
             }
             Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet, &trap.processing),
-            None => false,
+            Some(Entry::Parked(_)) | None => false,
         };
         let under_way = self.index.towards(&trap.connection, trap.remote).any(makes);
         if !under_way {
@@ -401,12 +400,12 @@ impl Endpoint {
         let config = super::usable(config, &self.crypto);
         self.mtus.reconfigure(config.fragment_size);
         self.config = EndpointConfig { shard: self.config.shard, ..config };
-        let connections = &self.config.connections;
+        self.lookup = Lookup::new(&self.config);
+        let lookup = &self.lookup;
         let mut gone = Vec::new();
         self.traps.retain(|trap| {
-            let kept = connections
-                .iter()
-                .any(|c| c.name == trap.connection && c.child(&trap.child.name).is_some());
+            let connection = lookup.connection(&trap.connection);
+            let kept = connection.is_some_and(|c| c.child(&trap.child.name).is_some());
             if !kept {
                 self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
                 gone.push(Removal::Policy(trap.policy));

@@ -4,7 +4,7 @@ use super::attempt::Wanted;
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
-use crate::event::{Event, Failure, IkeSaId, Now, Output};
+use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output};
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::ike_sa::succession::Inheritance;
@@ -41,8 +41,11 @@ impl Endpoint {
                     }
                 }
                 Effect::Trap { connection, child, path } => {
-                    if self.shutdown.is_none() {
-                        let (local, remote) = (path.local.ip(), path.remote.ip());
+                    let (local, remote) = (path.local.ip(), path.remote.ip());
+                    if self.shutdown.is_none() && self.config.shard.count > 1 {
+                        let event = Event::Trap { connection, child, local, remote };
+                        self.out.push_back(Output::Event(event));
+                    } else if self.shutdown.is_none() {
                         // The configuration may be gone by now; then there is nothing to trap for.
                         let _ = self.install_trap(now, None, &connection, &child, local, remote);
                     }
@@ -55,7 +58,7 @@ impl Endpoint {
     }
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
-        self.index_identity(ike);
+        let others = self.index_identity(ike);
         let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
             self.entries.get_mut(&ike)
         else {
@@ -66,7 +69,7 @@ impl Endpoint {
         let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
-        self.deny_first_contact(&identity);
+        self.deny_first_contact(now, &identity);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -86,11 +89,7 @@ impl Endpoint {
             Unique::No => initial_contact,
             Unique::Keep | Unique::Replace => true,
         };
-        let others: Vec<_> = match self.by_identity.get(&identity) {
-            Some(all) if matters => all.iter().copied().collect(),
-            _ => Vec::new(),
-        };
-        let others = others.into_iter().filter(|other| *other != ike && Some(*other) != replaced);
+        let others = others.into_iter().filter(|other| matters && Some(*other) != replaced);
         let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
@@ -104,18 +103,17 @@ impl Endpoint {
             //# to the same authenticated identity without waiting for a timeout.
             // Without a Delete, since their peer has forgotten them.
             _ if initial_contact => {
-                let (local, remote) = identity;
+                let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
-                    self.with_sa(now, other, |sa, ctx| sa.close(ctx, Failure::Replaced));
+                    self.notify(now, other, Notice::Forgotten);
                 }
             }
             Unique::Replace => {
-                let (local, remote) = identity;
+                let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
-                    let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-                    self.with_sa(now, other, |sa, _| sa.enqueue_urgent(task));
+                    self.notify(now, other, Notice::Replaced);
                 }
             }
             Unique::No | Unique::Keep => {}
@@ -127,21 +125,48 @@ impl Endpoint {
     //# IKE SA currently active between the authenticated identities.
     /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
     /// drop the one that has come meanwhile.
-    fn deny_first_contact(&mut self, (local, remote): &(IdData, IdData)) {
+    fn deny_first_contact(&mut self, now: Now, (local, remote): &(IdData, IdData)) {
         for id in self.index.attempts_between(local, remote) {
-            if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
-                attempt.is_not_first_contact();
+            self.notify(now, id, Notice::NotFirstContact);
+        }
+    }
+
+    /// Tells an IKE SA, or an attempt, of this shard or another.
+    fn notify(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
+        if self.config.shard.has(ike.0) {
+            self.on_notice(now, ike, notice);
+        } else {
+            self.out.push_back(Output::Event(Event::Notice(ike, notice)));
+        }
+    }
+
+    pub(super) fn on_notice(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
+        match notice {
+            Notice::Forgotten => {
+                self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Replaced));
+            }
+            Notice::Replaced => {
+                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            }
+            Notice::NotFirstContact => {
+                let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);
+                if let Some(Entry::Attempt(attempt)) = entry {
+                    attempt.is_not_first_contact();
+                }
             }
         }
     }
 
-    fn index_identity(&mut self, id: IkeSaId) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
-        let Entry::Sa(sa) = &slot.entry else { return };
-        let State::Established(established) = &sa.state else { return };
+    /// Notes the identities of an established SA. The others of all shards between them.
+    fn index_identity(&mut self, id: IkeSaId) -> Vec<IkeSaId> {
+        let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
+        let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
+        let State::Established(established) = &sa.state else { return Vec::new() };
         let identity = (folded(&established.local_id), folded(&established.remote_id));
-        self.by_identity.entry(identity.clone()).or_default().insert(id);
+        let (identity, others) = self.registry.establish(identity, id);
         slot.identity = Some(identity);
+        others
     }
 
     fn move_children(&mut self, now: Now, from: IkeSaId, to: IkeSaId, estate: Inheritance) {
@@ -159,6 +184,7 @@ impl Endpoint {
             match &mut slot.entry {
                 Entry::Attempt(attempt) => attempt.replaces = Some(to),
                 Entry::Sa(sa) => sa.reauthenticates = Some(to),
+                Entry::Parked(_) => {}
             }
             self.index.update(id, slot);
         }
@@ -183,7 +209,7 @@ impl Endpoint {
     }
 
     fn restart(&mut self, now: Now, connection: &str, child: &str, path: crate::event::Path) {
-        let found = self.config.connections.iter().find(|c| c.name == connection).cloned();
+        let found = self.lookup.connection(connection).cloned();
         let Some(connection) = found else { return };
         let Some(config) = connection.child(child).cloned() else { return };
         let path = self.path_to(&connection, path.local.ip(), path.remote.ip());

@@ -1,10 +1,12 @@
 //! Finds IKE SAs and attempts by what they are about: no input looks at all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Entry, Slot};
+use super::id_set::IdSet;
+use super::registry::Between;
+use super::{Entry, Registry, Slot};
 use crate::config::{ConnectionConfig, IdMatch};
 use crate::event::{IkeSaId, Path, StreamCommand};
 use crate::exchange::auth::local_id_at;
@@ -16,88 +18,88 @@ use crate::wire::registry::IdType;
 #[derive(Default)]
 pub(super) struct Index {
     /// Attempts and established SAs.
-    by_peer: HashMap<(String, IpAddr), BTreeSet<IkeSaId>>,
+    by_peer: HashMap<(Arc<str>, IpAddr), IdSet>,
+    /// Names of connections, one copy of each.
+    names: HashSet<Arc<str>>,
     /// The same, whatever their connection.
-    by_address: HashMap<IpAddr, BTreeSet<IkeSaId>>,
+    by_address: HashMap<IpAddr, IdSet>,
     /// Reauthentications under way, by what they replace.
-    replacing: HashMap<IkeSaId, BTreeSet<IkeSaId>>,
-    /// How many attempts and established SAs this end's identities have, and with whom; `None` is
-    /// somebody not known yet.
-    contacts: HashMap<IdData, BTreeMap<Option<IdKey>, Contact>>,
+    replacing: HashMap<IkeSaId, IdSet>,
+    /// Which identities are in use.
+    registry: Registry,
     /// Who uses a TCP connection: one, or several that were rekeyed one into the other.
-    streams: HashMap<Path, BTreeSet<IkeSaId>>,
-}
-
-/// Attempts and established SAs between two identities.
-#[derive(Default)]
-struct Contact {
-    count: usize,
-    attempts: BTreeSet<IkeSaId>,
+    streams: HashMap<Path, IdSet>,
 }
 
 /// An identity in the one form of all that are the same, with an order.
-type IdKey = (u8, Vec<u8>);
+pub(super) type IdKey = (u8, Vec<u8>);
 
 /// What an entry is found by.
 #[derive(Default)]
 pub(super) struct Keys {
-    peer: Option<Peer>,
+    peer: Option<Box<Peer>>,
     replaces: Option<IkeSaId>,
     /// The TCP connection, and whether an established SA uses it.
-    stream: Option<(Path, bool)>,
+    stream: Option<Box<(Path, bool)>>,
 }
 
 struct Peer {
     connection: Arc<ConnectionConfig>,
     address: IpAddr,
     established: bool,
-    contact: (IdData, Option<IdKey>),
+    /// Its key in the index.
+    name: Arc<str>,
+    contact: Arc<Between>,
 }
 
 impl Index {
+    /// An empty one, which tells `registry` who is in contact with whom.
+    pub(super) fn new(registry: Registry) -> Self {
+        Self { registry, ..Self::default() }
+    }
+
     /// Attempts and established SAs of a connection with the peer at `address`, the oldest first.
     pub(super) fn towards(
         &self,
         connection: &str,
         address: IpAddr,
     ) -> impl Iterator<Item = IkeSaId> + use<'_> {
-        let key = (connection.to_owned(), address.to_canonical());
-        self.by_peer.get(&key).into_iter().flatten().copied()
+        let name = self.names.get(connection).cloned();
+        let key = name.map(|name| (name, address.to_canonical()));
+        key.and_then(|key| self.by_peer.get(&key)).into_iter().flat_map(IdSet::iter)
     }
 
     /// Attempts and established SAs with the peer, or all the peers, at `address`.
     pub(super) fn at(&self, address: IpAddr) -> Vec<IkeSaId> {
-        self.by_address.get(&address.to_canonical()).into_iter().flatten().copied().collect()
+        self.by_address.get(&address.to_canonical()).into_iter().flat_map(IdSet::iter).collect()
     }
 
     /// What is being made to replace `ike`.
     pub(super) fn replacing(&self, ike: IkeSaId) -> Vec<IkeSaId> {
-        self.replacing.get(&ike).into_iter().flatten().copied().collect()
+        self.replacing.get(&ike).into_iter().flat_map(IdSet::iter).collect()
     }
 
     /// True if there may be another IKE SA between the identities of `connection`, now or soon.
     pub(super) fn knows(&self, connection: &ConnectionConfig, path: Path) -> bool {
         let local = folded(&local_id_at(connection, path));
-        let Some(peers) = self.contacts.get(&local) else { return false };
-        match connection.remote_id() {
-            IdMatch::Exact(id) => {
-                peers.contains_key(&None) || peers.contains_key(&Some(key_of(id)))
-            }
-            IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => true,
-        }
+        let remote = match connection.remote_id() {
+            IdMatch::Exact(id) => Some(key_of(id)),
+            IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => None,
+        };
+        self.registry.knows(local, remote)
     }
 
-    /// Attempts that may come to be between these identities.
+    /// Attempts of all shards that may come to be between these identities.
     pub(super) fn attempts_between(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
-        let Some(peers) = self.contacts.get(&folded(local)) else { return Vec::new() };
-        let known = [peers.get(&None), peers.get(&Some(key_of(remote)))];
-        known.into_iter().flatten().flat_map(|contact| &contact.attempts).copied().collect()
+        self.registry.attempts_between(folded(local), key_of(remote))
     }
 
     /// Brings the index up to date with an entry.
     pub(super) fn update(&mut self, id: IkeSaId, slot: &mut Slot) {
         let Slot { entry, keys, .. } = slot;
         let (connection, path, replaces, established) = match entry {
+            // Strangers, as below.
+            Entry::Parked(parked) => (None, parked.path(), None, None),
             Entry::Attempt(attempt) => {
                 (Some(&attempt.connection), attempt.path, attempt.replaces, None)
             }
@@ -117,7 +119,7 @@ impl Index {
             connection.is_some_and(|connection| Arc::ptr_eq(connection, &peer.connection))
                 && (peer.address, peer.established) == (address, established.is_some())
         };
-        if keys.peer.as_ref().map_or(connection.is_none(), same) {
+        if keys.peer.as_deref().map_or(connection.is_none(), same) {
             return;
         }
         let contact = |connection: &ConnectionConfig| match (established, connection.remote_id()) {
@@ -131,9 +133,10 @@ impl Index {
             connection: Arc::clone(connection),
             address,
             established: established.is_some(),
-            contact: contact(connection),
+            name: self.named(&connection.name),
+            contact: self.registry.shared(contact(connection)),
         });
-        self.set_peer(id, keys, peer);
+        self.set_peer(id, keys, peer.map(Box::new));
     }
 
     /// Forgets an entry. Its TCP connection is for the caller to take away before.
@@ -144,7 +147,7 @@ impl Index {
 
     /// The users of a TCP connection.
     pub(super) fn users_of(&self, path: &Path) -> Vec<IkeSaId> {
-        self.streams.get(path).into_iter().flatten().copied().collect()
+        self.streams.get(path).into_iter().flat_map(IdSet::iter).collect()
     }
 
     /// Forgets a connection that is closed: nobody need close it.
@@ -160,10 +163,11 @@ impl Index {
         keys: &mut Keys,
         stream: Option<(Path, bool)>,
     ) -> [Option<(Path, StreamCommand)>; 2] {
-        let old = std::mem::replace(&mut keys.stream, stream);
+        let old = keys.stream.as_deref().copied();
         if old == stream {
             return [None, None];
         }
+        keys.stream = stream.map(Box::new);
         if let Some((path, _)) = stream {
             self.streams.entry(path).or_default().insert(id);
         }
@@ -171,7 +175,7 @@ impl Index {
             old.map(|(path, _)| path).filter(|left| stream.is_none_or(|(new, _)| new != *left));
         let closed = left.filter(|path| {
             let Some(users) = self.streams.get_mut(path) else { return false };
-            users.remove(&id);
+            users.remove(id);
             let unused = users.is_empty();
             if unused {
                 self.streams.remove(path);
@@ -186,7 +190,7 @@ impl Index {
         if let Some(old) = std::mem::replace(&mut keys.replaces, replaces)
             && let Some(those) = self.replacing.get_mut(&old)
         {
-            those.remove(&id);
+            those.remove(id);
             if those.is_empty() {
                 self.replacing.remove(&old);
             }
@@ -196,56 +200,58 @@ impl Index {
         }
     }
 
-    fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, peer: Option<Peer>) {
-        if let Some(peer) = &peer {
-            let key = (peer.connection.name.clone(), peer.address);
+    fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, peer: Option<Box<Peer>>) {
+        let same = |a: &Peer, b: &Peer| (&a.name, a.address) == (&b.name, b.address);
+        // An attempt that becomes an SA stays where it is.
+        let kept = peer.as_ref().zip(keys.peer.as_ref()).is_some_and(|(new, old)| same(new, old));
+        if let Some(peer) = peer.as_ref().filter(|_| !kept) {
+            let key = (Arc::clone(&peer.name), peer.address);
             self.by_peer.entry(key).or_default().insert(id);
             self.by_address.entry(peer.address).or_default().insert(id);
         }
         // Taken out before it is put in: both may be the same.
-        let new = peer.as_ref().map(|peer| (peer.contact.clone(), peer.established));
+        let new = peer.as_ref().map(|peer| (Arc::clone(&peer.contact), peer.established));
         let old = std::mem::replace(&mut keys.peer, peer);
         if let Some(old) = &old {
-            self.remove_contact(id, &old.contact);
+            self.registry.remove_contact(id, &old.contact);
         }
-        if let Some(((local, remote), established)) = new {
-            let contact = self.contacts.entry(local).or_default().entry(remote).or_default();
-            contact.count += 1;
-            if !established {
-                contact.attempts.insert(id);
-            }
+        if let Some((between, established)) = new {
+            self.registry.add_contact(&between, (!established).then_some(id));
         }
-        let Some(old) = old else { return };
+        let Some(old) = old.filter(|_| !kept) else { return };
         let there = keys.peer.as_ref().is_some_and(|new| new.address == old.address);
         if !there && let Some(those) = self.by_address.get_mut(&old.address) {
-            those.remove(&id);
+            those.remove(id);
             if those.is_empty() {
                 self.by_address.remove(&old.address);
             }
         }
-        let kept = keys.peer.as_ref().is_some_and(|new| {
-            (&new.connection.name, new.address) == (&old.connection.name, old.address)
-        });
-        let key = (old.connection.name.clone(), old.address);
-        if !kept && let Some(those) = self.by_peer.get_mut(&key) {
-            those.remove(&id);
+        let key = (Arc::clone(&old.name), old.address);
+        if let Some(those) = self.by_peer.get_mut(&key) {
+            those.remove(id);
             if those.is_empty() {
                 self.by_peer.remove(&key);
             }
         }
+        drop(old);
+        self.forget_name(key.0);
     }
 
-    fn remove_contact(&mut self, id: IkeSaId, (local, remote): &(IdData, Option<IdKey>)) {
-        let Some(peers) = self.contacts.get_mut(local) else { return };
-        if let Some(contact) = peers.get_mut(remote) {
-            contact.attempts.remove(&id);
-            contact.count = contact.count.saturating_sub(1);
-            if contact.count == 0 {
-                peers.remove(remote);
-            }
+    /// The one copy of a connection's name.
+    fn named(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
+            return Arc::clone(known);
         }
-        if peers.is_empty() {
-            self.contacts.remove(local);
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    /// Forgets the name of a connection that nothing has any more.
+    fn forget_name(&mut self, name: Arc<str>) {
+        // The set's own, and this.
+        if Arc::strong_count(&name) == 2 {
+            self.names.remove(&name);
         }
     }
 }

@@ -6,7 +6,10 @@ mod closed;
 mod commands;
 mod cookie;
 mod effects;
+mod id_set;
 mod index;
+mod parked;
+mod registry;
 mod responder;
 mod transports;
 pub(crate) mod unattended;
@@ -18,6 +21,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, Processing};
@@ -40,6 +44,8 @@ use attempt::Attempt;
 use closed::{Closed, Late};
 use cookie::Cookies;
 use index::Index;
+use parked::Parked;
+pub use registry::Registry;
 use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
 
@@ -51,6 +57,7 @@ use unattended::{Chore, NOBODY};
 /// - Views: [`ike_sas`](Self::ike_sas), [`half_open`](Self::half_open).
 pub struct Endpoint {
     config: EndpointConfig,
+    lookup: Lookup,
     crypto: Arc<CryptoProvider>,
     plane: Capabilities,
     rng: Box<dyn SecureRandom>,
@@ -61,11 +68,10 @@ pub struct Endpoint {
     mtus: PathMtus,
     entries: HashMap<IkeSaId, Slot>,
     by_spi: HashMap<u64, IkeSaId>,
-    /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
-    by_identity: HashMap<(IdData, IdData), BTreeSet<IkeSaId>>,
+    registry: Registry,
     index: Index,
-    /// IKE_SA_INIT requests answered: initiator's SPI, and a hash of the whole.
-    answered: HashMap<u64, Vec<(u64, IkeSaId)>>,
+    /// IKE_SA_INIT requests answered, by a hash of the whole.
+    answered: HashMap<u64, IkeSaId>,
     hasher: RandomState,
     deadlines: BTreeSet<(Instant, IkeSaId)>,
     cookies: Option<Cookies>,
@@ -87,6 +93,8 @@ pub struct Endpoint {
 enum Entry {
     Attempt(Box<Attempt>),
     Sa(Box<IkeSa>),
+    /// An IKE SA to be.
+    Parked(Box<Parked>),
 }
 
 struct Slot {
@@ -94,8 +102,8 @@ struct Slot {
     deadline: Option<Instant>,
     /// Counted as half-open, begun from this address or IPv6 prefix.
     half_open: Option<IpAddr>,
-    identity: Option<(IdData, IdData)>,
-    /// The initiator's SPI of the IKE_SA_INIT request it answered.
+    identity: Option<Arc<(IdData, IdData)>>,
+    /// The hash of the IKE_SA_INIT request it answered.
     request: Option<u64>,
     keys: index::Keys,
 }
@@ -105,6 +113,7 @@ impl Slot {
         match &self.entry {
             Entry::Attempt(attempt) => attempt.status(),
             Entry::Sa(sa) => sa.status(),
+            Entry::Parked(parked) => parked.status(),
         }
     }
 }
@@ -125,15 +134,27 @@ impl Endpoint {
     pub fn new(
         config: EndpointConfig,
         crypto: Arc<CryptoProvider>,
+        rng: Box<dyn SecureRandom>,
+        plane: Capabilities,
+    ) -> Self {
+        Self::shard(config, crypto, rng, plane, Registry::default())
+    }
+
+    /// An endpoint that is one of several, `config.shard` says which, and shares `registry` with them.
+    pub fn shard(
+        config: EndpointConfig,
+        crypto: Arc<CryptoProvider>,
         mut rng: Box<dyn SecureRandom>,
         plane: Capabilities,
+        registry: Registry,
     ) -> Self {
         let config = usable(config, &crypto);
         let cookies = crypto.prf.first().map(|prf| Cookies::new(*prf, &mut *rng));
         Self {
-            ids: Ids::new(config.shard),
+            ids: Ids::new(config.shard, &registry),
             budget: MemoryBudget::new(config.reassembly_memory),
             mtus: PathMtus::new(config.fragment_size),
+            lookup: Lookup::new(&config),
             config,
             crypto,
             plane,
@@ -142,13 +163,13 @@ impl Endpoint {
             effects: VecDeque::new(),
             entries: HashMap::new(),
             by_spi: HashMap::new(),
-            by_identity: HashMap::new(),
+            index: Index::new(registry.clone()),
+            registry,
             answered: HashMap::new(),
             hasher: RandomState::new(),
             deadlines: BTreeSet::new(),
             cookies,
             half_open: HalfOpen::default(),
-            index: Index::default(),
             traps: Vec::new(),
             chores: Vec::new(),
             closed: Closed::new(),
@@ -179,6 +200,8 @@ impl Endpoint {
             Input::DataPlane(event) => self.on_data_plane_event(now, event),
             Input::Stream(path, event) => self.on_stream(now, path, &event),
             Input::PathMtu(path, octets) => self.on_path_mtu(now, path.remote.ip(), octets),
+            Input::Behind(behind) => self.half_open.behind = behind,
+            Input::Notice(ike, notice) => self.on_notice(now, ike, notice),
         }
         self.run_effects(now);
         self.check_shutdown();
@@ -202,6 +225,12 @@ impl Endpoint {
         let mut all: Vec<_> = self.entries.values().map(Slot::status).collect();
         all.sort_by_key(|status| status.id);
         all
+    }
+
+    /// True if there is an IKE SA of this connection with the peer at `remote` that a new child would be
+    /// made on, or an attempt at one.
+    pub fn serves(&self, connection: &str, remote: IpAddr) -> bool {
+        self.sa_towards(connection, remote).is_some()
     }
 
     /// IKE SAs that this end answered and that are not authenticated yet.
@@ -239,7 +268,7 @@ impl Endpoint {
                 attempt.on_datagram(&mut ctx, path, octets, &message);
             }
             Some(Entry::Sa(sa)) => sa.on_datagram(&mut ctx, path, octets, &message),
-            None => {}
+            Some(Entry::Parked(_)) | None => {}
         }
         self.settle(now, id);
     }
@@ -251,7 +280,7 @@ impl Endpoint {
         match entries.get_mut(&owner).map(|slot| &mut slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Sa(sa)) => sa.on_answered(&mut ctx, ticket, answer),
-            None => return,
+            Some(Entry::Parked(_)) | None => return,
         }
         self.settle(now, owner);
     }
@@ -331,7 +360,7 @@ impl Endpoint {
             match entries.get_mut(&id).map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_timeout(&mut ctx),
                 Some(Entry::Sa(sa)) => sa.on_timeout(&mut ctx),
-                None => {}
+                Some(Entry::Parked(_)) | None => {}
             }
             // Whatever happens, this deadline is past; `settle` arms the next.
             self.deadlines.remove(&(at, id));
@@ -372,14 +401,31 @@ impl Endpoint {
             match entries.get_mut(&id).map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
                 Some(Entry::Sa(sa)) => sa.on_path_mtu(&mut ctx),
-                None => continue,
+                Some(Entry::Parked(_)) | None => continue,
             }
             self.settle(now, id);
         }
     }
 
-    /// The table of SAs, and everything else an SA may use while it handles an input.
+    /// The table of SAs, and everything else an SA may use while it handles an input. That of `owner` is
+    /// not parked any more.
     fn parts(
+        &mut self,
+        now: Now,
+        owner: IkeSaId,
+    ) -> Option<(&mut HashMap<IkeSaId, Slot>, Context<'_>)> {
+        let (entries, ctx) = self.parts_at_rest(now, owner)?;
+        if let Some(Slot { entry, .. }) = entries.get_mut(&owner)
+            && let Entry::Parked(parked) = entry
+            && let Ok(sa) = parked.wake(&ctx)
+        {
+            *entry = Entry::Sa(Box::new(sa));
+        }
+        Some((entries, ctx))
+    }
+
+    /// As [`parts`](Self::parts), and what is parked stays so.
+    fn parts_at_rest(
         &mut self,
         now: Now,
         owner: IkeSaId,
@@ -388,6 +434,7 @@ impl Endpoint {
         let ctx = Context {
             now,
             config: &self.config,
+            lookup: &self.lookup,
             crypto: &self.crypto,
             plane: self.plane,
             rng: &mut *self.rng,
@@ -413,7 +460,7 @@ impl Endpoint {
     /// Ends an input for one entry: queued requests leave, a winner or a loser is recognised, and the
     /// deadline is set.
     fn settle(&mut self, now: Now, id: IkeSaId) {
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        let Some((entries, mut ctx)) = self.parts_at_rest(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
         if let Entry::Attempt(attempt) = &mut slot.entry
             && let Some(winner) = attempt.take_winner()
@@ -425,11 +472,12 @@ impl Endpoint {
                 self.learn(now, path, origin, true);
             }
         }
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+        let Some((entries, mut ctx)) = self.parts_at_rest(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
         let deadline = match &mut slot.entry {
             Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
             Entry::Sa(sa) => sa.finish(&mut ctx),
+            Entry::Parked(parked) => Some(parked.deadline()),
         };
         let over = match &slot.entry {
             Entry::Attempt(attempt) => attempt.failed(now.mono),
@@ -437,6 +485,7 @@ impl Endpoint {
                 State::Closed(reason) => Some(reason.clone()),
                 _ => None,
             },
+            Entry::Parked(parked) => (now.mono >= parked.deadline()).then_some(Failure::Timeout),
         };
         if let Some(reason) = over {
             return self.remove(now, id, reason);
@@ -447,6 +496,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
             Entry::Sa(sa) if sa.is_half_open() => Some(origin(sa.path.remote.ip())),
+            Entry::Parked(parked) => Some(origin(parked.path().remote.ip())),
             _ => None,
         };
         match (slot.half_open, half_open) {
@@ -496,25 +546,18 @@ impl Endpoint {
         }
         self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
-        if let Some(identity) = slot.identity
-            && let Some(peers) = self.by_identity.get_mut(&identity)
-        {
-            peers.remove(&id);
-            if peers.is_empty() {
-                self.by_identity.remove(&identity);
-            }
+        if let Some(identity) = slot.identity {
+            self.registry.forget(&identity, id);
         }
         if let Some(key) = slot.request
-            && let Some(requests) = self.answered.get_mut(&key)
+            && self.answered.get(&key) == Some(&id)
         {
-            requests.retain(|(_, other)| *other != id);
-            if requests.is_empty() {
-                self.answered.remove(&key);
-            }
+            self.answered.remove(&key);
         }
         let spi = match &slot.entry {
             Entry::Attempt(attempt) => attempt.spi_i,
             Entry::Sa(sa) => sa.local_spi(),
+            Entry::Parked(parked) => parked.spi(),
         };
         if self.by_spi.get(&spi) == Some(&id) {
             self.by_spi.remove(&spi);
@@ -525,6 +568,7 @@ impl Endpoint {
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, NOBODY)));
             }
+            Entry::Parked(_) => {}
         }
     }
 

@@ -5,19 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::admission::{Admission, origin};
+use super::parked::Parked;
 use super::{Endpoint, Entry};
 use crate::config::ConnectionConfig;
 use crate::event::{Event, Now, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::Payloads;
-use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::detail;
-use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
-use crate::ike_sa::state::{ExpectAuthRequest, Steps};
+use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
-use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::window::Window;
-use crate::ike_sa::{IkeSa, NewIkeSa};
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
@@ -56,8 +52,14 @@ impl Endpoint {
             return self.drop_datagram(path, "shutting down");
         }
         let hash = self.hasher.hash_one(octets);
-        if self.answer_again(now, path, header.spi_i, hash, octets.len()) {
+        if self.answer_again(now, path, hash, octets.len()) {
             return;
+        }
+        //= RFC 9329 §6.1
+        //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+        //# is a rekey of an existing IKE SA
+        if tcp && self.is_taken(&path) {
+            return self.drop_datagram(path, "TCP connection of another IKE SA");
         }
         let refused = self.refused.in_second(now.mono);
         let address = origin(path.remote.ip());
@@ -96,27 +98,35 @@ impl Endpoint {
             Ok(answer) => {
                 let spi = answer.spi_r;
                 let response = Arc::clone(&answer.transcript.response);
-                let sa = half_open(&mut ctx, id, path, answer, header.spi_i);
+                let Some(entry) = half_open(&ctx, id, path, answer, header.spi_i) else { return };
                 self.transmit_init(path, response, TransmitKind::Ike);
-                self.insert(now, id, spi, Entry::Sa(Box::new(sa)));
-                self.answered.entry(header.spi_i).or_default().push((hash, id));
+                self.insert(now, id, spi, entry);
+                self.answered.insert(hash, id);
                 if let Some(slot) = self.entries.get_mut(&id) {
-                    slot.request = Some(header.spi_i);
+                    slot.request = Some(hash);
                 }
             }
             Err(refusal) => self.refuse_init(now, path, message, refusal),
         }
     }
 
+    /// True if a TCP connection is that of an established IKE SA.
+    fn is_taken(&self, path: &Path) -> bool {
+        let established = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => matches!(sa.state, State::Established(_)),
+            _ => false,
+        };
+        self.index.users_of(path).into_iter().any(established)
+    }
+
     /// Answers a retransmitted request from what was kept; true if it was one. It may come from another
     /// address or port: a NAT has changed its mind, or a copy was faster.
-    fn answer_again(&mut self, now: Now, path: Path, spi_i: u64, hash: u64, octets: usize) -> bool {
+    fn answer_again(&mut self, now: Now, path: Path, hash: u64, octets: usize) -> bool {
         //= RFC 7296 §2.1
         //# Instead, a
         //# robust responder will do the IKE SA lookup using the whole packet,
         //# its hash, or the Ni payload.
-        let Some(requests) = self.answered.get(&spi_i) else { return false };
-        let Some((_, id)) = requests.iter().find(|(other, _)| *other == hash) else { return false };
+        let Some(id) = self.answered.get(&hash) else { return false };
         let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
             // Later the request is a duplicate from the depths of the network.
             Some(Entry::Sa(sa)) => {
@@ -125,10 +135,16 @@ impl Endpoint {
                     (Arc::clone(&waiting.transcript.response), sa.path.remote == path.remote)
                 })
             }
+            Some(Entry::Parked(parked)) => {
+                let (response, to) = parked.answer_again(now.mono);
+                Some((response, to.remote == path.remote))
+            }
             _ => None,
         };
+        // Who has a TCP connection is where he says.
         if let Some((response, same_place)) = again
             && (same_place
+                || path.transport.is_reliable()
                 || (response.len() <= AMPLIFIED * octets && self.courtesy.take(now.mono)))
         {
             self.transmit_init(path, response, TransmitKind::Retransmission);
@@ -226,48 +242,20 @@ fn cookie_address(path: Path) -> SocketAddr {
 }
 
 fn half_open(
-    ctx: &mut crate::ike_sa::context::Context<'_>,
+    ctx: &crate::ike_sa::context::Context<'_>,
     id: crate::event::IkeSaId,
     path: Path,
     answer: Answer,
     spi_i: u64,
-) -> IkeSa {
-    let Answer { session, transcript, extensions, announced, deferred, nat, spi_r, connections } =
-        answer;
-    // The connection that gave the proposal stands in until the peer is authenticated.
-    let connection =
-        connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
-    let rest = Steps::new(&session.selected, extensions, deferred);
-    let auth = ExpectAuthRequest {
-        transcript,
-        connections,
-        announced,
-        rounds: Rounds::default(),
-        first: None,
-    };
-    let state = expect_request(rest, auth);
-    let mut sa = IkeSa::new(
-        ctx,
-        NewIkeSa {
-            id,
-            initiator: false,
-            spis: (spi_i, spi_r),
-            path,
-            nat,
-            extensions,
-            connection,
-            session,
-            state,
-            started: ctx.now.mono,
-        },
-    );
-    sa.window = Window::after_init(ctx.config.retransmission, false);
-    if path.transport == Transport::Tcp {
-        sa.stream = Some(Stream::accepted());
-        sa.separate = extensions.separate.then(|| sa_init::beside(path, ctx.config.natt_port));
+) -> Option<Entry> {
+    let separate = answer.extensions.separate;
+    let mut parked = Parked::new(ctx, id, path, answer, spi_i);
+    if path.transport != Transport::Tcp {
+        return Some(Entry::Parked(Box::new(parked)));
     }
-    sa.init_answered(ctx.now.mono, false);
-    let at = ctx.now.mono + ctx.config.half_open_timeout;
-    sa.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
-    sa
+    let mut sa = parked.wake(ctx).ok()?;
+    sa.stream = Some(Box::new(Stream::accepted()));
+    let beside = sa_init::beside(path, ctx.config.natt_port);
+    sa.separate = separate.then(|| Box::new(beside));
+    Some(Entry::Sa(Box::new(sa)))
 }

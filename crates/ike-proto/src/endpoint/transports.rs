@@ -142,7 +142,7 @@ impl Endpoint {
             match entries.get_mut(&id).map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_stream(&mut ctx, path, event),
                 Some(Entry::Sa(sa)) => sa.on_stream(&mut ctx, path, event),
-                None => {}
+                Some(Entry::Parked(_)) | None => {}
             }
             self.settle(now, id);
         }
@@ -157,6 +157,8 @@ impl Endpoint {
                 let ours = sa.stream.as_ref().is_some_and(|stream| stream.ours);
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
+            // Over UDP all of them.
+            Entry::Parked(_) => None,
         };
         let what = self.index.set_stream(id, keys, stream);
         self.tell_streams(what);

@@ -94,10 +94,8 @@ impl IkeSa {
             }
             _ => (mode, false),
         };
-        let options = SelectOptions {
-            ignore_ke: !request.with_ke,
-            intermediate: self.extensions.intermediate,
-        };
+        // RFC 9370 §2.2.1 asks for IKE_INTERMEDIATE in IKE_SA_INIT alone.
+        let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true };
         let selected = proposal::select(&config.esp_proposals, sa, options)
             .filter(|selected| ctx.crypto.ciphers.lengths(selected.suite).is_some())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;

@@ -175,6 +175,7 @@ impl IkeSa {
                 let id = child.id;
                 ctx.data_plane(batch);
                 let State::Established(established) = &mut self.state else { return };
+                established.children.reserve_exact(1);
                 established.children.push(child);
                 established.queue.push_front(Task::DeleteChild {
                     child: id,
@@ -195,6 +196,10 @@ impl IkeSa {
                 }
             }
             _ => {
+                // Nor does the peer go on with a rekey that has lost.
+                self.drop_chains(ctx, |chain| {
+                    chain.child().is_some_and(|new| new.replaces == offer.rekeys)
+                });
                 let crossed = offer.crossed.as_ref().and_then(|crossed| crossed.child);
                 if let (Some(crossed), State::Established(established)) = (crossed, &mut self.state)
                     && let Some(theirs) =
@@ -253,6 +258,7 @@ impl IkeSa {
         let (child, batch) = ready.install_all(true, routed);
         let ticket = ctx.data_plane(batch);
         established.installing.push((ticket, child.id, request));
+        established.children.reserve_exact(1);
         established.children.push(child);
     }
 
@@ -339,7 +345,10 @@ impl IkeSa {
                 let retry = Retry { temporary_failures, ..offer.retry };
                 self.retry_later(ctx, task_of(offer, retry));
             }
-            AfterRekey::Done => ctx.done(offer.request, Ok(())),
+            AfterRekey::Done => {
+                self.watch_child(ctx, &offer);
+                ctx.done(offer.request, Ok(()));
+            }
             AfterRekey::CreateAnew => {
                 if let Some(old) = offer.rekeys {
                     self.drop_child(ctx, old, &failure);
@@ -426,9 +435,9 @@ impl IkeSa {
                 let old = established.children.iter().find(|child| {
                     notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
                 });
-                let unknown = match established.ours {
-                    Some(Initiated::Child(_)) => ChildActivity::Unborn,
-                    _ => ChildActivity::Gone,
+                let unknown = match established.ours.as_ref().and_then(Initiated::child) {
+                    Some(_) => ChildActivity::Unborn,
+                    None => ChildActivity::Gone,
                 };
                 let activity = old.map_or(unknown, |old| established.activity(old));
                 (collision::on_child_rekey_request(activity, ike), old)
@@ -547,6 +556,7 @@ impl IkeSa {
         };
         let ticket = ctx.data_plane(batch);
         established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
+        established.children.reserve_exact(1);
         established.children.push(child);
     }
 
@@ -600,7 +610,7 @@ impl IkeSa {
     /// Takes back what a failed installation may have left. Returns the child's name.
     pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
         let State::Established(established) = &mut self.state else { return String::new() };
-        if let Some(Initiated::Child(offer)) = &mut established.ours
+        if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
             && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
         {
             offer.crossed = None;

@@ -15,15 +15,18 @@ use std::time::{Duration, Instant};
 use super::child_sa::respond_ke;
 use super::ppk::MixedPpk;
 use super::rekey_ike::Successor;
-use super::resource::Join;
 use super::{Payloads, Refusal, required};
-use crate::child::ChildSa;
+use crate::child::{ChildSa, Phase};
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, PendingKe, Secret};
-use crate::event::{ChildSaId, RequestId};
-use crate::ike_sa::collision::{self, AfterRekey, Nonces, RekeyResponse};
+use crate::event::{Failure, RequestId};
+use crate::ike_sa::collision::{
+    self, AfterRekey, ChildActivity, IkeActivity, Nonces, RekeyResponse,
+};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Initiated, RekeyOffer, Reply, State};
+use crate::ike_sa::state::{
+    ChildOffer, Established, IkePhase, Initiated, RekeyOffer, Reply, Retry, State, Task,
+};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::Opened;
@@ -34,6 +37,10 @@ use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 /// How long the responder waits for the next exchange of a chain: RFC 9370 §2.2.4 asks for 5 to 20
 /// seconds.
 const CHAIN_LIFE: Duration = Duration::from_secs(20);
+/// The time is granted so often to a peer whose fragments arrive.
+const CHAIN_TIMES: u32 = 4;
+/// Chains in a row that the peer has forgotten when it is asked to go on, before this end gives up.
+const MAX_FORGOTTEN: u8 = 3;
 /// Chains a peer may have open at a time: links exist so that they may interleave.
 const MAX_CHAINS: usize = 4;
 
@@ -50,6 +57,22 @@ impl OurOffer {
             Self::Ike(offer) => offer.request,
         }
     }
+
+    pub(crate) fn child(&self) -> Option<&ChildOffer> {
+        if let Self::Child(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn child_mut(&mut self) -> Option<&mut ChildOffer> {
+        if let Self::Child(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
+        if let Self::Ike(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
+        if let Self::Ike(offer) = self { Some(offer) } else { None }
+    }
 }
 
 /// The initiator's side of a chain, its next exchange in flight.
@@ -63,36 +86,6 @@ pub(crate) struct Followup {
     ke: Box<dyn PendingKe>,
     /// Methods after it.
     rest: Vec<KeMethodId>,
-}
-
-impl Followup {
-    pub(crate) fn is_ike(&self) -> bool {
-        matches!(self.what, OurOffer::Ike(_))
-    }
-
-    /// The inbound SPI set aside for the child.
-    pub(crate) fn spi_in(&self) -> Option<u32> {
-        match &self.what {
-            OurOffer::Child(offer) => Some(offer.spi_in),
-            OurOffer::Ike(_) => None,
-        }
-    }
-
-    /// Which of several for the same traffic the child is to be.
-    pub(crate) fn join(&self) -> Option<Join> {
-        match &self.what {
-            OurOffer::Child(offer) => offer.join,
-            OurOffer::Ike(_) => None,
-        }
-    }
-
-    /// The child it rekeys.
-    pub(crate) fn rekeys(&self) -> Option<ChildSaId> {
-        match &self.what {
-            OurOffer::Child(offer) => offer.rekeys,
-            OurOffer::Ike(_) => None,
-        }
-    }
 }
 
 /// What the peer asked for in CREATE_CHILD_SA.
@@ -111,6 +104,8 @@ pub(crate) struct Chain {
     method: KeMethodId,
     rest: Vec<KeMethodId>,
     expires: Instant,
+    /// It is not prolonged beyond this.
+    latest: Instant,
 }
 
 impl Chain {
@@ -124,6 +119,36 @@ impl Chain {
             TheirOffer::Child(child) => Some(child),
             TheirOffer::Ike { .. } => None,
         }
+    }
+}
+
+impl Established {
+    /// The error for the next exchange of `chain`, if what CREATE_CHILD_SA was answered with does not hold
+    /// any more: the rules are those of that request (RFC 7296 §2.25), but that an exchange of ours which
+    /// this one crosses was taken in there.
+    fn overtaken(&self, chain: &Chain) -> Option<NotifyType> {
+        let put_off = Some(NotifyType::TEMPORARY_FAILURE);
+        let ike = self.ike_activity();
+        let Some(new) = chain.child() else {
+            let ends = matches!(ike, IkeActivity::Closing | IkeActivity::FollowUp);
+            let free = self.phase == IkePhase::Alive && !ends && !self.own_child_exchange();
+            return put_off.filter(|_| !free);
+        };
+        if ike != IkeActivity::Idle {
+            return put_off;
+        }
+        let id = new.replaces?;
+        let Some(old) = self.children.iter().find(|old| old.id == id) else {
+            // The peer has deleted it.
+            return Some(NotifyType::STATE_NOT_FOUND);
+        };
+        let replaced = || self.children.iter().any(|other| other.replaces == Some(id));
+        let free = match self.activity(old) {
+            ChildActivity::Idle | ChildActivity::Rekeying => true,
+            ChildActivity::Rekeyed => old.phase == Phase::Installed && !replaced(),
+            _ => false,
+        };
+        put_off.filter(|_| !free)
     }
 }
 
@@ -188,12 +213,29 @@ impl IkeSa {
         match what {
             OurOffer::Child(offer) => {
                 ctx.ids.esp.remove(&offer.spi_in);
+                self.watch_child(ctx, &offer);
             }
-            OurOffer::Ike(offer) => {
-                if let Some(theirs) = offer.crossed.and_then(|crossed| crossed.ike) {
-                    self.replaced_by(ctx, theirs);
-                }
+            OurOffer::Ike(offer) => self.yield_ike(ctx, &offer),
+        }
+    }
+
+    /// The peer's rekey of the IKE SA stays in the place of ours: it takes over if it is complete.
+    pub(crate) fn yield_ike(&mut self, ctx: &mut Context<'_>, offer: &RekeyOffer) {
+        match offer.crossed.as_ref().map(|crossed| crossed.ike) {
+            Some(Some(theirs)) => self.replaced_by(ctx, theirs),
+            // The peer may never go on. The wish ends with this SA.
+            Some(None) => {
+                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
             }
+            None => {}
+        }
+    }
+
+    /// The same of a child. The timer ends with the child that is replaced.
+    pub(crate) fn watch_child(&mut self, ctx: &mut Context<'_>, offer: &ChildOffer) {
+        let crossed = offer.crossed.as_ref();
+        if let Some(old) = offer.rekeys.filter(|_| crossed.is_some_and(|c| c.child.is_none())) {
+            self.rearm_rekey(ctx, old);
         }
     }
 
@@ -235,6 +277,7 @@ impl IkeSa {
         let Followup { what, response, mut shared, method, ke, rest } = followup;
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
+            self.note_forgotten(error.kind);
             return match what {
                 OurOffer::Child(offer) => self.on_child_error(ctx, *offer, error),
                 OurOffer::Ike(offer) => {
@@ -262,12 +305,32 @@ impl IkeSa {
             Some(link) if !rest.is_empty() => {
                 self.send_followup(ctx, what, response, shared, rest, link.data);
             }
-            None if rest.is_empty() => match decode_payloads(response.first, &response.octets, 0) {
-                Ok(created) => self.complete_offer(ctx, what, &created, &shared),
-                // It was decoded before.
-                Err(_) => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
-            },
+            None if rest.is_empty() => {
+                self.forgotten = 0;
+                match decode_payloads(response.first, &response.octets, 0) {
+                    Ok(created) => self.complete_offer(ctx, what, &created, &shared),
+                    // It was decoded before.
+                    Err(_) => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+                }
+            }
             _ => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+        }
+    }
+
+    /// Counts how often the peer has forgotten a chain.
+    fn note_forgotten(&mut self, error: NotifyType) {
+        if error != NotifyType::STATE_NOT_FOUND {
+            return;
+        }
+        self.forgotten = self.forgotten.saturating_add(1);
+        //= RFC 9370 §2.2.4
+        //# If the initiator continues to receive
+        //# STATE_NOT_FOUND notifications after several retries, it MUST treat
+        //# this situation as a fatal error and delete the IKE SA by sending a
+        //# DELETE payload.
+        if self.forgotten >= MAX_FORGOTTEN {
+            let reason = Failure::Peer(error);
+            self.enqueue_urgent(Task::DeleteIke { reason, request: None });
         }
     }
 
@@ -313,14 +376,30 @@ impl IkeSa {
         let mut rest: Vec<_> = selected.additional().collect();
         let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
         let nonces = (ni.to_vec(), nr.to_vec());
-        let expires = ctx.now.mono + CHAIN_LIFE;
+        let (expires, latest) = self.chain_life(ctx, selected.ke, method);
         let mut link = [0; 8];
         ctx.rng.fill(&mut link);
         let State::Established(established) = &mut self.state else { return link };
+        if matches!(what, TheirOffer::Ike { .. }) {
+            // One IKE SA has one successor. Who asks anew has given the one before up.
+            for chain in established.theirs.extract_if(.., |chain| !chain.is_child()) {
+                drop_chain(ctx, chain);
+            }
+        }
         if established.theirs.len() >= MAX_CHAINS {
             drop_chain(ctx, established.theirs.remove(0));
         }
-        established.theirs.push(Chain { what, link, nonces, shared, ppk, method, rest, expires });
+        established.theirs.push(Chain {
+            what,
+            link,
+            nonces,
+            shared,
+            ppk,
+            method,
+            rest,
+            expires,
+            latest,
+        });
         self.arm_chains();
         link
     }
@@ -337,6 +416,8 @@ impl IkeSa {
         payloads: &[Payload<'_>],
     ) -> Result<(), Refusal> {
         let parsed = Payloads(payloads);
+        // RFC 9370 §2.2.4 has it in every request. INVALID_SYNTAX, which ends the IKE SA (RFC 7296
+        // §2.21.3): STATE_NOT_FOUND would be for a link that is unknown.
         let Notify { data: link, .. } =
             required(parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE))?;
         let State::Established(established) = &mut self.state else { return Ok(()) };
@@ -347,7 +428,12 @@ impl IkeSa {
             .position(|chain| chain.link.as_slice() == *link)
             .ok_or(NotifyType::STATE_NOT_FOUND)?;
         let mut chain = established.theirs.remove(index);
+        let overtaken = established.overtaken(&chain);
         self.arm_chains();
+        if let Some(kind) = overtaken {
+            drop_chain(ctx, chain);
+            return Err(kind.into());
+        }
         let answered = match parsed.ke() {
             Ok(Some(ke)) if ke.method == chain.method => respond_ke(ctx, chain.method, &parsed),
             Ok(_) => Err(NotifyType::INVALID_SYNTAX.into()),
@@ -366,7 +452,7 @@ impl IkeSa {
             return self.finish_chain(ctx, chain, (method, public));
         }
         chain.method = chain.rest.remove(0);
-        chain.expires = ctx.now.mono + CHAIN_LIFE;
+        (chain.expires, chain.latest) = self.chain_life(ctx, method, chain.method);
         ctx.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),
@@ -425,11 +511,42 @@ impl IkeSa {
         Ok(())
     }
 
+    /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
+    /// put off. The way back of that and the way here of `next` are not the peer's time.
+    fn chain_life(
+        &self,
+        ctx: &Context<'_>,
+        answered: KeMethodId,
+        next: KeMethodId,
+    ) -> (Instant, Instant) {
+        let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
+        let back = lengths(answered).map_or(0, |lengths| lengths.responder);
+        let here = lengths(next).map_or(0, |lengths| lengths.initiator);
+        let latest = ctx.now.mono + CHAIN_LIFE * CHAIN_TIMES;
+        let expires = ctx.now.mono + CHAIN_LIFE + self.window.rtt().cost(back + here);
+        (expires.min(latest), latest)
+    }
+
+    /// A fragment of an IKE_FOLLOWUP_KE request has come: the path is slow, and the peer goes on. Which
+    /// chain it is of, the whole message will tell.
+    pub(crate) fn prolong_chains(&mut self, now: Instant) {
+        let State::Established(established) = &mut self.state else { return };
+        for chain in &mut established.theirs {
+            chain.expires = chain.expires.max((now + CHAIN_LIFE).min(chain.latest));
+        }
+        self.arm_chains();
+    }
+
     /// Forgets chains whose next exchange did not come.
     pub(crate) fn expire_chains(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
+        self.drop_chains(ctx, |chain| chain.expires <= now);
+    }
+
+    /// Forgets the chains that `which` is true for.
+    pub(crate) fn drop_chains(&mut self, ctx: &mut Context<'_>, which: impl Fn(&Chain) -> bool) {
         let State::Established(established) = &mut self.state else { return };
-        for chain in established.theirs.extract_if(.., |chain| chain.expires <= now) {
+        for chain in established.theirs.extract_if(.., |chain| which(chain)) {
             drop_chain(ctx, chain);
         }
         self.arm_chains();

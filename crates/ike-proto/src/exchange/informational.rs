@@ -113,7 +113,7 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return None };
         let Some(child) = established.children.iter().find(|child| child.spi_out == spi) else {
             // Perhaps what the peer made in answer to a request whose response is still to come.
-            if let Some(Initiated::Child(offer)) = &mut established.ours
+            if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
                 && offer.deleted.len() < MAX_DELETED
             {
                 offer.deleted.push(spi);
@@ -146,8 +146,8 @@ impl IkeSa {
     /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer made.
     pub(crate) fn succeeded_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
         let State::Established(established) = &mut self.state else { return };
-        if let Some(Initiated::RekeyIke(offer)) = established.ours.take() {
-            ctx.done(offer.request, Ok(()));
+        if let Some(ours) = established.ours.take() {
+            ctx.done(ours.request().0, Ok(()));
         }
         self.window.abandon_request();
         self.replaced_by(ctx, to);

@@ -296,8 +296,9 @@ impl IkeSa {
         let Some(keys) = keys else { return Ok(()) };
         let mut epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
         epoch.continue_from(&session.epoch);
-        session.previous = Some(std::mem::replace(&mut session.epoch, epoch));
+        session.previous = Some(Box::new(std::mem::replace(&mut session.epoch, epoch)));
         session.keys = keys;
+        session.wipe_cipher_keys();
         Ok(())
     }
 

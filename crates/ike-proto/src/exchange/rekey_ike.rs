@@ -137,9 +137,7 @@ impl IkeSa {
             AfterRekey::DeleteNew => {
                 new.mark_redundant();
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
-                    self.replaced_by(ctx, theirs);
-                }
+                self.yield_ike(ctx, &offer);
             }
             _ => {
                 ctx.effects.push_back(Effect::Rekeyed(new));
@@ -164,6 +162,7 @@ impl IkeSa {
             return;
         }
         established.phase = IkePhase::Replaced(to);
+        self.drop_chains(ctx, |_| true);
         for timer in [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Dpd] {
             self.timers.clear(TimerKey::Ike(timer));
         }
@@ -176,18 +175,14 @@ impl IkeSa {
     /// The SA of the peer's rekey of this one, while ours waits for its answer.
     pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
         let State::Established(established) = &self.state else { return None };
-        match &established.ours {
-            Some(Initiated::RekeyIke(offer)) => {
-                offer.crossed.as_ref().and_then(|crossed| crossed.ike)
-            }
-            _ => None,
-        }
+        let offer = established.ours.as_ref().and_then(Initiated::ike)?;
+        offer.crossed.as_ref().and_then(|crossed| crossed.ike)
     }
 
     /// The SA of the peer's rekey is gone: only ours is left.
     pub(crate) fn uncross(&mut self) {
         if let State::Established(established) = &mut self.state
-            && let Some(Initiated::RekeyIke(offer)) = &mut established.ours
+            && let Some(offer) = established.ours.as_mut().and_then(Initiated::ike_mut)
         {
             offer.crossed = None;
         }
@@ -283,9 +278,7 @@ impl IkeSa {
         };
         match collision::after_rekey(response, offer.meanwhile()) {
             AfterRekey::Done => {
-                if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
-                    self.replaced_by(ctx, theirs);
-                }
+                self.yield_ike(ctx, &offer);
                 ctx.done(offer.request, Ok(()));
             }
             AfterRekey::RetryLater => {
@@ -316,10 +309,8 @@ impl IkeSa {
         }
         let sa = required(payloads.sa()?)?;
         let ni = required(payloads.nonce()?)?.to_vec();
-        let options = SelectOptions {
-            intermediate: self.extensions.intermediate,
-            ..SelectOptions::default()
-        };
+        // RFC 9370 §2.2.1 asks for IKE_INTERMEDIATE in IKE_SA_INIT alone.
+        let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
         let selected = proposal::select(&self.connection.proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
@@ -378,6 +369,7 @@ impl IkeSa {
         nr: Vec<u8>,
     ) {
         let (from, to) = (self.id, new.id);
+        self.drop_chains(ctx, |_| true);
         if self.note_crossed_ike(Some(to), ni, nr) {
             if let State::Established(established) = &mut new.state {
                 established.phase = IkePhase::Crossed(from);
@@ -451,6 +443,7 @@ impl IkeSa {
                 started: new.started,
             },
         );
+        sa.session.wipe_all_but_d();
         sa.share_stream(ctx, self);
         // SK_d hands the PPK that went into this SA on.
         let inherited = || self.ppk.used().cloned();

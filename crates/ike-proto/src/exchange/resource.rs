@@ -187,11 +187,7 @@ impl Established {
             Task::CreateChild { join, .. } => *join,
             _ => None,
         };
-        let sent = match &self.ours {
-            Some(Initiated::Child(offer)) => offer.join,
-            Some(Initiated::Followup(followup)) => followup.join(),
-            _ => None,
-        };
+        let sent = self.ours.as_ref().and_then(Initiated::child).and_then(|offer| offer.join);
         let queued = self.queue.iter().chain(self.delayed.iter().map(|(_, task)| task));
         let all = sent.into_iter().chain(queued.filter_map(of_task));
         all.filter(move |join| join.policy == policy)

@@ -231,7 +231,9 @@ pub(crate) fn accept_response(
 
 /// A request a responder can answer with an IKE SA.
 pub(crate) struct Answer {
-    pub(crate) session: Session,
+    pub(crate) selected: Selected,
+    /// What the keys are made of when the peer goes on: that may be never.
+    pub(crate) shared: Secret,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
     pub(crate) announced: Announcements,
@@ -324,8 +326,10 @@ pub(crate) fn respond(
     if deferred {
         encoded = response.encode();
     }
-    let session = session(ctx.crypto, selected, &shared, (ni, &nr), (spi_i, spi_r), false)
-        .map_err(|_| NotifyType::NO_PROPOSAL_CHOSEN)?;
+    let (prf, lengths) = (ctx.crypto.prf(selected.prf), ctx.crypto.ciphers.lengths(selected.suite));
+    if prf.is_none() || lengths.is_none() {
+        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+    }
     let transcript = InitTranscript {
         request: octets.into(),
         response: encoded.into(),
@@ -333,7 +337,17 @@ pub(crate) fn respond(
         nr: nr.as_slice().into(),
         int_auth: IntAuth::default(),
     };
-    Ok(Answer { session, transcript, extensions, announced, deferred, nat, spi_r, connections })
+    Ok(Answer {
+        selected,
+        shared,
+        transcript,
+        extensions,
+        announced,
+        deferred,
+        nat,
+        spi_r,
+        connections,
+    })
 }
 
 /// What an IKE_SA_INIT response is made of.
@@ -551,7 +565,7 @@ pub(crate) fn beside(path: Path, natt_port: u16) -> Path {
     beside
 }
 
-fn session(
+pub(crate) fn session(
     crypto: &CryptoProvider,
     selected: Selected,
     shared: &Secret,
@@ -563,7 +577,12 @@ fn session(
     let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
     let keys = IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, &lengths);
     let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
-    Ok(Session { epoch, previous: None, prf, keys, selected })
+    let mut session = Session { epoch, previous: None, prf, keys, selected };
+    if !initiator {
+        // An initiator compares SK_ei of its candidates.
+        session.wipe_cipher_keys();
+    }
+    Ok(session)
 }
 
 /// A status notify without data.

@@ -20,10 +20,7 @@ impl IkeSa {
         if let Some(spi_in) = ours.spi_in() {
             ctx.ids.esp.remove(&spi_in);
         }
-        let crossed = match &ours {
-            Initiated::RekeyIke(offer) => offer.crossed.as_ref().and_then(|crossed| crossed.ike),
-            _ => None,
-        };
+        let crossed = ours.ike().and_then(|offer| offer.crossed.as_ref()?.ike);
         let (request, wants_end) = ours.request();
         ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
         match crossed {
@@ -123,9 +120,8 @@ impl IkeSa {
         for chain in theirs {
             drop_chain(ctx, chain);
         }
-        if let Some(Initiated::RekeyIke(offer)) = &ours
-            && let Some(to) = offer.crossed.as_ref().and_then(|crossed| crossed.ike)
-        {
+        let crossed = |ours: &Initiated| ours.ike()?.crossed.as_ref()?.ike;
+        if let Some(to) = ours.as_ref().and_then(crossed) {
             // The SA of the peer's own rekey goes on, with no children to wait for.
             let estate = Inheritance::default();
             ctx.effects.push_back(Effect::MoveChildren { from: ike, to, estate });

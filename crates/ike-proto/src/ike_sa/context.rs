@@ -10,9 +10,11 @@ use super::pmtu::PathMtus;
 use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
+use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
+use crate::endpoint::Registry;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
 use crate::question::Question;
@@ -24,6 +26,7 @@ const FIRST_ESP_SPI: u32 = 256;
 pub(crate) struct Context<'a> {
     pub(crate) now: Now,
     pub(crate) config: &'a EndpointConfig,
+    pub(crate) lookup: &'a Lookup,
     pub(crate) crypto: &'a CryptoProvider,
     pub(crate) plane: Capabilities,
     pub(crate) rng: &'a mut dyn SecureRandom,
@@ -235,6 +238,8 @@ pub(crate) struct EspIndex {
     claims: HashMap<u32, SaId>,
     /// Inbound SPIs by child.
     children: HashMap<ChildSaId, u32>,
+    /// The outbound SAs of all shards, and the index of this one, if there are several.
+    shared: Option<(Registry, u8)>,
 }
 
 impl EspIndex {
@@ -276,6 +281,9 @@ impl EspIndex {
     fn claim(&mut self, id: SaId, spi_in: u32, since: u64) -> bool {
         match self.outbound.get(&id) {
             Some(owner) => return *owner == spi_in,
+            None if !self.shared.as_ref().is_none_or(|(all, index)| all.claim(id, *index)) => {
+                return false;
+            }
             None => self.outbound.insert(id, spi_in),
         };
         self.outbound_since.insert(id, since);
@@ -286,21 +294,26 @@ impl EspIndex {
     }
 
     fn release(&mut self, outbound: &SaId) {
-        self.outbound.remove(outbound);
+        if self.outbound.remove(outbound).is_some()
+            && let Some((all, _)) = &self.shared
+        {
+            all.release(outbound);
+        }
         self.outbound_since.remove(outbound);
     }
 }
 
 impl Ids {
-    pub(crate) fn new(shard: Shard) -> Self {
+    pub(crate) fn new(shard: Shard, registry: &Registry) -> Self {
+        let shared = (shard.count > 1).then(|| (registry.clone(), shard.index));
         Self {
             shard,
-            next: 0,
+            next: shard.index.into(),
             owner: IkeSaId(0),
             tickets: HashMap::new(),
             asked: HashMap::new(),
             unattended: HashMap::new(),
-            esp: EspIndex::default(),
+            esp: EspIndex { shared, ..EspIndex::default() },
             policies: Policies::default(),
             numbers: Numbers::default(),
             streams: Streams::default(),
@@ -364,8 +377,9 @@ impl Ids {
         self.numbers.of_trap(self.shard, connection, config)
     }
 
+    /// A number that no other shard uses.
     fn next(&mut self) -> u64 {
-        self.next += 1;
+        self.next += u64::from(self.shard.count.max(1));
         self.next
     }
 
@@ -396,6 +410,17 @@ impl Ids {
             octets[0] = self.shard.index;
         }
         u64::from_be_bytes(octets).max(1)
+    }
+
+    /// An IKE SPI to begin with: if the request comes back to this host it comes to this shard, which
+    /// knows it for its own.
+    pub(crate) fn first_spi(&mut self, rng: &mut dyn SecureRandom) -> u64 {
+        loop {
+            let spi = self.ike_spi(rng);
+            if Shard::of_initiator(self.shard.count, spi) == self.shard.index {
+                return spi;
+            }
+        }
     }
 
     /// An unused ESP SPI with the shard in its top octet, marked as used for `owner`.

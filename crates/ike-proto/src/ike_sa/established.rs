@@ -1,5 +1,6 @@
 //! An established IKE SA: its queue of requests, its children's lives, its timers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,7 +54,9 @@ impl Established {
         match (&self.ours, self.phase) {
             (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
             (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
-            (Some(Initiated::Followup(followup)), _) if followup.is_ike() => IkeActivity::FollowUp,
+            (Some(ours @ Initiated::Followup(_)), _) if ours.ike().is_some() => {
+                IkeActivity::FollowUp
+            }
             _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
             // One rekey of the peer crosses ours; another would leave the first one's SA behind.
             (Some(Initiated::RekeyIke(offer)), _) if offer.crossed.is_some() => {
@@ -66,12 +69,25 @@ impl Established {
 
     /// True while this end is creating, rekeying or closing a child.
     pub(crate) fn child_exchange(&self) -> bool {
-        matches!(
-            self.ours,
-            Some(Initiated::Child(_) | Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
-        ) || matches!(&self.ours, Some(Initiated::Followup(followup)) if !followup.is_ike())
-            || self.theirs.iter().any(Chain::is_child)
-            || !self.installing.is_empty()
+        self.own_child_exchange() || self.theirs.iter().any(Chain::is_child)
+    }
+
+    /// The same but for what the peer has begun.
+    pub(crate) fn own_child_exchange(&self) -> bool {
+        self.ours.as_ref().is_some_and(|ours| {
+            ours.child().is_some()
+                || matches!(ours, Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
+        }) || !self.installing.is_empty()
+    }
+
+    /// True if the peer is rekeying the IKE SA, and its additional key exchanges are to come.
+    fn is_being_rekeyed(&self) -> bool {
+        !self.theirs.iter().all(Chain::is_child)
+    }
+
+    /// True if the peer is rekeying the child `old`, likewise.
+    fn child_is_being_rekeyed(&self, old: ChildSaId) -> bool {
+        self.theirs.iter().filter_map(Chain::child).any(|new| new.replaces == Some(old))
     }
 
     /// Why this end deletes `child`, if it does.
@@ -92,6 +108,24 @@ impl Established {
         let new = self.children.iter().filter(|new| new.replaces == Some(child));
         let mut new = new.map(|new| new.id);
         new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
+    }
+
+    /// Gives the room back of what is empty nearly always.
+    pub(crate) fn trim(&mut self) {
+        fn trim<T>(list: &mut Vec<T>) {
+            if list.is_empty() && list.capacity() > 0 {
+                *list = Vec::new();
+            }
+        }
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
+            self.queue = VecDeque::new();
+        }
+        trim(&mut self.delayed);
+        trim(&mut self.installing);
+        trim(&mut self.lingering);
+        trim(&mut self.queries);
+        trim(&mut self.theirs);
+        trim(&mut self.full);
     }
 
     /// The child of the peer's rekey of `old`, if it waits for the peer to use it.
@@ -164,7 +198,9 @@ impl Established {
                     None => ChildActivity::Rekeying,
                 }
             }
-            (Some(Initiated::Followup(followup)), _) if followup.rekeys() == Some(child.id) => {
+            (Some(ours @ Initiated::Followup(_)), _)
+                if ours.child().is_some_and(|offer| offer.rekeys == Some(child.id)) =>
+            {
                 ChildActivity::FollowUp
             }
             (_, Phase::Rekeyed) => ChildActivity::Rekeyed,
@@ -196,13 +232,10 @@ impl IkeSa {
     /// that takes it or all that the peer wants to take.
     pub(crate) fn serves(&self, name: &str, packet: Flow, trap: &Processing) -> bool {
         let State::Established(established) = &self.state else { return false };
-        let asked = match &established.ours {
-            Some(Initiated::Child(offer)) => offer.config.name == name,
-            _ => false,
-        };
-        let queued = established
-            .queue
-            .iter()
+        let sent = established.ours.as_ref().and_then(Initiated::child);
+        let asked = sent.is_some_and(|offer| offer.config.name == name);
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let queued = (established.queue.iter().chain(delayed))
             .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
         let there = established.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
@@ -241,6 +274,18 @@ impl IkeSa {
     fn start(&mut self, ctx: &mut Context<'_>, task: Task) {
         let State::Established(established) = &mut self.state else { return };
         let alive = established.phase == IkePhase::Alive;
+        let rekeyed = match &task {
+            Task::CreateChild { .. } => established.is_being_rekeyed(),
+            Task::RekeyChild { child, .. } => {
+                established.is_being_rekeyed() || established.child_is_being_rekeyed(*child)
+            }
+            Task::RekeyIke { .. } => !established.theirs.is_empty(),
+            _ => false,
+        };
+        if alive && rekeyed && established.ike_activity() == IkeActivity::Idle {
+            // The peer would say TEMPORARY_FAILURE, and does not if it gives up.
+            return self.retry_later(ctx, task);
+        }
         match task {
             Task::CreateChild { config, packet, request, retry, join } if alive => {
                 self.start_child(ctx, config, packet, request, retry, join);
@@ -370,11 +415,8 @@ impl IkeSa {
     /// Counts how long the peer has been putting off what this end asks for.
     fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
         let State::Established(established) = &mut self.state else { return };
-        let asked = matches!(
-            established.ours,
-            Some(Initiated::Child(_) | Initiated::RekeyIke(_) | Initiated::Followup(_))
-        );
-        if !asked {
+        let offers = |ours: &Initiated| ours.child().is_some() || ours.ike().is_some();
+        if !established.ours.as_ref().is_some_and(offers) {
             return;
         }
         let put_off = Payloads(payloads).notify(NotifyType::TEMPORARY_FAILURE).is_some();
@@ -510,6 +552,7 @@ impl IkeSa {
             return;
         };
         let child = established.children.remove(index);
+        established.children.shrink_to_fit();
         self.timers.clear_child(id);
         // Another child may have replaced this one, or this one was to replace it; or it serves the same
         // policy for another CPU.
@@ -629,7 +672,8 @@ impl IkeSa {
             | Timer::Reassembly
             | Timer::Acknowledge
             | Timer::KeepAlive
-            | Timer::Reopen => {}
+            | Timer::Reopen
+            | Timer::Forget => {}
         }
     }
 

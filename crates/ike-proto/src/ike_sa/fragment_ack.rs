@@ -52,9 +52,9 @@ const LONGEST: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct FragmentAcks {
     /// Fragments of the peer's request.
-    requests: Option<Arrivals>,
+    requests: Option<Box<Arrivals>>,
     /// Fragments of the peer's response.
-    responses: Option<Arrivals>,
+    responses: Option<Box<Arrivals>>,
     /// Acknowledgements of our request.
     of_request: Taken,
     /// Acknowledgements of our response.
@@ -117,6 +117,14 @@ impl FragmentAcks {
         }
     }
 
+    /// Forgets what is over and done with.
+    pub(crate) fn forget(&mut self) {
+        for arrivals in [&mut self.requests, &mut self.responses] {
+            arrivals.take_if(|arrivals| arrivals.is_whole());
+        }
+        self.of_response.start_over();
+    }
+
     /// The message in hand is whole.
     pub(crate) fn on_whole(&mut self, response: bool) {
         if let Some(arrivals) = self.arrivals(response) {
@@ -125,11 +133,11 @@ impl FragmentAcks {
     }
 
     fn arrivals(&mut self, of_response: bool) -> Option<&mut Arrivals> {
-        if of_response { self.responses.as_mut() } else { self.requests.as_mut() }
+        if of_response { self.responses.as_deref_mut() } else { self.requests.as_deref_mut() }
     }
 
     fn due(&self, known: Known) -> Option<Instant> {
-        let due = |arrivals: &Option<Arrivals>| arrivals.as_ref()?.due(known);
+        let due = |arrivals: &Option<Box<Arrivals>>| arrivals.as_ref()?.due(known);
         [due(&self.requests), due(&self.responses)].into_iter().flatten().min()
     }
 }
@@ -216,7 +224,10 @@ impl IkeSa {
             }
             Some(arrivals) if !arrivals.is_whole() => arrivals.on_new(now, path, number),
             _ if again => {}
-            _ => *place = Some(Arrivals::new(now, path, header.message_id, fragment)),
+            _ => {
+                let arrivals = Arrivals::new(now, path, header.message_id, fragment);
+                *place = Some(Box::new(arrivals));
+            }
         }
         self.acknowledge(ctx);
     }
@@ -351,7 +362,7 @@ impl IkeSa {
         if !possible {
             return false;
         }
-        let epochs = [Some(&self.session.epoch), self.session.previous.as_ref()];
+        let epochs = [Some(&self.session.epoch), self.session.previous.as_deref()];
         let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
         match opened {
             None => ctx.dropped(path, "integrity check failed"),

@@ -62,9 +62,9 @@ pub(crate) struct IkeSa {
     /// Where requests go.
     pub(crate) path: Path,
     /// With transport TCP, the connection that `path` names.
-    pub(crate) stream: Option<Stream>,
+    pub(crate) stream: Option<Box<Stream>>,
     /// The path of ESP where it is another one than that of IKE.
-    pub(crate) separate: Option<Path>,
+    pub(crate) separate: Option<Box<Path>>,
     /// Where the peer's latest request came from, and its response goes.
     answer_to: Path,
     /// Where the messages went that gave the peer its keys.
@@ -72,7 +72,7 @@ pub(crate) struct IkeSa {
     /// How often that response was sent elsewhere.
     elsewhere: u8,
     /// Another connection by which the request being answered came again.
-    answer_also_to: Option<Path>,
+    answer_also_to: Option<Box<Path>>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     /// The connection; until the peer is authenticated the likeliest one.
@@ -96,6 +96,8 @@ pub(crate) struct IkeSa {
     pub(crate) renews: bool,
     /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
     pub(crate) put_off_since: Option<Instant>,
+    /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4).
+    pub(crate) forgotten: u8,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
     /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
@@ -165,6 +167,7 @@ impl IkeSa {
             if_ids: IfIds::default(),
             renews: false,
             put_off_since: None,
+            forgotten: 0,
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
@@ -247,6 +250,11 @@ impl IkeSa {
                     self.arm_keepalive(ctx);
                 }
                 TimerKey::Ike(Timer::Reopen) => self.reopen(ctx),
+                TimerKey::Ike(Timer::Forget) => {
+                    self.window.forget_answer();
+                    self.acks.forget();
+                    self.timers.trim();
+                }
                 TimerKey::Ike(timer) => self.on_ike_timer(ctx, timer),
                 TimerKey::Child(child, timer) => self.on_child_timer(ctx, child, timer),
             }
@@ -286,6 +294,9 @@ impl IkeSa {
         self.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
         let due = self.next_ack();
         self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
+        if let State::Established(established) = &mut self.state {
+            established.trim();
+        }
         self.timers.next().map(|(at, _)| at)
     }
 

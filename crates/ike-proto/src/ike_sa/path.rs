@@ -18,7 +18,7 @@ impl IkeSa {
     /// if the peer is behind a NAT or so far unproven.
     pub(super) fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
         // A peer may open its next connection from the port of the one before.
-        let back = self.stream.as_ref().is_some_and(Stream::is_lost);
+        let back = self.stream.as_deref().is_some_and(Stream::is_lost);
         if (path == self.path && !back) || !self.may_follow(path) {
             return;
         }
@@ -65,7 +65,7 @@ impl IkeSa {
 
     /// Where ESP goes.
     pub(crate) fn esp_path(&self) -> Path {
-        self.separate.unwrap_or(self.path)
+        self.separate.as_deref().copied().unwrap_or(self.path)
     }
 
     /// True if the peer may be reached by `path` from now on.

@@ -92,7 +92,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     max_message: usize,
-    set: Option<Set>,
+    set: Option<Box<Set>>,
     /// The peer is not authenticated yet.
     stranger: bool,
 }
@@ -193,13 +193,13 @@ impl Reassembly {
             return Progress::Duplicate;
         }
         let same_set = |set: &Set| set.message_id == message_id && set.total == total;
-        if !self.set.as_ref().is_some_and(same_set) {
+        if !self.set.as_deref().is_some_and(same_set) {
             //= RFC 7383 §2.6
             //# the receiver MUST discard all received fragments and start the
             //# reassembly process over with just the received IKE Fragment message.
             self.release(budget);
         }
-        let set = self.set.get_or_insert_with(|| Set::new(message_id, exchange, total));
+        let set = self.set.get_or_insert_with(|| Box::new(Set::new(message_id, exchange, total)));
         // What stands in front of the Encrypted Fragment payload may be as long as a datagram.
         let charge = content.len() + front.len() + FRAGMENT_OVERHEAD;
         // Twice the message: room for the overhead of all but absurdly small fragments.

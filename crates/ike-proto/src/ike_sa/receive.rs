@@ -90,7 +90,7 @@ impl IkeSa {
             // Somebody else may have played a copy of it, so that the answer goes both ways.
             Class::InProgress if path != self.answer_to && path.transport.is_reliable() => {
                 if self.opens(octets, message) {
-                    self.answer_also_to = Some(path);
+                    self.answer_also_to = Some(Box::new(path));
                 }
             }
             Class::InProgress => {
@@ -115,7 +115,7 @@ impl IkeSa {
     /// True if the peer sealed this, with the keys in force or with those before.
     pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
         let Session { epoch, previous, .. } = &self.session;
-        [Some(epoch), previous.as_ref()].into_iter().flatten().any(|epoch| {
+        [Some(epoch), previous.as_deref()].into_iter().flatten().any(|epoch| {
             match message.payloads.last() {
                 Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
                 Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
@@ -181,6 +181,9 @@ impl IkeSa {
             } else {
                 self.window.on_request_fragment();
                 self.prolong_half_open(ctx);
+                if header.exchange == ExchangeType::IKE_FOLLOWUP_KE {
+                    self.prolong_chains(ctx.now.mono);
+                }
             }
         }
         match progress {

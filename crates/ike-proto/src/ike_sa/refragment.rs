@@ -151,7 +151,7 @@ impl IkeSa {
             Ok(datagrams) => datagrams,
             Err(_) => {
                 // An answer under the generation before. No IV of either is to be used by the other.
-                let previous = session.previous.as_mut()?;
+                let previous = session.previous.as_deref_mut()?;
                 previous.continue_from(&session.epoch);
                 let datagrams = previous.refragment(sealed, room, rng).ok()?;
                 session.epoch.continue_from(previous);

@@ -1,11 +1,13 @@
 //! What leaves of an IKE SA: requests, responses and refusals, sealed and paced.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::IkeSa;
 use super::context::Context;
 use super::flight::Departure;
 use super::state::State;
+use super::timer::{Timer, TimerKey};
 use super::window::{Datagrams, NoRequest};
 use crate::config::Fragmentation;
 use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
@@ -14,6 +16,9 @@ use crate::keys::epoch::Outgoing;
 use crate::wire::Flags;
 use crate::wire::payload::Payload;
 use crate::wire::registry::ExchangeType;
+
+/// How long a response is kept for when its request comes again: longer than any peer's ladder is.
+const ANSWER_KEPT: Duration = Duration::from_secs(240);
 
 impl IkeSa {
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and
@@ -72,9 +77,13 @@ impl IkeSa {
         self.acks.on_answered(ctx.now.mono, message_id);
         self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
         self.window.start_response(self.answer_to, response);
+        //= RFC 7296 §2.1
+        //# In order to allow saving memory, responders are allowed to forget a
+        //# response after a timeout of several minutes.
+        self.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
         self.pace(ctx);
         if let Some(path) = self.answer_also_to.take() {
-            self.window.answer_again(path);
+            self.window.answer_again(*path);
             self.pace(ctx);
         }
     }

@@ -9,7 +9,7 @@ use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, ConnectionConfig, FragmentAckTypes};
-use crate::crypto::{PendingKe, Prf};
+use crate::crypto::{PendingKe, Prf, Secret};
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
@@ -54,13 +54,34 @@ pub(crate) enum State {
 pub(crate) struct Session {
     pub(crate) epoch: Epoch,
     /// The generation before, for what the peer sent before it knew of this one.
-    pub(crate) previous: Option<Epoch>,
+    pub(crate) previous: Option<Box<Epoch>>,
     pub(crate) prf: &'static dyn Prf,
     pub(crate) keys: IkeKeys,
     pub(crate) selected: Selected,
 }
 
+impl Session {
+    /// Wipes the keys that [`Epoch`] has by now.
+    pub(crate) fn wipe_cipher_keys(&mut self) {
+        let IkeKeys { ai, ar, ei, er, .. } = &mut self.keys;
+        wipe([ai, ar, ei, er]);
+    }
+
+    /// The peer is authenticated: of the keys there is need for SK_d alone.
+    pub(crate) fn wipe_all_but_d(&mut self) {
+        self.wipe_cipher_keys();
+        wipe([&mut self.keys.pi, &mut self.keys.pr]);
+    }
+}
+
+fn wipe<const N: usize>(keys: [&mut Secret; N]) {
+    for key in keys {
+        *key = Secret::new(Vec::new());
+    }
+}
+
 /// What AUTH covers: the IKE_SA_INIT messages (RFC 7296 §2.15), and every IKE_INTERMEDIATE.
+#[derive(Default)]
 pub(crate) struct InitTranscript {
     pub(crate) request: Arc<[u8]>,
     pub(crate) response: Arc<[u8]>,
@@ -424,13 +445,45 @@ impl Task {
 }
 
 impl Initiated {
-    /// The inbound SPI set aside for a child that is being asked for.
-    pub(crate) fn spi_in(&self) -> Option<u32> {
+    /// The child that is being asked for, by CREATE_CHILD_SA or the exchanges that follow it.
+    pub(crate) fn child(&self) -> Option<&ChildOffer> {
         match self {
-            Self::Child(offer) => Some(offer.spi_in),
-            Self::Followup(followup) => followup.spi_in(),
+            Self::Child(offer) => Some(offer),
+            Self::Followup(followup) => followup.what.child(),
             _ => None,
         }
+    }
+
+    /// As [`child`](Self::child).
+    pub(crate) fn child_mut(&mut self) -> Option<&mut ChildOffer> {
+        match self {
+            Self::Child(offer) => Some(offer),
+            Self::Followup(followup) => followup.what.child_mut(),
+            _ => None,
+        }
+    }
+
+    /// The rekey of the IKE SA, likewise.
+    pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
+        match self {
+            Self::RekeyIke(offer) => Some(offer),
+            Self::Followup(followup) => followup.what.ike(),
+            _ => None,
+        }
+    }
+
+    /// As [`ike`](Self::ike).
+    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
+        match self {
+            Self::RekeyIke(offer) => Some(offer),
+            Self::Followup(followup) => followup.what.ike_mut(),
+            _ => None,
+        }
+    }
+
+    /// The inbound SPI set aside for a child that is being asked for.
+    pub(crate) fn spi_in(&self) -> Option<u32> {
+        self.child().map(|offer| offer.spi_in)
     }
 
     /// True if the SA ends with it.

@@ -186,7 +186,7 @@ impl IkeSa {
     //# is a rekey of an existing IKE SA
     /// Uses the connection of the SA that is rekeyed into this one.
     pub(crate) fn share_stream(&mut self, ctx: &Context<'_>, other: &Self) {
-        (self.stream, self.separate) = (other.stream.clone(), other.separate);
+        (self.stream, self.separate) = (other.stream.clone(), other.separate.clone());
         let Some(stream) = &self.stream else { return };
         if stream.is_lost() && stream.ours {
             self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
@@ -282,10 +282,11 @@ impl IkeSa {
     /// The peer came by another connection, with a message that is new and authentic.
     pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
         if self.path.transport != Transport::Tcp {
-            self.separate = Some(floated(self.path, self.nat, ctx.config.natt_port));
+            let separate = floated(self.path, self.nat, ctx.config.natt_port);
+            self.separate = Some(Box::new(separate));
         }
         self.path = path;
-        self.stream = Some(Stream::accepted());
+        self.stream = Some(Box::new(Stream::accepted()));
         if matches!(self.state, State::Established(_)) {
             self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
         } else {

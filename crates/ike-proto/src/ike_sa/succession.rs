@@ -64,6 +64,7 @@ impl IkeSa {
             self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
             ctx.ids.esp.insert(old.inbound.spi, (id, old.child));
         }
+        established.children.reserve_exact(children.len());
         established.children.extend(children);
         established.lingering.extend(lingering);
         for (at, task) in tasks.into_iter().map(|task| (None, task)).chain(later(delayed)) {

@@ -1,6 +1,5 @@
 //! Every reason an IKE SA may wake for, and when.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::event::ChildSaId;
@@ -36,6 +35,8 @@ pub(crate) enum Timer {
     Followup,
     /// Open a TCP connection anew that broke (RFC 9329 §6.1).
     Reopen,
+    /// Forget the last answer (RFC 7296 §2.1).
+    Forget,
 }
 
 /// Timers each child has one of.
@@ -63,17 +64,20 @@ pub(crate) enum TimerKey {
 /// The timers of one IKE SA. Setting a timer again replaces its deadline.
 #[derive(Debug, Default)]
 pub(crate) struct TimerTable {
-    fixed: [Option<Instant>; Timer::ALL.len()],
-    children: BTreeMap<(ChildSaId, ChildTimer), Instant>,
+    /// Those that are armed, in no order: an idle SA has about five.
+    armed: Vec<(TimerKey, Instant)>,
 }
 
 impl TimerTable {
     /// Arms `key` for `at`.
     pub(crate) fn set(&mut self, key: TimerKey, at: Instant) {
-        match key {
-            TimerKey::Ike(timer) => self.fixed[timer as usize] = Some(at),
-            TimerKey::Child(child, kind) => {
-                self.children.insert((child, kind), at);
+        match self.armed.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, deadline)) => *deadline = at,
+            None => {
+                if self.armed.len() == self.armed.capacity() {
+                    self.armed.reserve_exact(GROWTH);
+                }
+                self.armed.push((key, at));
             }
         }
     }
@@ -88,17 +92,19 @@ impl TimerTable {
 
     /// Disarms `key`.
     pub(crate) fn clear(&mut self, key: TimerKey) {
-        match key {
-            TimerKey::Ike(timer) => self.fixed[timer as usize] = None,
-            TimerKey::Child(child, kind) => {
-                self.children.remove(&(child, kind));
-            }
+        if let Some(place) = self.armed.iter().position(|(other, _)| *other == key) {
+            self.armed.swap_remove(place);
         }
+    }
+
+    /// Gives room back that is not needed now.
+    pub(crate) fn trim(&mut self) {
+        self.armed.shrink_to_fit();
     }
 
     /// Disarms all timers of `child`.
     pub(crate) fn clear_child(&mut self, child: ChildSaId) {
-        self.children.retain(|(id, _), _| *id != child);
+        self.armed.retain(|(key, _)| !matches!(key, TimerKey::Child(id, _) if *id == child));
     }
 
     /// Disarms everything.
@@ -108,20 +114,12 @@ impl TimerTable {
 
     /// The deadline of `key`, if it is armed.
     pub(crate) fn get(&self, key: TimerKey) -> Option<Instant> {
-        match key {
-            TimerKey::Ike(timer) => self.fixed[timer as usize],
-            TimerKey::Child(child, kind) => self.children.get(&(child, kind)).copied(),
-        }
+        self.armed.iter().find(|(other, _)| *other == key).map(|(_, at)| *at)
     }
 
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<(Instant, TimerKey)> {
-        let fixed = Timer::ALL
-            .into_iter()
-            .filter_map(|timer| Some((self.fixed[timer as usize]?, TimerKey::Ike(timer))));
-        let children =
-            self.children.iter().map(|(&(child, kind), &at)| (at, TimerKey::Child(child, kind)));
-        fixed.chain(children).min()
+        self.armed.iter().map(|(key, at)| (*at, *key)).min()
     }
 
     /// Takes the earliest timer that is due at `now`.
@@ -135,25 +133,8 @@ impl TimerTable {
     }
 }
 
-impl Timer {
-    /// Every fixed timer, in the order of declaration, which is its place in the table.
-    const ALL: [Self; 14] = [
-        Self::Pace,
-        Self::Retransmit,
-        Self::HalfOpen,
-        Self::Reassembly,
-        Self::Acknowledge,
-        Self::RekeyIke,
-        Self::ReauthIke,
-        Self::HardLifeIke,
-        Self::Dpd,
-        Self::KeepAlive,
-        Self::RetryTemporaryFailure,
-        Self::DeleteOldIke,
-        Self::Followup,
-        Self::Reopen,
-    ];
-}
+/// Timers that room is made for at a time.
+const GROWTH: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -165,13 +146,6 @@ mod tests {
     fn epoch() -> Instant {
         #[expect(clippy::disallowed_methods, reason = "tests need one instant to count from")]
         Instant::now()
-    }
-
-    #[test]
-    fn all_is_in_declaration_order() {
-        for (place, timer) in Timer::ALL.into_iter().enumerate() {
-            assert_eq!(timer as usize, place);
-        }
     }
 
     #[test]

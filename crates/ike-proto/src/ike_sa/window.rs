@@ -51,12 +51,12 @@ pub(crate) struct Window {
     ladder: Retransmission,
     /// Message ID of our next request; `None` after the last one.
     next_request: Option<u32>,
-    outstanding: Option<Outstanding>,
+    outstanding: Option<Box<Outstanding>>,
     /// Message ID of the peer's next request; `None` after the last one.
     next_expected: Option<u32>,
     theirs: Theirs,
     /// The response to it, and where it goes.
-    answer: Option<Answer>,
+    answer: Option<Box<Answer>>,
     rtt: Rtt,
     /// The peer acknowledges fragments.
     acks: bool,
@@ -79,7 +79,7 @@ enum Theirs {
     /// Authenticated, its response not made yet.
     InProgress { exchange: ExchangeType, request: u64 },
     /// Answered.
-    Answered(Answered),
+    Answered(Box<Answered>),
 }
 
 /// A request of the peer, and its answer.
@@ -139,7 +139,7 @@ impl Window {
     ) -> Result<(), NoRequest> {
         let message_id = self.next_request_id()?;
         self.next_request = message_id.checked_add(1);
-        self.outstanding = Some(Outstanding::new(
+        self.outstanding = Some(Box::new(Outstanding::new(
             now,
             exchange,
             message_id,
@@ -147,7 +147,7 @@ impl Window {
             &self.ladder,
             &self.rtt,
             rng,
-        ));
+        )));
         Ok(())
     }
 
@@ -364,7 +364,7 @@ impl Window {
 
     /// When [`retransmit`](Self::retransmit) is due.
     pub(crate) fn next_retransmit(&self) -> Option<Instant> {
-        self.outstanding.as_ref().map(Outstanding::next)
+        self.outstanding.as_ref().map(|ours| ours.next())
     }
 
     /// Takes one step on the retransmission ladder if it is due at `now`.
@@ -410,8 +410,9 @@ impl Window {
         let Theirs::InProgress { exchange, request } = self.theirs else { return false };
         let Some(message_id) = self.next_expected else { return false };
         let flight = Flight::new(Arc::clone(&response), self.gap());
-        self.answer = Some(Answer { flight, to, asked: 0 });
-        self.theirs = Theirs::Answered(Answered { exchange, message_id, request, response });
+        self.answer = Some(Box::new(Answer { flight, to, asked: 0 }));
+        let answered = Answered { exchange, message_id, request, response };
+        self.theirs = Theirs::Answered(Box::new(answered));
         self.next_expected = message_id.checked_add(1);
         true
     }
@@ -446,8 +447,16 @@ impl Window {
     /// Gives away the answer that is kept, for when the IKE SA is over.
     pub(crate) fn take_answered(&mut self) -> Option<Answered> {
         match std::mem::replace(&mut self.theirs, Theirs::Nothing) {
-            Theirs::Answered(answered) => Some(answered),
+            Theirs::Answered(answered) => Some(*answered),
             Theirs::Nothing | Theirs::InProgress { .. } => None,
+        }
+    }
+
+    /// Forgets the answer that is kept.
+    pub(crate) fn forget_answer(&mut self) {
+        if matches!(self.theirs, Theirs::Answered(_)) {
+            self.theirs = Theirs::Nothing;
+            self.answer = None;
         }
     }
 }

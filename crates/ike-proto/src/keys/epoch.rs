@@ -7,8 +7,10 @@ use zeroize::Zeroizing;
 
 use super::schedule::IkeKeys;
 use crate::crypto::{
-    CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind, SecureRandom,
+    CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind, Secret,
+    SecureRandom,
 };
+use crate::wire::message::USUAL_LEN;
 use crate::wire::payload::{Payload, Sk, Skf};
 use crate::wire::registry::{ExchangeType, PayloadType};
 use crate::wire::{Flags, HEADER_LEN, Header, Message, encode_payloads};
@@ -61,11 +63,14 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 /// The keys protecting the messages of one IKE SA, one per direction, and the IVs used so far.
+///
+/// It holds the octets of the keys alone. A cipher with its key schedule is many times larger, takes a
+/// fraction of a microsecond to make, and an IKE SA is idle nearly always.
 pub struct Epoch {
     suite: CipherSuite,
-    lengths: CipherLengths,
-    outbound: Box<dyn CipherKey>,
-    inbound: Box<dyn CipherKey>,
+    ciphers: &'static dyn CipherProvider,
+    /// Encryption and integrity key of what is sent, and the same of what is received.
+    keys: Secret,
     /// IVs handed out under `outbound`. Advances for every datagram sealed, sent or not.
     sealed: u64,
 }
@@ -78,17 +83,31 @@ impl Epoch {
     ///
     /// [`CryptoError::Unsupported`] if the backend lacks the suite, or what it answers to the keys.
     pub fn new(
-        ciphers: &dyn CipherProvider,
+        ciphers: &'static dyn CipherProvider,
         suite: CipherSuite,
         keys: &IkeKeys,
         is_initiator: bool,
     ) -> Result<Self, CryptoError> {
         let lengths = ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
-        let initiator = ciphers.key(suite, keys.ei.expose(), keys.ai.expose())?;
-        let responder = ciphers.key(suite, keys.er.expose(), keys.ar.expose())?;
-        let (outbound, inbound) =
-            if is_initiator { (initiator, responder) } else { (responder, initiator) };
-        Ok(Self { suite, lengths, outbound, inbound, sealed: 0 })
+        let initiator = [keys.ei.expose(), keys.ai.expose()];
+        let responder = [keys.er.expose(), keys.ar.expose()];
+        let fits = |key: &[&[u8]; 2]| key.map(<[u8]>::len) == [lengths.encr_key, lengths.integ_key];
+        if !fits(&initiator) || !fits(&responder) {
+            return Err(CryptoError::Length);
+        }
+        let [outbound, inbound] =
+            if is_initiator { [initiator, responder] } else { [responder, initiator] };
+        let keys = Secret::new([outbound, inbound].as_flattened().concat());
+        Ok(Self { suite, ciphers, keys, sealed: 0 })
+    }
+
+    /// The cipher of one direction.
+    fn cipher(&self, outbound: bool) -> Result<Cipher, CryptoError> {
+        let lengths = self.ciphers.lengths(self.suite).ok_or(CryptoError::Unsupported)?;
+        let (ours, theirs) = self.keys.expose().split_at(self.keys.len() / 2);
+        let key = if outbound { ours } else { theirs };
+        let (encr, integ) = key.split_at_checked(lengths.encr_key).ok_or(CryptoError::Length)?;
+        Ok(Cipher { key: self.ciphers.key(self.suite, encr, integ)?, lengths })
     }
 
     /// The suite in use.
@@ -114,17 +133,18 @@ impl Epoch {
         m: &Outgoing<'_>,
         rng: &mut dyn SecureRandom,
     ) -> Result<Vec<Vec<u8>>, CryptoError> {
-        let mut inner = Vec::new();
+        let mut inner = Vec::with_capacity(USUAL_LEN);
         let first = encode_payloads(m.payloads, &mut inner);
         let limit = m.max_datagram.unwrap_or(usize::MAX);
-        let fits = self.room(Shape::Whole, limit).is_some_and(|room| inner.len() <= room);
+        let cipher = self.cipher(true)?;
+        let fits = cipher.room(Shape::Whole, limit).is_some_and(|room| inner.len() <= room);
         if !m.force_fragment && fits {
-            return Ok(vec![self.seal_one(m, Part::Whole(first), &inner, rng)?]);
+            return Ok(vec![self.seal_one(&cipher, m, Part::Whole(first), &inner, rng)?]);
         }
         if m.max_datagram.is_none() && !m.force_fragment {
             return Err(CryptoError::Length);
         }
-        self.seal_fragments(m, (first, &inner), limit, 1, rng)
+        self.seal_fragments(&cipher, m, (first, &inner), (limit, 1), rng)
     }
 
     /// Seals once more what `sealed`, the datagrams of one message of this end, carry: in fragments for
@@ -144,6 +164,7 @@ impl Epoch {
         let size = sealed.iter().map(|datagram| datagram.as_ref().len()).sum();
         let mut inner = Zeroizing::new(Vec::with_capacity(size));
         let mut head = None;
+        let cipher = self.cipher(true)?;
         for datagram in sealed {
             let datagram = datagram.as_ref();
             let message = Message::decode(datagram).map_err(|_| CryptoError::Integrity)?;
@@ -152,9 +173,8 @@ impl Epoch {
                 Some(Payload::Skf(skf)) => (skf.first, skf.offset, skf.body),
                 _ => return Err(CryptoError::Integrity),
             };
-            let content = self
-                .open_body(&*self.outbound, datagram, offset, body)
-                .map_err(|_| CryptoError::Integrity)?;
+            let content = cipher.open_body(datagram, offset, body);
+            let content = content.map_err(|_| CryptoError::Integrity)?;
             inner.extend_from_slice(&Zeroizing::new(content));
             head.get_or_insert((message.header, first));
         }
@@ -173,13 +193,14 @@ impl Epoch {
         //# the sender MUST
         //# ensure that the value in the Total Fragments field is really
         //# increased.
-        self.seal_fragments(&m, (first, &inner), max_datagram, sealed.len() + 1, rng)
+        self.seal_fragments(&cipher, &m, (first, &inner), (max_datagram, sealed.len() + 1), rng)
     }
 
     /// Opens the Encrypted payload `sk` of `datagram`, which is one IKE message without non-ESP
     /// marker.
     pub fn open(&self, datagram: &[u8], sk: &Sk<'_>) -> Result<Opened, OpenError> {
-        let octets = self.open_body(&*self.inbound, datagram, sk.offset, sk.body)?;
+        let cipher = self.cipher(false).map_err(|_| OpenError)?;
+        let octets = cipher.open_body(datagram, sk.offset, sk.body)?;
         let front = datagram.get(..sk.offset).unwrap_or_default().to_vec();
         Ok(Opened { first: sk.first, octets, front })
     }
@@ -187,7 +208,8 @@ impl Epoch {
     /// Opens the Encrypted Fragment payload `skf` of `datagram`: a piece of the content of an
     /// Encrypted payload.
     pub fn open_fragment(&self, datagram: &[u8], skf: &Skf<'_>) -> Result<Vec<u8>, OpenError> {
-        self.open_body(&*self.inbound, datagram, skf.offset, skf.body)
+        let cipher = self.cipher(false).map_err(|_| OpenError)?;
+        cipher.open_body(datagram, skf.offset, skf.body)
     }
 
     /// [`Opened::front`] of the message whose fragment 1 is `datagram`: its Encrypted Fragment payload
@@ -195,8 +217,15 @@ impl Epoch {
     pub fn fragment_front(datagram: &[u8], skf: &Skf<'_>) -> Vec<u8> {
         let end = skf.offset.saturating_sub(Shape::Fragment.front() - Shape::Whole.front());
         let mut front = datagram.get(..end).unwrap_or_default().to_vec();
-        // Only directly behind the header is there one Next Payload to name it.
-        if let (true, Some(next)) = (end == Shape::Whole.front(), front.get_mut(NEXT_PAYLOAD)) {
+        // The Next Payload that names it: that of the IKE header, or of the payload before it.
+        let (mut names, mut at) = (NEXT_PAYLOAD, HEADER_LEN);
+        while at + GENERIC_HEADER < end
+            && let Some(&[high, low]) = front.get(at + 2..at + GENERIC_HEADER)
+        {
+            names = at;
+            at += usize::from(u16::from_be_bytes([high, low])).max(GENERIC_HEADER);
+        }
+        if let Some(next) = front.get_mut(names) {
             *next = PayloadType::SK.0;
         }
         front
@@ -205,13 +234,13 @@ impl Epoch {
     /// Splits `inner`, whose first payload is of the type `first`, into `least` fragments or more.
     fn seal_fragments(
         &mut self,
+        cipher: &Cipher,
         m: &Outgoing<'_>,
         (first, inner): (PayloadType, &[u8]),
-        limit: usize,
-        least: usize,
+        (limit, least): (usize, usize),
         rng: &mut dyn SecureRandom,
     ) -> Result<Vec<Vec<u8>>, CryptoError> {
-        let room = self.room(Shape::Fragment, limit).filter(|room| *room > 0);
+        let room = cipher.room(Shape::Fragment, limit).filter(|room| *room > 0);
         let mut room = room.ok_or(CryptoError::Length)?;
         if let (Some(last), Some(others)) = (inner.len().checked_sub(1), least.checked_sub(1)) {
             // The most that leaves something for the last of them.
@@ -229,6 +258,7 @@ impl Epoch {
             rest = tail;
             let first = if number == 1 { first } else { PayloadType::NONE };
             datagrams.push(self.seal_one(
+                cipher,
                 m,
                 Part::Fragment { first, number, total },
                 chunk,
@@ -241,12 +271,13 @@ impl Epoch {
     /// Seals `content` into one datagram. The caller has checked that it fits.
     fn seal_one(
         &mut self,
+        cipher: &Cipher,
         m: &Outgoing<'_>,
         part: Part,
         content: &[u8],
         rng: &mut dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        let CipherLengths { iv, icv, block, .. } = self.lengths;
+        let CipherLengths { iv, icv, block, .. } = cipher.lengths;
         let front = part.shape().front();
         let padding = padding(content.len(), block);
         let len = front + iv + content.len() + padding + 1 + icv;
@@ -261,16 +292,21 @@ impl Epoch {
         let (aad, rest) = datagram.split_at_mut(front);
         let (iv, rest) = rest.split_at_mut(iv);
         let (data, icv) = rest.split_at_mut(rest.len() - icv);
-        self.next_iv(iv, rng)?;
-        self.outbound.seal(Frame { iv, aad, trailer: &[] }, data, icv)?;
+        self.next_iv(cipher.lengths.iv_kind, iv, rng)?;
+        cipher.key.seal(Frame { iv, aad, trailer: &[] }, data, icv)?;
         Ok(datagram)
     }
 
     /// Writes an IV never used before under the outbound key.
-    fn next_iv(&mut self, iv: &mut [u8], rng: &mut dyn SecureRandom) -> Result<(), CryptoError> {
+    fn next_iv(
+        &mut self,
+        kind: IvKind,
+        iv: &mut [u8],
+        rng: &mut dyn SecureRandom,
+    ) -> Result<(), CryptoError> {
         let count = self.sealed;
         self.sealed = count.checked_add(1).ok_or(CryptoError::Length)?;
-        match self.lengths.iv_kind {
+        match kind {
             IvKind::Random => rng.fill(iv),
             IvKind::Counter => {
                 let tail = iv.last_chunk_mut::<8>().ok_or(CryptoError::Unsupported)?;
@@ -279,7 +315,15 @@ impl Epoch {
         }
         Ok(())
     }
+}
 
+/// A cipher of one direction, ready for use.
+struct Cipher {
+    key: Box<dyn CipherKey>,
+    lengths: CipherLengths,
+}
+
+impl Cipher {
     /// How many octets of content fit into one datagram of `limit` octets; `None` if not even the Pad
     /// Length octet does. The one home of this sum.
     fn room(&self, shape: Shape, limit: usize) -> Option<usize> {
@@ -291,13 +335,7 @@ impl Epoch {
     }
 
     /// Opens what is behind `offset`, checks it and cuts the padding off.
-    fn open_body(
-        &self,
-        key: &dyn CipherKey,
-        datagram: &[u8],
-        offset: usize,
-        body: &[u8],
-    ) -> Result<Vec<u8>, OpenError> {
+    fn open_body(&self, datagram: &[u8], offset: usize, body: &[u8]) -> Result<Vec<u8>, OpenError> {
         let CipherLengths { iv, icv, block, .. } = self.lengths;
         // The payload is the last of the message, and the ICV covers all of it.
         let (aad, rest) = datagram.split_at_checked(offset).ok_or(OpenError)?;
@@ -311,7 +349,7 @@ impl Epoch {
             return Err(OpenError);
         }
         let mut data = data.to_vec();
-        key.open(Frame { iv, aad, trailer: &[] }, &mut data, icv).map_err(|_| OpenError)?;
+        self.key.open(Frame { iv, aad, trailer: &[] }, &mut data, icv).map_err(|_| OpenError)?;
         //= RFC 7296 §3.14
         //# the recipient MUST accept any length that results
         //# in proper alignment.
@@ -330,6 +368,8 @@ impl fmt::Debug for Epoch {
 
 /// Offset of Next Payload in the IKE header.
 const NEXT_PAYLOAD: usize = 16;
+/// Octets of a generic payload header, which begins with Next Payload and ends with the length.
+const GENERIC_HEADER: usize = 4;
 
 /// The two payloads that carry sealed content.
 #[derive(Clone, Copy)]

@@ -26,23 +26,7 @@ use crate::crypto::{CipherLengths, Prf, Secret};
 /// an IKE or ESP suite comes near, so this is a local bug, never the peer's doing.
 pub fn prf_plus(prf: &dyn Prf, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
     assert!(len <= 255 * prf.output_len(), "prf+ of {len} octets");
-    let mut out = Vec::with_capacity(len);
-    let mut last: Option<Secret> = None;
-    for counter in 1..=u8::MAX {
-        if out.len() == len {
-            break;
-        }
-        let counter = [counter];
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(seed.len() + 2);
-        parts.extend(last.as_ref().map(Secret::expose));
-        parts.extend_from_slice(seed);
-        parts.push(&counter);
-        let block = prf.prf(key, &parts);
-        let wanted = block.len().min(len - out.len());
-        out.extend(block.expose().iter().take(wanted));
-        last = Some(block);
-    }
-    Secret::new(out)
+    prf.prf_plus(key, seed, len)
 }
 
 /// The seven keys of an IKE SA (RFC 7296 §2.14), named after its `SK_` subscripts. One value is one

@@ -62,8 +62,8 @@ impl SignedOctets {
             Transcript::Full { own, peer } => [ZERO_PREFIX, peer, own],
         };
         let maced_id = prf.prf(sk_p.expose(), &[&[id.kind.0], &id.reserved, id.data]);
-        let rest = [peer_nonce, maced_id.expose(), int_auth.unwrap_or_default()];
-        Self([&[prefix, first, second], &rest[..]].concat().concat())
+        let int_auth = int_auth.unwrap_or_default();
+        Self([prefix, first, second, peer_nonce, maced_id.expose(), int_auth].concat())
     }
 
     /// The octets, for a signature.

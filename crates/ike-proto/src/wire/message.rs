@@ -57,7 +57,8 @@ pub fn decode_payloads(
     octets: &[u8],
     base_offset: usize,
 ) -> Result<Vec<Payload<'_>>, DecodeError> {
-    let mut payloads = Vec::new();
+    // As many as most messages have.
+    let mut payloads = Vec::with_capacity(if first == PayloadType::NONE { 0 } else { 12 });
     let mut kind = first;
     let mut r = Reader::new(octets);
     while kind != PayloadType::NONE {
@@ -118,16 +119,22 @@ pub fn encode_payloads(payloads: &[Payload<'_>], out: &mut Vec<u8>) -> PayloadTy
     payloads.first().map_or(PayloadType::NONE, Payload::kind)
 }
 
+/// Octets that most messages need no more of.
+pub(crate) const USUAL_LEN: usize = 512;
+
 /// Encodes a message that is not protected, or one whose SK or SKF body is sealed already.
 ///
 /// `next_payload` and `length` of `header` are filled in here.
 pub fn encode_message(header: &Header, payloads: &[Payload<'_>]) -> Vec<u8> {
-    let mut chain = Vec::new();
-    let next_payload = encode_payloads(payloads, &mut chain);
-    let length = u32::try_from(HEADER_LEN + chain.len()).unwrap_or(u32::MAX);
-    let mut out = Vec::with_capacity(HEADER_LEN + chain.len());
-    Header { next_payload, length, ..*header }.encode(&mut out);
-    out.append(&mut chain);
+    let mut out = Vec::with_capacity(USUAL_LEN);
+    let next_payload = payloads.first().map_or(PayloadType::NONE, Payload::kind);
+    Header { next_payload, ..*header }.encode(&mut out);
+    encode_payloads(payloads, &mut out);
+    let length = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    // The last field of the header.
+    if let Some(field) = out.get_mut(HEADER_LEN - 4..HEADER_LEN) {
+        field.copy_from_slice(&length.to_be_bytes());
+    }
     out
 }
 

@@ -114,7 +114,7 @@ impl RngCore for AwsLcRng {
     }
 
     fn fill_bytes(&mut self, out: &mut [u8]) {
-        ike_proto::crypto::SecureRandom::fill(&mut crate::rng::OsRandom, out);
+        ike_proto::crypto::SecureRandom::fill(&mut crate::rng::OsRandom::new(), out);
     }
 
     fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), RngError> {

@@ -86,6 +86,44 @@ impl CipherKey for Key {
             .map(|_| ())
             .map_err(|_| CryptoError::Integrity)
     }
+
+    fn seal_to(
+        &self,
+        frame: Frame<'_>,
+        data: &[u8],
+        tail: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CryptoError> {
+        if out.len() != data.len() + tail.len() + TAG {
+            return Err(CryptoError::Length);
+        }
+        let (head, rest) = out.split_at_mut_checked(data.len()).ok_or(CryptoError::Length)?;
+        self.key
+            .seal_out_of_place_scatter(
+                self.nonce(frame)?,
+                Aad::from(frame.aad),
+                data,
+                head,
+                tail,
+                rest,
+            )
+            .map_err(|_| CryptoError::Backend)
+    }
+
+    fn open_to(
+        &self,
+        frame: Frame<'_>,
+        data: &[u8],
+        icv: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CryptoError> {
+        if icv.len() != TAG || out.len() != data.len() {
+            return Err(CryptoError::Length);
+        }
+        self.key
+            .open_separate_gather(self.nonce(frame)?, Aad::from(frame.aad), data, icv, out)
+            .map_err(|_| CryptoError::Integrity)
+    }
 }
 
 const SALT: usize = 4;

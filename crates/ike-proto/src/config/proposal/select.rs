@@ -33,8 +33,9 @@ pub struct Selected {
 /// What a selection has to heed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectOptions {
-    /// Additional key exchanges may be used: both ends announced INTERMEDIATE_EXCHANGE_SUPPORTED.
-    /// Without it proposals that have them are passed over.
+    /// Additional key exchanges may be used: in IKE_SA_INIT if both ends announced
+    /// INTERMEDIATE_EXCHANGE_SUPPORTED, in CREATE_CHILD_SA always. Without it proposals that have them are
+    /// passed over.
     pub intermediate: bool,
     /// Key exchange methods are left out on both sides: the child of IKE_AUTH has none.
     pub ignore_ke: bool,
@@ -172,6 +173,9 @@ impl Selected {
         self.transforms.iter().any(|t| t.kind == kind)
     }
 
+    /// RFC 9370 §2.2.1 forbids this among the additional key exchanges, and leaves open whether the first one
+    /// counts. It does here, at both ends: the same method again adds nothing, and "non-duplicated algorithm
+    /// for each proposed key exchange" can be read so.
     fn repeats_a_method(&self) -> bool {
         let mut used: Vec<KeMethodId> = std::iter::once(self.ke)
             .chain(self.additional_ke)

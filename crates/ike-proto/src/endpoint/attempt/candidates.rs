@@ -189,7 +189,7 @@ impl Attempt {
             },
         );
         candidate.window = Window::after_init(ctx.config.retransmission, true);
-        (candidate.stream, candidate.separate) = (stream, separate);
+        (candidate.stream, candidate.separate) = (stream.map(Box::new), separate.map(Box::new));
         candidate.window.inherit(rtt);
         candidate.waiting = waiting;
         candidate.renews = self.replaces.is_some();

@@ -136,7 +136,7 @@ impl Attempt {
         line.reopen_at = None;
         line.stream.open(ctx, &mut line.path);
         for candidate in self.candidates.iter_mut().filter(|c| c.stream.is_some()) {
-            (candidate.path, candidate.stream) = (line.path, Some(line.stream.clone()));
+            (candidate.path, candidate.stream) = (line.path, Some(Box::new(line.stream.clone())));
         }
         if self.path.transport == Transport::Tcp {
             self.path = line.path;

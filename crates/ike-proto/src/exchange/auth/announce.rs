@@ -179,17 +179,19 @@ impl OwnAnnouncements {
                 }
             }
         }
+        let asks = signs || !constraints.is_empty();
+        if !(config.signature_authentication && asks) {
+            return own;
+        }
         let mut schemes = crypto.signature_schemes();
         if !constraints.is_empty() {
             schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(*scheme)));
         }
         schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
-        if config.signature_authentication && (signs || !constraints.is_empty()) {
-            own.hashes = Some(hash_list(&schemes));
-        }
+        own.hashes = Some(hash_list(&schemes));
         // Without a choice of ours there is nothing to tell that the hashes do not tell.
         let choosy = constraints.iter().any(|asked| !asked.schemes.is_empty());
-        if own.hashes.is_some() && choosy {
+        if choosy {
             own.methods = Some(method_list(connections, &schemes));
         }
         own

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::psk::peer_psk;
 use super::{answers_to, local_id, matches_id, signature};
-use crate::config::{AuthConfig, ConnectionConfig, EndpointConfig};
+use crate::config::lookup::Lookup;
+use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{Event, PeerRefused};
 use crate::exchange::Refusal;
 use crate::ike_sa::IkeSa;
@@ -114,13 +115,13 @@ impl IkeSa {
     /// Why a claim that `connection` takes was not proven by a secret.
     pub(super) fn blame_for_secret(
         &self,
-        config: &EndpointConfig,
+        lookup: &Lookup,
         connection: &ConnectionConfig,
         claim: Claim<'_>,
     ) -> Blame {
         let own = local_id(connection, self);
         let psk = claim.method == AuthMethod::PSK;
-        if psk && peer_psk(config, &own, claim.id).is_none() {
+        if psk && peer_psk(lookup, &own, claim.id).is_none() {
             let why = format!("no pre-shared key for {own} and {}", claim.id);
             return Blame::of(Some(connection), why);
         }

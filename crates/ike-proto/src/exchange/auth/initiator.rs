@@ -62,7 +62,7 @@ impl IkeSa {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
-        let psk = own_psk(ctx.config, &id, remote);
+        let psk = own_psk(ctx.config, ctx.lookup, &id, remote);
         let covered = (self.own_covered(&waiting.transcript, &id), unmixed);
         match self.own_turn(round, id, psk, &waiting.announced, covered) {
             Err(failure) => self.close(ctx, failure),
@@ -169,7 +169,7 @@ impl IkeSa {
             Some(Err(failure)) => {
                 let (id, method) = (id.to_owned(), auth.method);
                 let claim = Claim { index, id: &id, wanted: None, method };
-                let blame = self.blame_for_secret(ctx.config, &connection, claim);
+                let blame = self.blame_for_secret(ctx.lookup, &connection, claim);
                 self.disbelieve(ctx, id.as_id(), Some(blame), failure);
             }
             None if !self.hold(ctx, opened) => {
@@ -211,7 +211,7 @@ impl IkeSa {
                 let State::ExpectAuthResponse(waiting) = &self.state else { return None };
                 let local = waiting.rounds.local.last().map(|used| &used.id);
                 let local = local.unwrap_or(&waiting.local_id);
-                match peer_psk(ctx.config, local, &id.to_owned()) {
+                match peer_psk(ctx.lookup, local, &id.to_owned()) {
                     Some(psk) => psk.secret.duplicate(),
                     None => return Some(Err(Failure::Authentication)),
                 }

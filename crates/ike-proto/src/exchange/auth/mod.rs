@@ -94,6 +94,7 @@ impl IkeSa {
             true => self.asker(None),
             false => Asker::Peer,
         };
+        self.session.wipe_all_but_d();
         self.if_ids = ctx.if_ids(&self.connection, asker);
         self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.let_go(ctx);

@@ -3,21 +3,25 @@
 use std::sync::Arc;
 
 use super::matches_id;
+use crate::config::lookup::Lookup;
 use crate::config::{EndpointConfig, IdMatch, PreSharedKey};
 use crate::wire::payload::IdData;
 
 /// The key to sign with before the peer's identity is proven.
 pub(super) fn own_psk(
     config: &EndpointConfig,
+    lookup: &Lookup,
     local: &IdData,
     remote: &IdMatch,
 ) -> Option<Arc<PreSharedKey>> {
     match remote {
-        IdMatch::Exact(remote) => peer_psk(config, local, remote),
+        IdMatch::Exact(remote) => peer_psk(lookup, local, remote),
         IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => {
-            best(config, |psk| match psk.ids.iter().find(|id| !id.matches(local.as_id())) {
-                None => Some(u8::from(!psk.ids.is_empty())),
-                Some(other) => matches_id(remote, other).then_some(2),
+            best(config.secrets.iter(), |psk| {
+                match psk.ids.iter().find(|id| !id.matches(local.as_id())) {
+                    None => Some(u8::from(!psk.ids.is_empty())),
+                    Some(other) => matches_id(remote, other).then_some(2),
+                }
             })
         }
     }
@@ -26,11 +30,11 @@ pub(super) fn own_psk(
 /// The key shared with exactly this peer. A key that names identities besides this end's is good
 /// for those alone (bug class 31).
 pub(super) fn peer_psk(
-    config: &EndpointConfig,
+    lookup: &Lookup,
     local: &IdData,
     remote: &IdData,
 ) -> Option<Arc<PreSharedKey>> {
-    best(config, |psk| {
+    best(lookup.secrets(local, remote), |psk| {
         let mine = psk.ids.iter().any(|id| id.matches(local.as_id()));
         // This end's own identity, asserted by the peer, is none of those.
         let is_remote = |id: &IdData| id.matches(remote.as_id()) && !id.matches(local.as_id());
@@ -41,14 +45,12 @@ pub(super) fn peer_psk(
     })
 }
 
-fn best(
-    config: &EndpointConfig,
+fn best<'a>(
+    secrets: impl DoubleEndedIterator<Item = &'a Arc<PreSharedKey>>,
     score: impl Fn(&PreSharedKey) -> Option<u8>,
 ) -> Option<Arc<PreSharedKey>> {
     // The first of equals wins, hence the reversal.
-    config
-        .secrets
-        .iter()
+    secrets
         .rev()
         .filter_map(|psk| Some((score(psk)?, psk)))
         .max_by_key(|(score, _)| *score)

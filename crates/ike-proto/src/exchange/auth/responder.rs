@@ -8,6 +8,7 @@ use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
 use super::{answers_to, exactness, local_id, round_id, signature, takes, too_much};
+use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::crypto::Secret;
@@ -60,7 +61,7 @@ impl IkeSa {
                 _ => self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
-        match self.plan(ctx.config, &parsed) {
+        match self.plan(ctx.config, ctx.lookup, &parsed) {
             Err(Unbelieved::Malformed(refusal)) => self.refuse(ctx, refusal),
             Err(Unbelieved::Peer(blame)) => self.refuse_peer(ctx, ids(&parsed), blame),
             Ok(Plan::Proven(connection, used, evidence)) => {
@@ -80,6 +81,7 @@ impl IkeSa {
     fn plan(
         &mut self,
         config: &EndpointConfig,
+        lookup: &Lookup,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Plan, Unbelieved> {
         let State::ExpectAuthRequest(waiting) = &self.state else {
@@ -146,14 +148,14 @@ impl IkeSa {
             Ok(AuthData::NoPpkAuth(data)) => data,
             _ => auth.map_or(&[][..], |auth| auth.data),
         };
-        let verdict = self.check_secret(config, first.as_deref(), (id_i, id_r), data);
+        let verdict = self.check_secret(lookup, first.as_deref(), (id_i, id_r), data);
         match (blame, first, verdict) {
             (Some(blame), _, _) => Err(Unbelieved::Peer(blame)),
             (None, Some(connection), Some(evidence)) => {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
             (None, Some(connection), None) => {
-                Err(Unbelieved::Peer(self.blame_for_secret(config, &connection, claim)))
+                Err(Unbelieved::Peer(self.blame_for_secret(lookup, &connection, claim)))
             }
             (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
         }
@@ -162,7 +164,7 @@ impl IkeSa {
     /// Checks an AUTH without signature; `connection` takes its method.
     fn check_secret(
         &self,
-        config: &EndpointConfig,
+        lookup: &Lookup,
         connection: Option<&ConnectionConfig>,
         (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
         data: &[u8],
@@ -177,7 +179,7 @@ impl IkeSa {
         let round = connection.and_then(|connection| connection.remote.get(index));
         let secret = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
-                let psk = peer_psk(config, &local_id, &id_i.to_owned());
+                let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.secret.duplicate())
             }
             Some(AuthConfig::Null) => Some(self.session.keys.pi.duplicate()),
@@ -365,7 +367,7 @@ impl IkeSa {
             round_id(&connection, round, self.path)
         };
         let remote = waiting.rounds.remote_id();
-        let psk = remote.and_then(|remote| peer_psk(ctx.config, &id, remote));
+        let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
         let covered = (self.own_covered(&waiting.transcript, &id), None);
         match self.own_turn(round, id, psk, &waiting.announced, covered) {
             Err(failure) => {

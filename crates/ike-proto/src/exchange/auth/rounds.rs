@@ -55,11 +55,13 @@ impl Rounds {
     }
 
     /// Ends the authentication, if it [`are_complete`](Self::are_complete).
-    pub(crate) fn finish(self, connection: &ConnectionConfig) -> Option<Authenticated> {
-        self.are_complete(connection).then(|| Authenticated {
-            local: self.local,
-            remote: self.remote.into_iter().map(|(used, _)| used).collect(),
-        })
+    pub(crate) fn finish(mut self, connection: &ConnectionConfig) -> Option<Authenticated> {
+        self.local.shrink_to_fit();
+        // A collection made in place keeps the room of its source.
+        let mut remote: Vec<_> = Vec::with_capacity(self.remote.len());
+        let complete = self.are_complete(connection);
+        remote.extend(self.remote.into_iter().map(|(used, _)| used));
+        complete.then_some(Authenticated { local: self.local, remote })
     }
 }
 

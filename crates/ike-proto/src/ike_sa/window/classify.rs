@@ -1,6 +1,6 @@
 //! What an arriving datagram is to the window. Nothing changes here: it is not authenticated yet.
 
-use super::{Answered, Theirs, Window};
+use super::{Theirs, Window};
 use crate::wire::Header;
 
 /// What an arriving datagram is to the window.
@@ -59,8 +59,9 @@ impl Window {
 
     fn classify_old_request(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
         match &self.theirs {
-            Theirs::Answered(Answered { exchange, message_id, .. })
-                if *message_id == header.message_id && *exchange == header.exchange =>
+            Theirs::Answered(answered)
+                if answered.message_id == header.message_id
+                    && answered.exchange == header.exchange =>
             {
                 //= RFC 7383 §2.6.1
                 //# that event MUST only trigger a retransmission of the response message
