@@ -1,29 +1,26 @@
 //! What was decided for the flows seen lately.
-//!
-//! A direct-mapped table: a flow that hashes to the slot of another takes it over. So it is bounded,
-//! and what a scan over many flows can cost is a look into the SPD per packet.
 
 use std::collections::hash_map::RandomState;
+use std::convert::Infallible;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ike_proto::dataplane::PolicySpec;
 
-use crate::ip::{Fragment, IpPacket};
+use crate::ip::IpPacket;
 use crate::sad::Sa;
+use crate::slots::Slots;
 use crate::stats::DropReason;
 
-const SLOTS: usize = 1024;
-
-/// Everything of a packet that selectors look at.
+/// Everything of a packet that selectors look at, in a form that is quickly compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKey {
-    src: IpAddr,
-    dst: IpAddr,
-    ports: Option<(u16, u16)>,
-    protocol: Option<u8>,
-    fragment: Fragment,
+    src: u128,
+    dst: u128,
+    ports: u32,
+    /// The protocol, whether it is known and so are the ports, the address family, the kind of fragment.
+    kind: u32,
 }
 
 /// What to do with the packets of a flow.
@@ -41,31 +38,36 @@ pub(crate) enum Decision {
 
 /// The cache of one worker.
 pub(crate) struct FlowCache {
-    slots: Vec<Option<(FlowKey, Decision)>>,
-    /// The generation of the tables that the slots were filled from.
-    generation: u64,
+    slots: Slots<FlowKey, Decision>,
     seeds: [u64; 2],
 }
 
 impl FlowKey {
+    #[inline]
     pub(crate) fn new(packet: &IpPacket) -> Self {
         let IpPacket { src, dst, ports, protocol, fragment, .. } = *packet;
-        Self { src, dst, ports, protocol, fragment }
+        let number = |address| match address {
+            IpAddr::V4(a) => u128::from(u32::from(a)),
+            IpAddr::V6(a) => u128::from(a),
+        };
+        let (sport, dport) = ports.unwrap_or_default();
+        let kind = u32::from(protocol.unwrap_or(0))
+            | u32::from(protocol.is_some()) << 8
+            | u32::from(ports.is_some()) << 9
+            | u32::from(src.is_ipv6()) << 10
+            | u32::from(dst.is_ipv6()) << 11
+            | (fragment as u32) << 12;
+        let ports = u32::from(sport) << 16 | u32::from(dport);
+        Self { src: number(src), dst: number(dst), ports, kind }
     }
 
+    #[inline]
     fn hash(&self, [seed0, seed1]: [u64; 2]) -> u64 {
-        let fold = |address| match address {
-            IpAddr::V4(a) => u64::from(u32::from(a)),
-            IpAddr::V6(a) => {
-                let bits = u128::from(a);
-                mix((bits >> 64) as u64 ^ seed1, bits as u64 ^ seed0)
-            }
+        let fold = |bits: u128| match (bits >> 64) as u64 {
+            0 => bits as u64,
+            high => mix(high ^ seed1, bits as u64 ^ seed0),
         };
-        let (sport, dport) = self.ports.unwrap_or_default();
-        let tail = u64::from(sport) << 32
-            | u64::from(dport) << 16
-            | u64::from(self.protocol.unwrap_or(0)) << 8
-            | self.fragment as u64;
+        let tail = u64::from(self.ports) << 32 | u64::from(self.kind);
         mix(mix(fold(self.src) ^ seed0, fold(self.dst) ^ seed1), tail ^ seed0)
     }
 }
@@ -79,31 +81,22 @@ fn mix(a: u64, b: u64) -> u64 {
 impl FlowCache {
     pub(crate) fn new() -> Self {
         let hasher = RandomState::new();
-        let seeds = [hasher.hash_one(0u8), hasher.hash_one(1u8)];
-        Self { slots: vec![None; SLOTS], generation: 0, seeds }
+        Self { slots: Slots::new(), seeds: [hasher.hash_one(0u8), hasher.hash_one(1u8)] }
     }
 
     /// The decision for `key` in the tables of `generation`, made by `decide` if it is not known.
+    #[inline]
     pub(crate) fn get_or_insert(
         &mut self,
         generation: u64,
-        key: FlowKey,
+        key: &FlowKey,
         decide: impl FnOnce() -> Decision,
-    ) -> Decision {
-        if self.generation != generation {
-            self.slots.fill(None);
-            self.generation = generation;
-        }
-        let index = key.hash(self.seeds) as usize % SLOTS;
-        match self.slots.get(index) {
-            Some(Some((known, decision))) if *known == key => decision.clone(),
-            _ => {
-                let decision = decide();
-                if let Some(slot) = self.slots.get_mut(index) {
-                    *slot = Some((key, decision.clone()));
-                }
-                decision
-            }
+    ) -> &Decision {
+        let hash = key.hash(self.seeds);
+        let decide = || Ok::<_, Infallible>(decide());
+        match self.slots.get_or_try_insert(generation, hash, key, decide) {
+            Ok(decision) => decision,
+            Err(never) => match never {},
         }
     }
 }

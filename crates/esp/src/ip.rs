@@ -92,6 +92,7 @@ pub struct BadIp;
 
 impl IpPacket {
     /// Reads the headers at the start of `octets`, which may be longer than the packet (TFC padding).
+    #[inline]
     pub fn parse(octets: &[u8]) -> Result<Self, BadIp> {
         match octets.first().ok_or(BadIp)? >> 4 {
             4 => Self::parse_v4(octets),
@@ -105,6 +106,7 @@ impl IpPacket {
         if self.dst.is_ipv4() { proto::IPV4 } else { proto::IPV6 }
     }
 
+    #[inline]
     fn parse_v4(octets: &[u8]) -> Result<Self, BadIp> {
         let (header, _) = octets.split_first_chunk::<IPV4_HEADER>().ok_or(BadIp)?;
         let [vihl, tos, l0, l1, _, _, f0, f1, _, next, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
@@ -215,6 +217,7 @@ impl Upper {
     }
 }
 
+#[inline]
 fn ports(protocol: u8, payload: &[u8]) -> Ports {
     match protocol {
         proto::TCP | proto::UDP | proto::DCCP | proto::SCTP | proto::UDPLITE => {

@@ -16,6 +16,7 @@
 )]
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod events;
 mod flow;
 mod inbound;
@@ -29,12 +30,14 @@ mod reassembly;
 pub mod replay;
 pub mod sad;
 pub mod selector;
+mod slots;
 pub mod spd;
 pub mod stats;
 pub mod tcp;
 pub mod tos;
 pub mod udp;
 
+pub use buffer::Buffer;
 pub use inbound::{Carrier, Inbound, Outer};
 pub use outbound::{Outbound, Outgoing, Verdict};
 pub use plane::Plane;

@@ -2,20 +2,20 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ike_proto::crypto::{IvKind, SecureRandom};
 use ike_proto::dataplane::{Direction, Encapsulation, Event, PolicyAction, SaId};
 
+use crate::buffer::Buffer;
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{Fragment, IPV4_HEADER, IpPacket, proto};
 use crate::packet::MAX_IV;
-use crate::plane::{Shared, Tables};
+use crate::plane::{Clock, Shared, Tables};
 use crate::reassembly::Reassembler;
-use crate::sad::{Contents, Exhausted, Sa};
+use crate::sad::{Contents, Sa, Spent};
 use crate::selector::sides;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, Tally};
 use crate::tos;
 
 /// Protects packets. One per thread; it remembers the flows it has seen.
@@ -24,6 +24,8 @@ pub struct Outbound {
     cache: FlowCache,
     fragments: Reassembler,
     rng: Box<dyn SecureRandom>,
+    tally: Tally,
+    clock: Clock,
 }
 
 /// What becomes of a packet.
@@ -60,74 +62,68 @@ pub struct Outgoing {
 
 impl Outbound {
     pub(crate) fn new(shared: Arc<Shared>, rng: Box<dyn SecureRandom>) -> Self {
-        Self { shared, cache: FlowCache::new(), fragments: Reassembler::default(), rng }
+        let (cache, fragments, tally) =
+            (FlowCache::new(), Reassembler::default(), shared.stats.tally());
+        Self { shared, cache, fragments, rng, tally, clock: Clock::default() }
     }
 
     /// Decides about the IP packet at the start of `packet`, and appends to `out` the ESP packet that
     /// protects it. Unless the verdict is [`Verdict::Send`], `out` stays as it was.
-    pub fn handle(&mut self, now: Instant, packet: &[u8], out: &mut Vec<u8>) -> Verdict {
+    pub fn handle(&mut self, now: Instant, packet: &[u8], out: &mut Buffer) -> Verdict {
         let verdict = self.verdict(now, packet, out).unwrap_or_else(Verdict::Drop);
-        let stats = &self.shared.stats;
         match verdict {
-            Verdict::Send(_) => _ = stats.sealed.fetch_add(1, Ordering::Relaxed),
-            Verdict::Pass => _ = stats.passed.fetch_add(1, Ordering::Relaxed),
+            Verdict::Send(_) => self.tally.sealed(),
+            Verdict::Pass => self.tally.passed(),
             Verdict::Held => {}
-            Verdict::Drop(reason) => _ = stats.count(reason),
+            Verdict::Drop(reason) => _ = self.tally.dropped(reason),
         }
         verdict
     }
 
+    #[inline(always)]
     fn verdict(
         &mut self,
         now: Instant,
         packet: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut Buffer,
     ) -> Result<Verdict, DropReason> {
-        let now = self.shared.tick(now);
+        let Self { shared, cache, fragments, rng, clock, .. } = self;
+        let now = clock.tick(shared, now);
         let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
-        let sa = match self.decide(&ip) {
+        let sa = match remember(shared, cache, &ip) {
             Decision::Protect(sa) => sa,
             Decision::Pass => return Ok(Verdict::Pass),
             Decision::Trap(policy) => {
-                self.shared.events.acquire(policy.id, &ip, now);
+                shared.events.acquire(policy.id, &ip, now);
                 return Err(DropReason::Trapped);
             }
-            Decision::Drop(reason) => return Err(reason),
+            Decision::Drop(reason) => return Err(*reason),
         };
         if ip.fragment == Fragment::None || sa.contents == Contents::Packet {
-            return self.protect(now, &sa, &ip, packet, out);
+            return protect(shared, rng.as_mut(), now, sa, &ip, packet, out);
         }
-        match self.fragments.add(now, packet, &ip) {
+        match fragments.add(now, packet, &ip) {
             Ok(None) => Ok(Verdict::Held),
             Err(_) => Err(DropReason::TransportFragment),
             Ok(Some(whole)) => {
                 // Ports are seen now, and may make it a matter of another policy.
                 let ip = IpPacket::parse(&whole).map_err(|_| DropReason::Malformed)?;
-                match self.decide(&ip) {
-                    Decision::Protect(sa) => self.protect(now, &sa, &ip, &whole, out),
+                match remember(shared, cache, &ip) {
+                    Decision::Protect(sa) => {
+                        protect(shared, rng.as_mut(), now, sa, &ip, &whole, out)
+                    }
                     _ => Err(DropReason::TransportFragment),
                 }
             }
         }
     }
+}
 
-    fn decide(&mut self, ip: &IpPacket) -> Decision {
-        let Self { shared, cache, .. } = self;
-        let generation = shared.generation();
-        cache.get_or_insert(generation, FlowKey::new(ip), || decide(&shared.tables(), ip))
-    }
-
-    fn protect(
-        &mut self,
-        now: u64,
-        sa: &Sa,
-        ip: &IpPacket,
-        packet: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Verdict, DropReason> {
-        let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;
-        protect(&self.shared, self.rng.as_mut(), now, sa, ip, packet, out).map(Verdict::Send)
-    }
+/// The decision about the flow of `ip`, made anew only if it is not in `cache`.
+#[inline]
+fn remember<'a>(shared: &Shared, cache: &'a mut FlowCache, ip: &IpPacket) -> &'a Decision {
+    let generation = shared.generation();
+    cache.get_or_insert(generation, &FlowKey::new(ip), || decide(&shared.tables(), ip))
 }
 
 /// What the policies say about the flow of `ip`.
@@ -156,6 +152,7 @@ fn decide(tables: &Tables, ip: &IpPacket) -> Decision {
     Decision::Protect(Arc::clone(sa))
 }
 
+#[inline(always)]
 fn protect(
     shared: &Shared,
     rng: &mut dyn SecureRandom,
@@ -163,22 +160,24 @@ fn protect(
     sa: &Sa,
     ip: &IpPacket,
     packet: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<Outgoing, DropReason> {
+    out: &mut Buffer,
+) -> Result<Verdict, DropReason> {
+    let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;
     let (next_header, payload) = match sa.contents {
         Contents::Packet => (ip.tunnel_protocol(), packet),
         Contents::Payload => transport_payload(sa, ip, packet)?,
     };
-    let expired = |exhausted: Exhausted, reason| {
+    let (seq, soft) = sa.take_sequence(payload.len(), now).map_err(|spent| {
+        let (exhausted, reason) = match spent {
+            Spent::Limit(exhausted) => (exhausted, DropReason::SaExpired),
+            Spent::Sequence(exhausted) => (exhausted, DropReason::SequenceOverflow),
+        };
         if exhausted.first {
             shared.events.push(Event::HardExpire(sa.id));
         }
         reason
-    };
-    let used = sa.charge(payload.len(), now).map_err(|e| expired(e, DropReason::SaExpired))?;
-    let (seq, nearly_out) =
-        sa.next_sequence().map_err(|e| expired(e, DropReason::SequenceOverflow))?;
-    if used.soft || nearly_out {
+    })?;
+    if soft {
         shared.events.push(Event::SoftExpire(sa.id));
     }
 
@@ -189,7 +188,7 @@ fn protect(
     sa.cipher
         .seal(sa.id.spi, seq, iv, next_header, payload, out)
         .map_err(|_| DropReason::Crypto)?;
-    Ok(Outgoing {
+    Ok(Verdict::Send(Outgoing {
         sa: sa.id,
         src: sa.path.src,
         dst: sa.path.dst,
@@ -197,7 +196,7 @@ fn protect(
         tos: tos::encapsulate(ip.tos),
         dont_fragment: ip.dont_fragment,
         len: out.len() - start,
-    })
+    }))
 }
 
 /// What of `packet` goes into a transport mode ESP packet (RFC 4303 §3.1.1): all behind the IP header.

@@ -14,10 +14,9 @@
 //! With an extended sequence number the high 32 bits are authenticated and not sent: an AEAD has them
 //! between the SPI and the low half (RFC 4106 §5), a MAC after the ciphertext (§2.2.1).
 
-use std::ops::Range;
-
 use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
 
+use crate::buffer::Buffer;
 use crate::stats::DropReason;
 
 /// Octets of SPI and sequence number.
@@ -28,6 +27,9 @@ pub const MAX_IV: usize = 16;
 
 /// Pad length and next header.
 const TRAILER: usize = 2;
+
+/// Octets of padding that the blocks of no cipher ask for more of, and the trailer.
+const MAX_TAIL: usize = 16 + TRAILER;
 
 /// The padding of §2.4: 1, 2, 3, …
 static PADDING: [u8; 255] = {
@@ -50,11 +52,11 @@ pub struct Cipher {
     pub esn: bool,
 }
 
-/// What an opened packet holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What an opened packet held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Where the payload data is, in the packet's buffer.
-    pub payload: Range<usize>,
+    /// Octets of payload data.
+    pub payload: usize,
     /// What the payload data is: an IP protocol number.
     pub next_header: u8,
 }
@@ -82,6 +84,7 @@ impl Cipher {
 
     /// Appends to `out` the ESP packet around `payload`. `iv` is [`CipherLengths::iv`] octets. On an
     /// error `out` is as before.
+    #[inline]
     pub fn seal(
         &self,
         spi: u32,
@@ -89,66 +92,72 @@ impl Cipher {
         iv: &[u8],
         next_header: u8,
         payload: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut Buffer,
     ) -> Result<(), CryptoError> {
         let start = out.len();
-        let result = self.seal_at_end(spi, seq, iv, next_header, payload, out);
+        let packet = out.append(self.sealed_len(payload.len()));
+        let result = self.seal_to(spi, seq, iv, next_header, payload, packet);
         if result.is_err() {
             out.truncate(start);
         }
         result
     }
 
-    /// Checks and decrypts `packet` in place. `seq` is the full sequence number.
-    pub fn open(&self, packet: &mut [u8], seq: u64) -> Result<Opened, DropReason> {
+    /// Checks `packet` and appends the payload data in it to `out`. `seq` is the full sequence number. On an
+    /// error `out` is as before.
+    #[inline]
+    pub fn open(&self, packet: &[u8], seq: u64, out: &mut Buffer) -> Result<Opened, DropReason> {
+        let start = out.len();
+        let opened = self.open_to(packet, seq, out);
+        out.truncate(start + opened.map_or(0, |opened| opened.payload));
+        opened
+    }
+
+    #[inline]
+    fn open_to(&self, packet: &[u8], seq: u64, out: &mut Buffer) -> Result<Opened, DropReason> {
         let Self { key, lengths, .. } = self;
-        let (header, rest) = packet.split_at_mut_checked(HEADER).ok_or(DropReason::Truncated)?;
-        let (iv, rest) = rest.split_at_mut_checked(lengths.iv).ok_or(DropReason::Truncated)?;
+        let (header, rest) = packet.split_at_checked(HEADER).ok_or(DropReason::Truncated)?;
+        let (iv, rest) = rest.split_at_checked(lengths.iv).ok_or(DropReason::Truncated)?;
         let data_len = rest.len().checked_sub(lengths.icv).ok_or(DropReason::Truncated)?;
-        let (data, icv) = rest.split_at_mut_checked(data_len).ok_or(DropReason::Truncated)?;
+        let (data, icv) = rest.split_at_checked(data_len).ok_or(DropReason::Truncated)?;
         if data_len < TRAILER || !data_len.is_multiple_of(lengths.block.max(1)) {
             return Err(DropReason::Truncated);
         }
         let associated = Associated::new(header, seq, self.esn, lengths.aead);
-        key.open(associated.frame(iv), data, icv).map_err(|_| DropReason::Integrity)?;
-        let (payload_len, next_header) = strip(data).ok_or(DropReason::Padding)?;
-        let start = HEADER + lengths.iv;
-        Ok(Opened { payload: start..start + payload_len, next_header })
+        let plain = out.append(data_len);
+        key.open_to(associated.frame(iv), data, icv, plain).map_err(|_| DropReason::Integrity)?;
+        let (payload, next_header) = strip(plain).ok_or(DropReason::Padding)?;
+        Ok(Opened { payload, next_header })
     }
 
-    fn seal_at_end(
+    #[inline]
+    fn seal_to(
         &self,
         spi: u32,
         seq: u64,
         iv: &[u8],
         next_header: u8,
         payload: &[u8],
-        out: &mut Vec<u8>,
+        packet: &mut [u8],
     ) -> Result<(), CryptoError> {
         let Self { key, lengths, .. } = self;
         if iv.len() != lengths.iv {
             return Err(CryptoError::Length);
         }
-        let start = out.len();
-        out.reserve(self.sealed_len(payload.len()));
-        out.extend_from_slice(&spi.to_be_bytes());
-        out.extend_from_slice(&(seq as u32).to_be_bytes());
-        out.extend_from_slice(iv);
-        out.extend_from_slice(payload);
         let unpadded = payload.len() + TRAILER;
         let pad = unpadded.next_multiple_of(self.alignment()) - unpadded;
-        out.extend_from_slice(PADDING.get(..pad).ok_or(CryptoError::Length)?);
-        out.extend_from_slice(&[pad as u8, next_header]);
-        out.resize(out.len() + lengths.icv, 0);
+        let mut tail = [0; MAX_TAIL];
+        let tail = tail.get_mut(..pad + TRAILER).ok_or(CryptoError::Length)?;
+        tail[..pad].copy_from_slice(&PADDING[..pad]);
+        tail[pad..].copy_from_slice(&[pad as u8, next_header]);
 
-        let (header, rest) = out
-            .get_mut(start..)
-            .and_then(|p| p.split_at_mut_checked(HEADER))
-            .ok_or(CryptoError::Length)?;
-        let (iv, rest) = rest.split_at_mut_checked(lengths.iv).ok_or(CryptoError::Length)?;
-        let (data, icv) = rest.split_at_mut_checked(unpadded + pad).ok_or(CryptoError::Length)?;
+        let (header, rest) = packet.split_at_mut_checked(HEADER).ok_or(CryptoError::Length)?;
+        header[..4].copy_from_slice(&spi.to_be_bytes());
+        header[4..].copy_from_slice(&(seq as u32).to_be_bytes());
+        let (place, rest) = rest.split_at_mut_checked(lengths.iv).ok_or(CryptoError::Length)?;
+        place.copy_from_slice(iv);
         let associated = Associated::new(header, seq, self.esn, lengths.aead);
-        key.seal(associated.frame(iv), data, icv)
+        key.seal_to(associated.frame(iv), payload, tail, rest)
     }
 
     /// The ciphertext ends on a multiple of this: of four octets, and of the cipher's block (§2.4).

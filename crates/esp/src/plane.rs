@@ -35,11 +35,28 @@ pub(crate) struct Shared {
     /// Counts changes of the tables, so that a worker knows when what it remembers is out of date.
     generation: AtomicU64,
     pub(crate) events: Events,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Arc<Stats>,
     ciphers: &'static dyn CipherProvider,
     epoch: Instant,
     /// The latest time anyone has told, in ms since `epoch`.
     clock: AtomicU64,
+}
+
+/// A worker's clock: packets of one batch have one time.
+#[derive(Default)]
+pub(crate) struct Clock {
+    last: Option<(Instant, u64)>,
+}
+
+impl Clock {
+    /// As [`Shared::tick`].
+    #[inline]
+    pub(crate) fn tick(&mut self, shared: &Shared, now: Instant) -> u64 {
+        match self.last {
+            Some((then, ms)) if then == now => ms,
+            _ => self.last.insert((now, shared.tick(now))).1,
+        }
+    }
 }
 
 /// What a policy says about packets that arrive in clear.
@@ -67,7 +84,7 @@ impl Plane {
                 tables: RwLock::default(),
                 generation: AtomicU64::new(1),
                 events: Events::default(),
-                stats: Stats::default(),
+                stats: Arc::default(),
                 ciphers,
                 epoch: now,
                 clock: AtomicU64::new(0),
@@ -227,7 +244,8 @@ impl Shared {
 
     /// Advances the clock and returns it, in ms.
     pub(crate) fn tick(&self, now: Instant) -> u64 {
-        let ms = now.saturating_duration_since(self.epoch).as_millis() as u64;
+        let since = now.saturating_duration_since(self.epoch);
+        let ms = since.as_secs() * 1000 + u64::from(since.subsec_millis());
         // Without the look first, every packet would take the cache line from the other workers.
         if self.clock.load(Ordering::Relaxed) < ms {
             self.clock.fetch_max(ms, Ordering::Relaxed);

@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_proto::crypto::{CipherProvider, Secret};
 use ike_proto::dataplane::{
     DataPlaneError, Direction, Encapsulation, Limits, Mode, PolicyId, SaId, SaSpec, TrafficSelector,
 };
+use spin::Yield;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::packet::Cipher;
-use crate::replay::{MAX_WINDOW, ReplayWindow};
+use crate::replay::{MAX_WINDOW, ReplayView, ReplayWindow};
 use crate::selector::{Side, any_match};
 
 /// Outer addresses and ports of an SA, which a NAT or MOBIKE may change.
@@ -50,38 +52,47 @@ pub struct SaState {
     limits: Limits,
     local_ts: Vec<TrafficSelector>,
     remote_ts: Vec<TrafficSelector>,
-    /// Sequence number of the last packet sent.
+    /// Sequence number of the last packet sent, and so how many were.
     sent: AtomicU64,
+    /// Octets sent.
     bytes: AtomicU64,
-    packets: AtomicU64,
     /// When it was last used, in ms of the plane's clock plus one; 0 for never.
     last_used: AtomicU64,
     soft: AtomicBool,
     hard: AtomicBool,
-    /// Replay window, and the address last reported by a mapping event.
-    inbound: Mutex<InboundState>,
+    seen: ReplayView,
+    /// Held for some nanoseconds, by workers that never wait meanwhile.
+    inbound: SpinMutex<InboundState, Yield>,
     keys: (Secret, Secret),
 }
 
+/// What every packet received changes.
 struct InboundState {
     window: ReplayWindow,
+    /// The address last reported by a mapping event.
     mapped: Option<SocketAddr>,
+    bytes: u64,
+    packets: u64,
 }
 
-/// What using an SA for one more packet means.
+/// What an authenticated packet means for its SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
+pub struct Accepted {
     /// It was the first packet.
     pub first: bool,
     /// The soft limit was reached, for the first time.
     pub soft: bool,
-}
-
-/// What an authenticated packet means for the replay window and the peer's address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Accepted {
     /// The packets now come from here, reported for the first time.
     pub moved: Option<SocketAddr>,
+}
+
+/// Why an authenticated packet is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Another thread was faster with a copy of it.
+    Replayed,
+    /// The hard limit is reached.
+    Exhausted(Exhausted),
 }
 
 /// The hard limit is reached; `first` says that nobody was told yet.
@@ -89,6 +100,15 @@ pub struct Accepted {
 pub struct Exhausted {
     /// Nobody was told yet.
     pub first: bool,
+}
+
+/// Why a packet cannot be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spent {
+    /// The hard limit is reached.
+    Limit(Exhausted),
+    /// The sequence numbers are used up.
+    Sequence(Exhausted),
 }
 
 /// All SAs of a plane.
@@ -254,6 +274,7 @@ impl SaState {
         let key = ciphers
             .key(suite, encr_key.expose(), integ_key.expose())
             .map_err(|e| DataPlaneError(format!("keying {}: {e}", suite.encr)))?;
+        let window = ReplayWindow::new(replay_window, esn);
         Ok(Self {
             direction,
             contents,
@@ -264,97 +285,120 @@ impl SaState {
             remote_ts,
             sent: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            packets: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
             soft: AtomicBool::new(false),
             hard: AtomicBool::new(false),
-            inbound: Mutex::new(InboundState {
-                window: ReplayWindow::new(replay_window, esn),
-                mapped: None,
-            }),
+            seen: window.view(),
+            inbound: SpinMutex::new(InboundState { window, mapped: None, bytes: 0, packets: 0 }),
             keys: (encr_key, integ_key),
         })
     }
 
-    /// Takes the next sequence number. It never wraps (RFC 4303 §3.3.3): past the last one the SA is
-    /// unusable. `soft` is set once when an eighth of them is left.
-    pub fn next_sequence(&self) -> Result<(u64, bool), Exhausted> {
-        let last = if self.cipher.esn { u64::MAX } else { u64::from(u32::MAX) };
-        let next = |sent: u64| (sent < last).then(|| sent + 1);
-        match self.sent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(sent) => {
-                Ok((sent + 1, sent >= last - last / 8 && !self.soft.swap(true, Ordering::Relaxed)))
-            }
-            Err(_) => Err(self.exhaust()),
-        }
-    }
-
-    /// Accounts for a packet of `len` inner octets at `now` (ms of the plane's clock), unless that
-    /// would pass a hard limit.
-    pub fn charge(&self, len: usize, now: u64) -> Result<Used, Exhausted> {
+    /// Accounts for a packet of `len` inner octets that is to be sent at `now` (ms of the plane's clock)
+    /// and takes the next sequence number, unless a hard limit would be passed. Numbers never wrap
+    /// (RFC 4303 §3.3.3): past the last one the SA is unusable. True once, when a soft limit is reached or
+    /// an eighth of the numbers is left.
+    #[inline]
+    pub fn take_sequence(&self, len: usize, now: u64) -> Result<(u64, bool), Spent> {
         let Limits { soft_bytes, hard_bytes, soft_packets, hard_packets } = self.limits;
-        if self.hard.load(Ordering::Relaxed) {
-            return Err(Exhausted { first: false });
+        if self.exhausted() {
+            return Err(Spent::Limit(Exhausted { first: false }));
         }
         let len = len as u64;
         let bytes = self.bytes.fetch_add(len, Ordering::Relaxed) + len;
-        let packets = self.packets.fetch_add(1, Ordering::Relaxed) + 1;
-        let over = |count, limit| limit != 0 && count > limit;
-        if over(bytes, hard_bytes) || over(packets, hard_packets) {
+        let refuse = |spent: fn(Exhausted) -> Spent| {
             self.bytes.fetch_sub(len, Ordering::Relaxed);
-            self.packets.fetch_sub(1, Ordering::Relaxed);
-            return Err(self.exhaust());
+            spent(self.exhaust())
+        };
+        if over(bytes, hard_bytes) {
+            return Err(refuse(Spent::Limit));
         }
-        self.last_used.store(now + 1, Ordering::Relaxed);
-        let reached = |count, limit| limit != 0 && count >= limit;
-        let soft = reached(bytes, soft_bytes) || reached(packets, soft_packets);
-        Ok(Used {
-            first: packets == 1,
-            soft: soft
-                && !self.soft.load(Ordering::Relaxed)
-                && !self.soft.swap(true, Ordering::Relaxed),
-        })
+        let last = if self.cipher.esn { u64::MAX } else { u64::from(u32::MAX) };
+        let seq = self.next_sequence(last).ok_or_else(|| refuse(Spent::Sequence))?;
+        if over(seq, hard_packets) {
+            return Err(refuse(Spent::Limit));
+        }
+        self.used(now);
+        let soft =
+            reached(bytes, soft_bytes) || reached(seq, soft_packets) || seq > last - last / 8;
+        Ok((seq, soft && self.first_soft()))
+    }
+
+    fn next_sequence(&self, last: u64) -> Option<u64> {
+        // Far from the end the additions of all threads together do not reach it.
+        if self.sent.load(Ordering::Relaxed) < last - (1 << 24) {
+            return Some(self.sent.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        let next = |sent: u64| (sent < last).then(|| sent + 1);
+        self.sent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|sent| sent + 1)
     }
 
     /// True once a hard limit was reached.
+    #[inline]
     pub fn exhausted(&self) -> bool {
         self.hard.load(Ordering::Relaxed)
     }
 
     /// Octets, packets, and when it was last used in ms of the plane's clock.
     pub fn usage(&self) -> (u64, u64, Option<u64>) {
-        (
-            self.bytes.load(Ordering::Relaxed),
-            self.packets.load(Ordering::Relaxed),
-            self.last_used.load(Ordering::Relaxed).checked_sub(1),
-        )
+        let (bytes, packets) = match self.direction {
+            Direction::In => {
+                let state = self.lock();
+                (state.bytes, state.packets)
+            }
+            Direction::Out => {
+                let sent = self.sent.load(Ordering::Relaxed);
+                // A packet past the limit took a number and was not sent.
+                let sent = match self.limits.hard_packets {
+                    0 => sent,
+                    limit => sent.min(limit),
+                };
+                (self.bytes.load(Ordering::Relaxed), sent)
+            }
+        };
+        (bytes, packets, self.last_used.load(Ordering::Relaxed).checked_sub(1))
     }
 
     /// The full sequence number `low` stands for, if no such packet was authenticated yet.
+    #[inline]
     pub fn check_replay(&self, low: u32) -> Option<u64> {
-        self.lock().window.check(low).ok()
+        self.seen.check(low).ok()
     }
 
-    /// Marks `seq` as authenticated, from `remote` on a path that has it as `expected`. `None` if it
-    /// is a replay after all. Only the newest packet moves the peer: an old one may have been overtaken.
+    /// Marks `seq` as authenticated and accounts for its `len` inner octets at `now` (ms of the plane's
+    /// clock). It came from `remote`, on a path that has it as `expected`. Only the newest packet moves the
+    /// peer: an old one may have been overtaken.
+    #[inline]
     pub fn accept(
         &self,
         seq: u64,
+        len: usize,
+        now: u64,
         remote: Option<SocketAddr>,
         expected: SocketAddr,
-    ) -> Option<Accepted> {
+    ) -> Result<Accepted, Refused> {
+        let Limits { soft_bytes, hard_bytes, soft_packets, hard_packets } = self.limits;
         let mut state = self.lock();
-        let newest = state.window.accept(seq).ok()?;
+        let InboundState { window, mapped, bytes, packets } = &mut *state;
+        let newest = window.accept(seq).map_err(|_| Refused::Replayed)?;
         let mut moved = None;
         if let Some(remote) = remote.filter(|_| newest) {
             if remote == expected {
-                state.mapped = None;
-            } else if state.mapped != Some(remote) {
-                state.mapped = Some(remote);
+                *mapped = None;
+            } else if *mapped != Some(remote) {
+                *mapped = Some(remote);
                 moved = Some(remote);
             }
         }
-        Some(Accepted { moved })
+        let (more_bytes, more_packets) = (*bytes + len as u64, *packets + 1);
+        if over(more_bytes, hard_bytes) || over(more_packets, hard_packets) || self.exhausted() {
+            return Err(Refused::Exhausted(self.exhaust()));
+        }
+        (*bytes, *packets) = (more_bytes, more_packets);
+        drop(state);
+        self.used(now);
+        let soft = reached(more_bytes, soft_bytes) || reached(more_packets, soft_packets);
+        Ok(Accepted { first: more_packets == 1, soft: soft && self.first_soft(), moved })
     }
 
     /// True if the SA's traffic selectors take in a packet between `local` and `remote`.
@@ -370,9 +414,30 @@ impl SaState {
         Exhausted { first: !self.hard.swap(true, Ordering::Relaxed) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, InboundState> {
-        self.inbound.lock().unwrap_or_else(PoisonError::into_inner)
+    /// True for the first who asks.
+    fn first_soft(&self) -> bool {
+        !self.soft.load(Ordering::Relaxed) && !self.soft.swap(true, Ordering::Relaxed)
     }
+
+    fn used(&self, now: u64) {
+        // Without the look first, every packet would take the cache line from the other workers.
+        if self.last_used.load(Ordering::Relaxed) != now + 1 {
+            self.last_used.store(now + 1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn lock(&self) -> SpinMutexGuard<'_, InboundState, Yield> {
+        self.inbound.lock()
+    }
+}
+
+fn over(count: u64, limit: u64) -> bool {
+    limit != 0 && count > limit
+}
+
+fn reached(count: u64, limit: u64) -> bool {
+    limit != 0 && count >= limit
 }
 
 #[cfg(test)]
@@ -383,6 +448,7 @@ mod tests {
     use ike_proto::wire::registry::{EncrId, IntegId};
 
     use super::*;
+    use crate::buffer::Buffer;
 
     fn state(esn: bool, direction: Direction) -> SaState {
         let suite = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
@@ -414,14 +480,17 @@ mod tests {
     fn the_sequence_number_does_not_wrap() {
         for (esn, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
             let sa = state(esn, Direction::Out);
-            assert_eq!(sa.next_sequence(), Ok((1, false)));
+            assert_eq!(sa.take_sequence(1, 0), Ok((1, false)));
             sa.sent.store(last - 2, Ordering::Relaxed);
-            assert_eq!(sa.next_sequence(), Ok((last - 1, true)), "time to rekey");
-            assert_eq!(sa.next_sequence(), Ok((last, false)), "which is said once");
-            assert_eq!(sa.next_sequence(), Err(Exhausted { first: true }));
-            assert_eq!(sa.next_sequence(), Err(Exhausted { first: false }));
+            assert_eq!(sa.take_sequence(1, 0), Ok((last - 1, true)), "time to rekey");
+            assert_eq!(sa.take_sequence(1, 0), Ok((last, false)), "which is said once");
+            let first = Exhausted { first: true };
+            assert_eq!(sa.take_sequence(1, 0), Err(Spent::Sequence(first)));
             assert!(sa.exhausted());
-            assert_eq!(sa.charge(1, 0), Err(Exhausted { first: false }));
+            let again = Exhausted { first: false };
+            assert_eq!(sa.take_sequence(1, 0), Err(Spent::Limit(again)));
+            assert_eq!(sa.sent.load(Ordering::Relaxed), last);
+            assert_eq!(sa.usage().0, 3, "octets of what was not sent");
         }
     }
 
@@ -434,13 +503,14 @@ mod tests {
         for start in [1 << 31, boundary - 3, boundary + (1 << 31), 2 * boundary - 3] {
             sender.sent.store(start, Ordering::Relaxed);
             for _ in 0..6 {
-                let (seq, _) = sender.next_sequence().unwrap();
-                let mut out = Vec::new();
+                let (seq, _) = sender.take_sequence(2, 0).unwrap();
+                let (mut out, mut inner) = (Buffer::new(), Buffer::new());
                 sender.cipher.seal(7, seq, &seq.to_be_bytes(), 59, b"..", &mut out).unwrap();
                 let (_, low) = crate::packet::header(&out).unwrap();
                 assert_eq!(receiver.check_replay(low), Some(seq));
-                receiver.cipher.open(&mut out, seq).unwrap();
-                assert!(receiver.accept(seq, None, anywhere).is_some());
+                receiver.cipher.open(&out, seq, &mut inner).unwrap();
+                assert_eq!(*inner, *b"..");
+                assert!(receiver.accept(seq, 2, 0, None, anywhere).is_ok());
                 assert_eq!(receiver.check_replay(low), None);
             }
         }
@@ -452,7 +522,7 @@ mod tests {
         let sa = state(false, Direction::In);
         let anywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         assert_eq!((sa.check_replay(5), sa.check_replay(5)), (Some(5), Some(5)));
-        assert!(sa.accept(5, None, anywhere).is_some());
-        assert!(sa.accept(5, None, anywhere).is_none());
+        assert!(sa.accept(5, 1, 0, None, anywhere).is_ok());
+        assert_eq!(sa.accept(5, 1, 0, None, anywhere), Err(Refused::Replayed));
     }
 }

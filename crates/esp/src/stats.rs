@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
@@ -79,34 +80,50 @@ impl fmt::Display for DropReason {
 /// Counters of a plane, all directions and SAs together.
 #[derive(Debug, Default)]
 pub struct Stats {
+    workers: Mutex<Workers>,
+}
+
+#[derive(Debug, Default)]
+struct Workers {
+    /// What workers that are gone have counted.
+    gone: Counters,
+    present: Vec<Arc<Counters>>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
     drops: [AtomicU64; DropReason::ALL.len()],
-    /// Packets protected.
-    pub(crate) sealed: AtomicU64,
-    /// Packets authenticated and handed on.
-    pub(crate) opened: AtomicU64,
-    /// Packets a pass policy let through.
-    pub(crate) passed: AtomicU64,
+    sealed: AtomicU64,
+    opened: AtomicU64,
+    passed: AtomicU64,
+}
+
+/// The counters of one worker, which alone writes to them: counting is no more than an addition.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counters: Arc<Counters>,
+    stats: Arc<Stats>,
 }
 
 impl Stats {
     /// Packets dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops.get(reason as usize).map_or(0, |c| c.load(Ordering::Relaxed))
+        self.sum(|counters| counters.drops.get(reason as usize))
     }
 
     /// Packets protected.
     pub fn sealed(&self) -> u64 {
-        self.sealed.load(Ordering::Relaxed)
+        self.sum(|counters| Some(&counters.sealed))
     }
 
     /// Packets authenticated and handed on.
     pub fn opened(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
+        self.sum(|counters| Some(&counters.opened))
     }
 
     /// Packets a pass policy let through.
     pub fn passed(&self) -> u64 {
-        self.passed.load(Ordering::Relaxed)
+        self.sum(|counters| Some(&counters.passed))
     }
 
     /// The reasons with a count, for logs and `list`.
@@ -114,11 +131,85 @@ impl Stats {
         DropReason::ALL.iter().map(|&r| (r, self.dropped(r))).filter(|&(_, n)| n != 0)
     }
 
-    /// Counts one dropped packet and gives the reason back.
-    pub(crate) fn count(&self, reason: DropReason) -> DropReason {
-        if let Some(counter) = self.drops.get(reason as usize) {
-            counter.fetch_add(1, Ordering::Relaxed);
+    /// The counters of a new worker.
+    pub(crate) fn tally(self: &Arc<Self>) -> Tally {
+        let counters = Arc::default();
+        self.lock().present.push(Arc::clone(&counters));
+        Tally { counters, stats: Arc::clone(self) }
+    }
+
+    fn sum(&self, counter: impl Fn(&Counters) -> Option<&AtomicU64>) -> u64 {
+        let Workers { gone, present } = &*self.lock();
+        let all = present.iter().map(|counters| &**counters).chain([gone]);
+        all.filter_map(counter).map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tally {
+    /// Counts a packet protected.
+    pub(crate) fn sealed(&mut self) {
+        add(&self.counters.sealed, 1);
+    }
+
+    /// Counts a packet authenticated and handed on.
+    pub(crate) fn opened(&mut self) {
+        add(&self.counters.opened, 1);
+    }
+
+    /// Counts a packet that a pass policy let through.
+    pub(crate) fn passed(&mut self) {
+        add(&self.counters.passed, 1);
+    }
+
+    /// Counts a dropped packet and gives the reason back.
+    pub(crate) fn dropped(&mut self, reason: DropReason) -> DropReason {
+        if let Some(counter) = self.counters.drops.get(reason as usize) {
+            add(counter, 1);
         }
         reason
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let Workers { gone, present } = &mut *self.stats.lock();
+        present.retain(|counters| !Arc::ptr_eq(counters, &self.counters));
+        let Counters { drops, sealed, opened, passed } = &*self.counters;
+        let simple = [(&gone.sealed, sealed), (&gone.opened, opened), (&gone.passed, passed)];
+        for (sum, counter) in gone.drops.iter().zip(drops).chain(simple) {
+            add(sum, counter.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Adds to a counter with one writer.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_counted_outlives_it() {
+        let stats = Arc::new(Stats::default());
+        let (mut one, mut two) = (stats.tally(), stats.tally());
+        one.sealed();
+        one.dropped(DropReason::Replay);
+        two.sealed();
+        two.opened();
+        two.passed();
+        drop(one);
+        two.dropped(DropReason::Replay);
+        assert_eq!((stats.sealed(), stats.opened(), stats.passed()), (2, 1, 1));
+        drop(two);
+        assert_eq!((stats.sealed(), stats.opened(), stats.passed()), (2, 1, 1));
+        assert_eq!(stats.drops().collect::<Vec<_>>(), [(DropReason::Replay, 2)]);
+        assert!(stats.lock().present.is_empty());
     }
 }

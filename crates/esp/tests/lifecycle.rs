@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use esp::{Carrier, DropReason, Verdict};
+use esp::{Buffer, Carrier, DropReason, Verdict};
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, PolicyAction, Reply,
@@ -308,14 +308,14 @@ fn workers_share_an_sa() {
             let mut receiver = pair.right.inbound();
             let (packet, now) = (&packet, pair.now);
             scope.spawn(move || {
-                let (mut esp, mut inner) = (Vec::new(), Vec::new());
+                let (mut esp, mut inner) = (Buffer::new(), Buffer::new());
                 for _ in 0..5000 {
                     esp.clear();
                     inner.clear();
                     let Verdict::Send(outgoing) = sender.handle(now, packet, &mut esp) else {
                         panic!("not sent");
                     };
-                    let opened = receiver.handle(now, &arrival(&outgoing), &mut esp, &mut inner);
+                    let opened = receiver.handle(now, &arrival(&outgoing), &esp, &mut inner);
                     assert_eq!(opened, Ok(packet.len()));
                 }
             });

@@ -21,9 +21,9 @@ fn from_insider(tunnel: &Tunnel, seq: u64, next_header: u8, payload: &[u8]) -> V
         esn: sa.esn,
     };
     let iv = vec![9; cipher.lengths.iv];
-    let mut out = Vec::new();
+    let mut out = esp::Buffer::new();
     cipher.seal(sa.id.spi, seq, &iv, next_header, payload, &mut out).unwrap();
-    out
+    out.to_vec()
 }
 
 fn outer(tunnel: &Tunnel) -> Outer {

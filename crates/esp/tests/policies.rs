@@ -36,7 +36,7 @@ fn plane_with(policies: impl IntoIterator<Item = PolicySpec>) -> Plane {
 }
 
 fn verdict(plane: &Plane, packet: &[u8]) -> Verdict {
-    plane.outbound(Box::new(Counting(1))).handle(start(), packet, &mut Vec::new())
+    plane.outbound(Box::new(Counting(1))).handle(start(), packet, &mut esp::Buffer::new())
 }
 
 fn protect(outbound: Option<SaId>) -> PolicyAction {
@@ -267,7 +267,7 @@ fn an_acquire_names_the_flow_and_comes_once_per_second() {
     let mut now = start();
     let mut send = |now, sport| {
         let packet = udp(addr("10.1.0.9"), addr("10.2.0.9"), sport, 53, 4);
-        worker.handle(now, &packet, &mut Vec::new())
+        worker.handle(now, &packet, &mut esp::Buffer::new())
     };
     for _ in 0..10 {
         assert_eq!(send(now, 1000), Verdict::Drop(DropReason::Trapped));
@@ -332,7 +332,7 @@ fn winner(plane: &mut Plane, specs: &[PolicySpec], to: &str) -> u64 {
     static PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(1);
     let port = PORT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let packet = udp(addr("10.1.0.1"), addr(to), port, 2, 3);
-    plane.outbound(Box::new(Counting(1))).handle(start(), &packet, &mut Vec::new());
+    plane.outbound(Box::new(Counting(1))).handle(start(), &packet, &mut esp::Buffer::new());
     match plane.poll_event() {
         Some(Event::Acquire { policy, .. }) => policy.0,
         other => panic!("{other:?}"),

@@ -25,7 +25,7 @@ impl Tester for InUserSpace {
             _ => packet(src, dst, 0, protocol, &[ports.0 as u8, ports.1 as u8, 0, 0, 0, 0, 0, 0]),
         };
         let mut worker = self.0.outbound(Box::new(Counting(1)));
-        match worker.handle(start(), &octets, &mut Vec::new()) {
+        match worker.handle(start(), &octets, &mut esp::Buffer::new()) {
             Verdict::Pass => (Meets::Pass, None),
             Verdict::Send(outgoing) => (Meets::Sa(0), Some(outgoing.sa.spi)),
             Verdict::Drop(DropReason::Trapped) => (Meets::Trap, None),

@@ -4,7 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tun_rs::{AsyncDevice, DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
+use tun_rs::{
+    AsyncDevice, DeviceBuilder, ExpandBuffer, GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN,
+};
+
+use crate::buffer::Buffer;
 
 /// Free octets in front of every packet on its way to the device.
 pub(super) const HEADROOM: usize = VIRTIO_NET_HDR_LEN;
@@ -72,7 +76,7 @@ pub(super) enum Writer {
 
 /// Packets to be written, with their buffers.
 pub(super) struct WriteBatch {
-    packets: Vec<Vec<u8>>,
+    packets: Vec<Buffer>,
     count: usize,
     gro: GROTable,
 }
@@ -172,6 +176,34 @@ impl Reader {
     }
 }
 
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl ExpandBuffer for Buffer {
+    fn buf_capacity(&self) -> usize {
+        self.capacity()
+    }
+
+    fn buf_resize(&mut self, new_len: usize, value: u8) {
+        let more = new_len.saturating_sub(self.len());
+        self.append(more).fill(value);
+        self.truncate(new_len);
+    }
+
+    fn buf_extend_from_slice(&mut self, src: &[u8]) {
+        self.extend_from_slice(src);
+    }
+}
+
 impl ReadBatch {
     pub(super) fn new() -> Self {
         Self {
@@ -224,14 +256,14 @@ impl WriteBatch {
 
     /// The buffer of the next packet, of [`HEADROOM`] octets; the packet goes behind them. It counts
     /// once [`Self::commit`] is called.
-    pub(super) fn slot(&mut self) -> &mut Vec<u8> {
+    pub(super) fn slot(&mut self) -> &mut Buffer {
         if self.count == self.packets.len() {
             // Coalescing appends other packets to this one, and does so within the capacity only.
-            self.packets.push(Vec::with_capacity(2 * HEADROOM + MAX_PACKET));
+            self.packets.push(Buffer::with_capacity(2 * HEADROOM + MAX_PACKET));
         }
         let slot = &mut self.packets[self.count];
         slot.clear();
-        slot.resize(HEADROOM, 0);
+        slot.append(HEADROOM).fill(0);
         slot
     }
 

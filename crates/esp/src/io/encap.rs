@@ -52,7 +52,7 @@ pub(super) struct Received<'a> {
     pub(super) remote: SocketAddr,
     pub(super) local: IpAddr,
     pub(super) tos: u8,
-    pub(super) bytes: &'a mut [u8],
+    pub(super) bytes: &'a [u8],
 }
 
 impl EncapSocket {
@@ -169,13 +169,13 @@ impl RecvBatch {
     }
 
     /// The datagrams, one by one; `local` stands for a destination address the kernel did not tell.
-    pub(super) fn datagrams(&mut self, local: IpAddr) -> impl Iterator<Item = Received<'_>> {
-        let filled = self.buffer.chunks_exact_mut(MAX_DATAGRAM).zip(&self.meta).take(self.count);
+    pub(super) fn datagrams(&self, local: IpAddr) -> impl Iterator<Item = Received<'_>> {
+        let filled = self.buffer.chunks_exact(MAX_DATAGRAM).zip(&self.meta).take(self.count);
         filled.flat_map(move |(buffer, meta)| {
             let (remote, tos) = (meta.addr, meta.ecn.map_or(0, |ecn| ecn as u8));
             let local = meta.dst_ip.unwrap_or(local);
-            let bytes = buffer.get_mut(..meta.len).unwrap_or_default();
-            bytes.chunks_mut(meta.stride.max(1)).map(move |bytes| Received {
+            let bytes = buffer.get(..meta.len).unwrap_or_default();
+            bytes.chunks(meta.stride.max(1)).map(move |bytes| Received {
                 remote,
                 local,
                 tos,

@@ -75,12 +75,12 @@ impl PlainEsp {
 
 /// The ESP packet in what a raw socket received: an IPv4 one hands over the IP header too, an IPv6 one
 /// does not.
-pub(super) fn strip_header(packet: &mut [u8], ipv4: bool) -> Option<&mut [u8]> {
+pub(super) fn strip_header(packet: &[u8], ipv4: bool) -> Option<&[u8]> {
     if !ipv4 {
         return Some(packet);
     }
     let header = usize::from(packet.first()? & 15) * 4;
-    packet.get_mut(header..)
+    packet.get(header..)
 }
 
 impl ClearSockets {

@@ -10,6 +10,7 @@ use tracing::debug;
 use super::encap::{EncapSocket, choose};
 use super::raw::PlainEsp;
 use super::streams::Streams;
+use crate::buffer::Buffer;
 use crate::outbound::Outgoing;
 
 /// Packets that are handed to a TCP connection at once.
@@ -40,7 +41,7 @@ struct Run {
 #[derive(Default)]
 pub(super) struct SendQueue {
     /// What the packets are appended to.
-    pub(super) data: Vec<u8>,
+    pub(super) data: Buffer,
     runs: Vec<Run>,
 }
 

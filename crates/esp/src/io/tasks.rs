@@ -170,8 +170,8 @@ pub(super) async fn inbound_fed(
     alarm: Alarm,
 ) {
     let mut packets = WriteBatch::new();
-    while let Some((outer, mut esp)) = fed.recv().await {
-        open(&mut worker, now(), &outer, &mut esp, &mut packets);
+    while let Some((outer, esp)) = fed.recv().await {
+        open(&mut worker, now(), &outer, &esp, &mut packets);
         if packets.is_full() || fed.is_empty() {
             deliver(&writer, &mut packets).await;
         }
@@ -184,7 +184,7 @@ fn open(
     worker: &mut Inbound,
     now: std::time::Instant,
     outer: &Outer,
-    esp: &mut [u8],
+    esp: &[u8],
     packets: &mut WriteBatch,
 ) -> bool {
     if worker.handle(now, outer, esp, packets.slot()).is_ok() {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esp::{Carrier, DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
+use esp::{Buffer, Carrier, DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, Mode, PolicyAction,
@@ -188,11 +188,11 @@ pub struct Pair {
 impl Pair {
     /// Seals `packet`.
     pub fn seal(&mut self, packet: &[u8]) -> Result<(Outgoing, Vec<u8>), Verdict> {
-        let mut out = Vec::new();
+        let mut out = Buffer::new();
         match self.sender.handle(self.now, packet, &mut out) {
             Verdict::Send(outgoing) => {
                 assert_eq!(outgoing.len, out.len());
-                Ok((outgoing, out))
+                Ok((outgoing, out.to_vec()))
             }
             other => {
                 assert!(out.is_empty(), "a packet that is not sent leaves nothing behind");
@@ -207,15 +207,15 @@ impl Pair {
     }
 
     pub fn open_from(&mut self, outer: &Outer, esp: &[u8]) -> Result<Vec<u8>, DropReason> {
-        let mut out = vec![0xee; 3];
-        let opened = self.receiver.handle(self.now, outer, &mut esp.to_vec(), &mut out);
-        let inner = out.split_off(3);
-        assert_eq!(out, [0xee; 3], "what was in the buffer stays");
+        let mut out = Buffer::from(&[0xee; 3][..]);
+        let opened = self.receiver.handle(self.now, outer, esp, &mut out);
+        let (before, inner) = out.split_at(3);
+        assert_eq!(before, [0xee; 3], "what was in the buffer stays");
         match opened {
             Ok(len) => assert_eq!(len, inner.len()),
             Err(_) => assert!(inner.is_empty(), "a dropped packet leaves nothing behind"),
         }
-        opened.map(|_| inner)
+        opened.map(|_| inner.to_vec())
     }
 
     pub fn send(&mut self, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
