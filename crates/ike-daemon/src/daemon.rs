@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_proto::config::EndpointConfig;
 use ike_proto::crypto::CryptoProvider;
-use ike_proto::{Endpoint, Event};
-use tokio::sync::{Notify, broadcast, mpsc};
+use ike_proto::dataplane::Capabilities;
+use ike_proto::{Endpoint, Registry};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
-use crate::driver::{Credentials, Driver, Listen, Message, Sockets};
+use crate::driver::{
+    Acquire, Credentials, Driver, Listen, Message, Seat, Sockets, part, run_on_thread, seats,
+};
 use crate::fetch::Fetcher;
 use crate::operator::{Operator, endpoint_config};
 use crate::plane::Plane;
@@ -45,7 +49,7 @@ pub struct Daemon {
     operator: Operator,
     ports: Ports,
     lost: Arc<Notify>,
-    driver: JoinHandle<()>,
+    drivers: Vec<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -57,24 +61,29 @@ impl Daemon {
         // Names are resolved by a task of their own; until then they match nobody.
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
-        let rng = Box::new(pq_kem::os_random());
         let capabilities = plane.capabilities();
-        let endpoint = Endpoint::new(endpoint_config, crypto, rng, capabilities);
         let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
         let lost = Arc::clone(&plane.lost);
-        let (mut driver, handle) = Driver::new(endpoint, sockets, plane, credentials.clone());
-        if let Some(tap) = tap {
-            driver.set_tap(tap);
-        }
+        let shared = Shared {
+            crypto,
+            capabilities,
+            registry: Registry::default(),
+            credentials: credentials.clone(),
+            tap,
+        };
+        let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
-        let events = operator.handle().events();
-        let driver = tokio::spawn(driver.run());
+        let alone = seats.len() == 1;
+        let drivers = seats.into_iter().zip(sockets.split()).map(|(seat, sockets)| {
+            shared.clone().drive(endpoint_config.clone(), sockets, seat, alone)
+        });
+        let drivers = drivers.collect();
         let tasks = vec![
-            tokio::spawn(watch(events, operator.clone())),
+            tokio::spawn(watch(acquires, operator.clone())),
             tokio::spawn(refresh(operator.clone())),
         ];
         operator.start_actions().await;
-        Self { operator, ports, lost, driver, tasks }
+        Self { operator, ports, lost, drivers, tasks }
     }
 
     /// What an operator can do with it.
@@ -116,8 +125,18 @@ impl Daemon {
         if !confirmed {
             let _ = tokio::time::timeout(CLEAN_UP, handle.stop()).await;
         }
-        // It empties the data plane and ends by itself.
-        if tokio::time::timeout(CLEAN_UP, &mut self.driver).await.is_err() {
+        // The last one empties the data plane; they end by themselves.
+        let drivers = std::mem::take(&mut self.drivers);
+        let aborts: Vec<_> = drivers.iter().map(JoinHandle::abort_handle).collect();
+        let all = async {
+            for driver in drivers {
+                let _ = driver.await;
+            }
+        };
+        if tokio::time::timeout(CLEAN_UP, all).await.is_err() {
+            for driver in aborts {
+                driver.abort();
+            }
             tracing::warn!("the data plane does not answer: it may not be empty");
         }
         self.end_tasks().await;
@@ -152,10 +171,51 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.driver.abort();
-        for task in &self.tasks {
+        for task in self.drivers.iter().chain(&self.tasks) {
             task.abort();
         }
+    }
+}
+
+/// What all shards have the same of.
+#[derive(Clone)]
+struct Shared {
+    crypto: Arc<CryptoProvider>,
+    capabilities: Capabilities,
+    registry: Registry,
+    credentials: Credentials,
+    tap: Option<mpsc::UnboundedSender<Message>>,
+}
+
+impl Shared {
+    /// Runs the driver of a seat: the only one in this runtime, one of several on a thread of its own.
+    fn drive(
+        self,
+        config: EndpointConfig,
+        sockets: Sockets,
+        seat: Seat,
+        alone: bool,
+    ) -> JoinHandle<()> {
+        let shard = seat.shard();
+        let make = move |sockets| {
+            let Self { crypto, capabilities, registry, credentials, tap } = self;
+            let rng = Box::new(pq_kem::os_random());
+            let config = part(&config, shard);
+            let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
+            let mut driver = Driver::new(endpoint, sockets, seat, credentials);
+            if let Some(tap) = tap {
+                driver.set_tap(tap);
+            }
+            driver
+        };
+        if alone {
+            return tokio::spawn(make(sockets).run());
+        }
+        run_on_thread(shard.index, move || Ok(make(sockets.moved()?))).unwrap_or_else(|error| {
+            // Its requests fail, and its peers get no answer: as if it had died.
+            tracing::error!(%error, shard = shard.index, "no thread for a shard");
+            tokio::spawn(async {})
+        })
     }
 }
 
@@ -176,18 +236,10 @@ pub fn open(
     Ok((sockets, plane))
 }
 
-/// Answers the events that ask for something.
-async fn watch(mut events: broadcast::Receiver<Event>, operator: Operator) {
-    loop {
-        match events.recv().await {
-            Ok(Event::Acquire { connection, child, packet }) => {
-                operator.acquire(connection, child, packet);
-            }
-            Ok(_) => {}
-            // What was missed will be asked for again by the next packet.
-            Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => return,
-        }
+/// Brings up what traffic wants.
+async fn watch(mut acquires: mpsc::UnboundedReceiver<Acquire>, operator: Operator) {
+    while let Some((connection, child, packet)) = acquires.recv().await {
+        operator.acquire(connection, child, packet);
     }
 }
 

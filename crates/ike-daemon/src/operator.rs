@@ -148,6 +148,9 @@ impl Operator {
         if config.tcp != self.config().tcp {
             tracing::warn!("[charon] listen_tcp and tcp_port take effect at the next start");
         }
+        if config.shards != self.config().shards {
+            tracing::warn!("[charon] shards takes effect at the next start");
+        }
         self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
         self.refresh().await?;

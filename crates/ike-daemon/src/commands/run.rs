@@ -65,6 +65,7 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let mut listen = plane::listen(choice, &options);
     listen.tcp = config.tcp.listens_on();
     listen.tcp_remote = config.tcp_remote_ports();
+    listen.shards = config.shards;
     if !args.listen.is_empty() {
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
@@ -79,6 +80,9 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let ports = sockets.ports();
     let tcp_port = sockets.tcp_port();
     tracing::info!(port = ports.ike, port_nat_t = ports.nat_t, tcp_port, ?sockets, "listening");
+    if config.shards > 1 {
+        tracing::info!(shards = config.shards, "the work is shared");
+    }
     if tcp_port.is_some() && !plane.capabilities().tcp_esp {
         tracing::info!(
             "this data plane has no ESP in TCP: peers over TCP need separate_transports"

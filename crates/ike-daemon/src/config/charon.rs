@@ -47,6 +47,12 @@ impl TcpOptions {
     }
 }
 
+/// `shards = auto`: one for each processor this process may use, up to so many. Beyond, what all shards have
+/// in common would show.
+const MOST_AUTO: usize = 16;
+/// Shards at the most: their index is an octet of SPIs, and memory is divided among them.
+const MOST_SHARDS: u8 = 64;
+
 /// Settings of the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaneOptions {
@@ -95,13 +101,14 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint`, `plane`, `tcp`, `iptfs` and the ports.
+/// Reads the section into `endpoint`, `plane`, `tcp`, `iptfs`, `shards` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
     plane: &mut PlaneOptions,
     tcp: &mut TcpOptions,
     iptfs: &mut Iptfs,
+    shards: &mut u8,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
@@ -111,6 +118,7 @@ pub(crate) fn read(
         let message = "`charon.tcp_port` without `listen_tcp`";
         report.expected(s.place("tcp_port"), message, "`listen_tcp = true` beside it");
     }
+    set(shards, read_shards(&mut s, report));
     if let Some(section) = s.section("iptfs", report) {
         *iptfs = read_iptfs(section, report);
     }
@@ -144,6 +152,18 @@ pub(crate) fn read(
     separate_transports_type(&mut s, endpoint, report);
     s.finish(UNSUPPORTED, report);
     ports
+}
+
+/// `shards`, of our own: `threads` of strongSwan is how many jobs of any SA run at a time.
+fn read_shards(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<u8> {
+    let what = format!("\"auto\" or a whole number from 1 to {MOST_SHARDS}");
+    s.parsed("shards", &what, report, |text| match text {
+        "auto" => {
+            let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+            u8::try_from(processors.min(MOST_AUTO)).ok()
+        }
+        number => number.parse().ok().filter(|count| (1..=MOST_SHARDS).contains(count)),
+    })
 }
 
 /// `retransmit_…`. Who sets one of timeout, base and tries wants strongSwan's ladder, with its defaults for

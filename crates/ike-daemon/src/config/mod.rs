@@ -2,7 +2,7 @@
 //!
 //! All mistakes of a file are found in one reading, and a file with a mistake yields nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use ike_proto::config::{
     AuthConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
 };
 use ike_proto::dataplane::{Capabilities, Iptfs};
+use ike_proto::wire::payload::IdData;
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
@@ -67,6 +68,8 @@ pub struct Config {
     pub plane: PlaneOptions,
     /// Whether TCP connections are accepted; taken at the start.
     pub tcp: TcpOptions,
+    /// `shards`: how many engines share the work, each on a thread of its own; taken at the start.
+    pub shards: u8,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -121,9 +124,11 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut plane = PlaneOptions::default();
     let mut iptfs = Iptfs::default();
     let mut tcp = TcpOptions::default();
+    let mut shards = 1;
     let ports = match root.section("charon", report) {
         Some(section) => {
-            charon::read(section, &mut endpoint, &mut plane, &mut tcp, &mut iptfs, report)
+            let (plane, shards) = (&mut plane, &mut shards);
+            charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, shards, report)
         }
         None => Ports::default(),
     };
@@ -168,7 +173,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
-    Config { endpoint, ports, plane, tcp, hosts, answerer, warnings }
+    Config { endpoint, ports, plane, tcp, shards, hosts, answerer, warnings }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
@@ -180,6 +185,8 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
     if endpoint.connections.is_empty() && endpoint.shunts.is_empty() {
         warnings.push("there is no [connections.<name>]".to_owned());
     }
+    let named: HashSet<&IdData> = endpoint.secrets.iter().flat_map(|key| &key.ids).collect();
+    let for_anybody = endpoint.secrets.iter().any(|key| key.ids.is_empty());
     for connection in &endpoint.connections {
         let name = &connection.name;
         let by_psk = |auth: &AuthConfig| *auth == AuthConfig::Psk;
@@ -191,9 +198,12 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
         let remote = connection.remote.iter().filter(|round| by_psk(&round.auth));
         needed.extend(remote.map(|round| &round.id));
         let has_key = |id: &IdMatch| {
-            endpoint.secrets.iter().any(|key| {
-                key.ids.is_empty() || key.ids.iter().any(|known| round::may_assert(id, known))
-            })
+            for_anybody
+                || match id {
+                    IdMatch::Exact(exact) => named.contains(exact),
+                    // Any of them may be asserted.
+                    _ => !named.is_empty(),
+                }
         };
         if !needed.into_iter().all(has_key) {
             warnings.push(format!(

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ::pki::{Certificate, Credential, PeerPolicy, RawKey, RevocationPolicy};
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
-use ike_proto::wire::payload::IdData;
 
 use super::credentials::{CA, Credentials, X509, X509CA};
 use super::diagnostic::Report;
@@ -401,11 +400,3 @@ fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> Option<AuthConfig> 
 /// What `auth` takes, for messages.
 const AUTH: &str = "\"pubkey\", \"psk\", \"null\", or key types such as \"rsa-3072\", \"ecdsa-sha384\" \
                     or \"ike:mldsa65\"";
-
-/// True if `remote` may assert `id`, for the check that a key exists.
-pub(crate) fn may_assert(remote: &IdMatch, id: &IdData) -> bool {
-    match remote {
-        IdMatch::Exact(exact) => exact == id,
-        _ => true,
-    }
-}

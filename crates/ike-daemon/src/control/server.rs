@@ -1,5 +1,6 @@
 //! The daemon's end of the control socket.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -218,11 +219,12 @@ async fn take_anew(operator: &Operator, file: Option<&Path>) -> Result<(), NotRe
 }
 
 fn tell_difference(file: &Path, before: &EndpointConfig, after: &EndpointConfig) {
-    let named = |config: &EndpointConfig, name: &str| {
-        config.connections.iter().any(|connection| connection.name == name)
+    let names = |config: &EndpointConfig| -> HashSet<String> {
+        config.connections.iter().map(|connection| connection.name.clone()).collect()
     };
     let missing = |from: &EndpointConfig, of: &EndpointConfig| {
-        of.connections.iter().filter(|connection| !named(from, &connection.name)).count()
+        let there = names(from);
+        of.connections.iter().filter(|connection| !there.contains(&connection.name)).count()
     };
     tracing::info!(
         file = %file.display(),

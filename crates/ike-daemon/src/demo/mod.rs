@@ -120,6 +120,7 @@ impl Stage {
             mark: None,
             tcp: None,
             tcp_remote: Vec::new(),
+            shards: 1,
         };
         let any = Ports { ike: 0, nat_t: 0 };
         let mut hosts = Vec::new();

@@ -86,6 +86,8 @@ impl Log {
             Event::Unique { ike, local, remote } => {
                 debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
             }
+            Event::Notice(ike, notice) => debug!(ike = ike.0, ?notice, "another shard is told"),
+            Event::Trap { connection, child, .. } => debug!(%connection, %child, "to be trapped"),
             Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
         }
     }
@@ -158,6 +160,10 @@ fn name(id: &Option<IdData>) -> String {
 }
 
 fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
+    // Nothing is gathered for a line that is not written.
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
     let Some(ike) = endpoint.ike_sa(id) else { return };
     info!(
         ike = id.0,
@@ -201,6 +207,9 @@ impl fmt::Display for Rounds<'_> {
 }
 
 fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
     let Some(status) = endpoint.ike_sa(ike) else { return };
     let Some(c) = status.children.iter().find(|c| c.id == child) else { return };
     info!(

@@ -1,10 +1,13 @@
 //! The loop between the sockets, the data plane and the engine: one shard.
 //!
 //! A [`Driver`] owns an [`Endpoint`] and everything the endpoint's outputs need; it shares nothing
-//! with another driver but what it is given. The rest of the daemon talks to it by a [`Handle`].
+//! with another driver but what it is given ([`shards`]). The rest of the daemon talks to all of them by
+//! a [`Handle`].
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use esp::io::IkeDatagram;
@@ -12,19 +15,24 @@ use ike_proto::{
     Answer, Endpoint, Event, Input, Output, Path, Question, RequestId, StreamCommand, StreamEvent,
     Ticket, Transmit, Transport,
 };
-use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
 use crate::operator::Target;
-use crate::plane::Plane;
 use crate::plane::control::{AT_A_TIME, Control};
+use pressure::Pressure;
+use receive::{Arrived, Receiver};
+use shards::{Lines, News};
 use shunts::Shunts;
 
 mod clock;
 mod handle;
 mod log;
 mod pmtu;
+mod pressure;
 mod questions;
 mod receive;
+mod seats;
+mod shards;
 mod shunts;
 mod sockets;
 mod streams;
@@ -35,6 +43,8 @@ pub(crate) use clock::now;
 pub use handle::{Handle, Outcome, Stopped};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
+pub(crate) use seats::{Acquire, Common, Seat, run_on_thread, seats};
+pub(crate) use shards::part;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
 pub use usage::{ChildView, IkeView};
@@ -50,6 +60,8 @@ pub(crate) enum Request {
     Command(ike_proto::Command, oneshot::Sender<Outcome>),
     /// Describe the SAs.
     List(oneshot::Sender<Vec<IkeView>>),
+    /// Whether there is an IKE SA of this connection with this peer.
+    Serves(String, IpAddr, oneshot::Sender<bool>),
     /// Let the traffic of children that are not up go again; the number of them.
     Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
@@ -64,7 +76,8 @@ pub(crate) enum Request {
 pub struct Driver {
     endpoint: Endpoint,
     plane: Control,
-    shunts: Shunts,
+    shunts: Arc<Mutex<Shunts>>,
+    lines: Lines,
     bell: Arc<Notify>,
     ike: Option<mpsc::Receiver<IkeDatagram>>,
     sockets: Sockets,
@@ -72,41 +85,45 @@ pub struct Driver {
     credentials: Credentials,
     answering: mpsc::UnboundedSender<questions::Answered>,
     answers: mpsc::UnboundedReceiver<questions::Answered>,
-    arrived: mpsc::Receiver<receive::Arrived>,
+    /// Taken out while its datagrams are handled.
+    receiver: Option<Receiver>,
+    pressure: Pressure,
     streams: Option<mpsc::Receiver<streams::Happened>>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
+    acquires: mpsc::UnboundedSender<Acquire>,
     tap: Option<mpsc::UnboundedSender<Message>>,
     pending: HashMap<RequestId, oneshot::Sender<Outcome>>,
     last_request: u64,
     deadline: Option<Instant>,
     stopping: Option<(RequestId, oneshot::Sender<()>)>,
+    /// Nothing is left to do here.
+    ending: bool,
     stopped: bool,
     leaving: Option<oneshot::Sender<()>>,
     log: log::Log,
 }
 
 impl Driver {
-    /// A driver of `endpoint` over `sockets` and `plane`, which signs and judges by `credentials`, and
-    /// the handle to it. Must be called in a tokio runtime, for it starts the receiving tasks.
-    pub fn new(
+    /// The driver of `endpoint` that has `seat`, over `sockets`, which signs and judges by `credentials`.
+    /// Must be called in the tokio runtime it is to run in.
+    pub(crate) fn new(
         endpoint: Endpoint,
         mut sockets: Sockets,
-        plane: Plane,
+        seat: Seat,
         credentials: Credentials,
-    ) -> (Self, Handle) {
+    ) -> Self {
         // One question for each IKE SA that is being made, and those are bounded.
         let (answering, answers) = mpsc::unbounded_channel();
-        let arrived = receive::start(&sockets);
+        let receiver = Some(Receiver::new(&sockets));
         let streams = sockets.start_streams();
-        let (request_sender, requests) = mpsc::channel(REQUESTS);
-        let (events, _) = broadcast::channel(EVENTS);
-        let handle = Handle::new(request_sender, events.clone());
-        let Plane { control, bell, ike, lost: _, adopted } = plane;
-        let driver = Self {
-            shunts: Shunts::new(endpoint.config(), adopted),
+        let Seat { lines, requests, events, acquires, common, bell, ike } = seat;
+        let Common { control, shunts } = common;
+        Self {
+            shunts,
+            lines,
             endpoint,
-            plane: Control::start(control),
+            plane: control,
             bell,
             ike,
             mtus: pmtu::PathMtus::new(sockets.options()),
@@ -114,20 +131,22 @@ impl Driver {
             credentials,
             answering,
             answers,
-            arrived,
+            receiver,
+            pressure: Pressure::default(),
             streams,
             requests,
             events,
+            acquires,
             tap: None,
             pending: HashMap::new(),
             last_request: 0,
             deadline: None,
             stopping: None,
+            ending: false,
             stopped: false,
             leaving: None,
             log: log::Log::default(),
-        };
-        (driver, handle)
+        }
     }
 
     /// Tells every IKE message sent and received to `tap`.
@@ -137,7 +156,7 @@ impl Driver {
 
     /// Runs until a shutdown was asked for and done, or all handles are gone.
     pub async fn run(mut self) {
-        self.shunts.arm_first(&self.plane).await;
+        self.shunts.lock().await.arm_first(&self.plane).await;
         self.drain().await;
         while !self.stopped {
             // Not left to the choice below, where a flood of datagrams would always come first.
@@ -149,8 +168,14 @@ impl Driver {
                 self.endpoint.handle(now(), Input::PathMtu(path, octets));
                 self.drain().await;
             }
-            let deadline = self.deadline.into_iter().chain(self.mtus.next()).min();
+            let relieved = self.pressure.judge(now().mono);
+            self.pressed(relieved);
+            let own = [self.mtus.next(), self.pressure.next()];
+            let paused = self.receiver.as_ref().and_then(Receiver::next);
+            let own = own.into_iter().chain([paused]).flatten();
+            let deadline = self.deadline.into_iter().chain(own).min();
             let bell = Arc::clone(&self.bell);
+            let all_ended = self.lines.all_ended();
             tokio::select! {
                 biased;
                 request = self.requests.recv() => match request {
@@ -159,18 +184,17 @@ impl Driver {
                 },
                 () = bell.notified() => self.plane_events().await,
                 Some(answered) = self.answers.recv() => self.answered(answered),
-                Some(datagram) = self.arrived.recv() => {
-                    self.datagram(&datagram);
-                    // Nor are the peers on the other ports to wait for a flood on this one to end.
-                    if let Some(datagram) = self.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
-                        self.datagram(&datagram.into());
-                    }
-                    self.waiting_stream();
-                }
+                Some(news) = self.lines.heard.recv(), if self.lines.several() => self.heard(news),
+                index = readable(self.receiver.as_ref()) => self.receive(index).await,
                 Some(datagram) = next(&mut self.ike) => {
-                    self.datagram(&datagram.into());
+                    self.steer(datagram.into());
                     self.waiting_stream();
                 }
+                Some(datagram) = self.lines.handed_over.recv(), if self.lines.several() => {
+                    self.datagram(datagram.path, &datagram.octets);
+                    self.waiting_stream();
+                }
+                () = all_ended, if self.ending => self.stopped = true,
                 Some(happened) = next(&mut self.streams) => self.stream(happened),
                 // What is due is seen above.
                 () = sleep_until(deadline) => {}
@@ -189,7 +213,7 @@ impl Driver {
                 if let ike_proto::Command::Reload(config) = &mut command {
                     // As it was at the start, whatever the file says by now.
                     config.accepts_tcp = self.sockets.tcp_port().is_some();
-                    self.shunts.reload(config, &self.plane).await;
+                    self.shunts.lock().await.reload(config, &self.plane).await;
                 }
                 let id = self.next_request();
                 self.pending.insert(id, answer);
@@ -215,8 +239,12 @@ impl Driver {
                     let _ = answer.send(views.await);
                 });
             }
+            Request::Serves(connection, remote, answer) => {
+                let _ = answer.send(self.endpoint.serves(&connection, remote));
+            }
             Request::Lift(target, answer) => {
-                let _ = answer.send(self.shunts.lift(&target, &self.plane).await);
+                let lifted = self.shunts.lock().await.lift(&target, &self.plane).await;
+                let _ = answer.send(lifted);
             }
             Request::Stop => self.stopped = true,
             Request::Leave(answer) => {
@@ -231,9 +259,72 @@ impl Driver {
         }
     }
 
-    fn datagram(&mut self, datagram: &receive::Arrived) {
-        self.trace(Direction::In, datagram.path, false, &datagram.octets);
-        self.endpoint.handle(now(), Input::Datagram(datagram.path, &datagram.octets));
+    /// Takes a batch from a socket. What it leads to is done message by message.
+    async fn receive(&mut self, index: usize) {
+        let Some(mut receiver) = self.receiver.take() else { return };
+        let (taken, more) = (now().mono, receiver.take(index, now().mono));
+        let changed = self.pressure.taken(taken, more);
+        self.pressed(changed);
+        for (path, octets) in receiver.messages(index) {
+            match self.lines.other(octets) {
+                Some(other) => {
+                    self.lines.hand_over(other, Arrived { path, octets: octets.to_vec() });
+                }
+                None => {
+                    self.datagram(path, octets);
+                    self.drain().await;
+                }
+            }
+            self.others_turn().await;
+        }
+        self.receiver = Some(receiver);
+    }
+
+    /// Tells the engine whether this shard is behind, if that is news.
+    fn pressed(&mut self, behind: Option<bool>) {
+        if let Some(behind) = behind {
+            tracing::debug!(behind, "receiving");
+            self.endpoint.handle(now(), Input::Behind(behind));
+        }
+    }
+
+    /// One of each of what does not come by this driver's own sockets: peers there are not to wait for a
+    /// flood on these to end.
+    async fn others_turn(&mut self) {
+        if let Some(datagram) = self.ike.as_mut().and_then(|ike| ike.try_recv().ok()) {
+            self.steer(datagram.into());
+        }
+        if let Ok(Arrived { path, octets }) = self.lines.handed_over.try_recv() {
+            self.datagram(path, &octets);
+        }
+        self.waiting_stream();
+        self.drain().await;
+    }
+
+    /// Takes a datagram, or hands it to the shard that it is for.
+    fn steer(&mut self, datagram: Arrived) {
+        match self.lines.other(&datagram.octets) {
+            Some(other) => self.lines.hand_over(other, datagram),
+            None => self.datagram(datagram.path, &datagram.octets),
+        }
+    }
+
+    /// What another shard has to say.
+    fn heard(&mut self, news: News) {
+        match news {
+            News::Notice(ike, notice) => self.endpoint.handle(now(), Input::Notice(ike, notice)),
+            News::Plane(event) => self.endpoint.handle(now(), Input::DataPlane(event)),
+            News::Trap { connection, child, local, remote } => {
+                let command = ike_proto::Command::InstallTrap { connection, child, local, remote };
+                let id = self.next_request();
+                self.endpoint.handle(now(), Input::Command(id, command));
+            }
+        }
+    }
+
+    fn datagram(&mut self, path: Path, octets: &[u8]) {
+        self.trace(Direction::In, path, false, octets);
+        self.endpoint.handle(now(), Input::Datagram(path, octets));
     }
 
     /// What waits of TCP connections, one at a time.
@@ -292,7 +383,11 @@ impl Driver {
             self.bell.notify_one();
         }
         for event in events {
-            self.endpoint.handle(now(), Input::DataPlane(event));
+            if self.lines.several() {
+                self.lines.plane_event(&event);
+            } else {
+                self.endpoint.handle(now(), Input::DataPlane(event));
+            }
         }
     }
 
@@ -336,8 +431,13 @@ impl Driver {
         }
     }
 
-    /// Has `question` answered by a task of its own.
-    fn ask(&self, ticket: Ticket, question: Question) {
+    /// Answers `question`, or has it answered by a task of its own.
+    fn ask(&mut self, ticket: Ticket, question: Question) {
+        if let Some(answer) = self.credentials.answer_at_once(&question) {
+            let failed = matches!(answer, Answer::Failed(_));
+            let about = failed.then(|| questions::Peer::of(&question)).flatten();
+            return self.answered(questions::Answered { ticket, about, answer });
+        }
         let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
         tokio::spawn(async move {
             let about = questions::Peer::of(&question);
@@ -356,10 +456,13 @@ impl Driver {
     }
 
     async fn event(&mut self, event: Event) {
-        if let Event::ChildUp { ike, child } = event
-            && let Some(status) = self.endpoint.ike_sa(ike)
-        {
-            self.shunts.child_up(status, child, &self.plane).await;
+        if let Event::ChildUp { ike, child } = event {
+            let mut shunts = self.shunts.lock().await;
+            if shunts.any()
+                && let Some(status) = self.endpoint.ike_sa(ike)
+            {
+                shunts.child_up(status, child, &self.plane).await;
+            }
         }
         self.log.event(now().mono, &event, &self.endpoint);
         if let Event::Done(id, outcome) = &event {
@@ -368,11 +471,27 @@ impl Driver {
                 let _ = answer.send(outcome.clone());
             }
             // Who asked for the end hears of it when the data plane is gone, too.
-            self.stopped |= self.stopping.as_ref().is_some_and(|(stop, _)| stop == id);
+            if self.stopping.as_ref().is_some_and(|(stop, _)| stop == id) {
+                self.stopped = !self.lines.several();
+                self.ending = true;
+                self.lines.end();
+            }
+        }
+        match &event {
+            Event::Notice(ike, notice) => return self.lines.notify(*ike, *notice),
+            Event::Trap { connection, child, local, remote } => {
+                return self.lines.trap(connection.clone(), child.clone(), *local, *remote);
+            }
+            Event::Acquire { connection, child, packet } => {
+                // The daemon may be on its way out.
+                let _ = self.acquires.send((connection.clone(), child.clone(), *packet));
+            }
+            _ => {}
         }
         // A flood of these would push what listeners wait for out of their queues.
-        if !matches!(event, Event::Dropped { .. } | Event::InitRefused { .. }) {
-            // Nobody need be listening.
+        let flood = matches!(event, Event::Dropped { .. } | Event::InitRefused { .. });
+        if !flood && self.events.receiver_count() > 0 {
+            // He may have gone meanwhile.
             let _ = self.events.send(event);
         }
     }
@@ -403,6 +522,15 @@ async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
         Some(receiver) => receiver.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// The number of a socket at which something has arrived.
+async fn readable(receiver: Option<&Receiver>) -> usize {
+    let readable = |context: &mut Context<'_>| match receiver {
+        Some(receiver) => receiver.poll_readable(context, now().mono),
+        None => Poll::Pending,
+    };
+    std::future::poll_fn(readable).await
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

@@ -1,5 +1,6 @@
-//! The engine's questions, answered off the driver's thread: a signature may take a second, and what
-//! is to be fetched longer.
+//! The engine's questions. Those that take long are answered off the driver's thread: a signature may take
+//! a second, and what is to be fetched longer. For others two changes of thread would cost more than they
+//! gain.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -90,6 +91,12 @@ impl Credentials {
     fn put(&self, answerer: Answerer) {
         let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
         *place = Arc::new(answerer);
+    }
+
+    /// The answer to `question` if there is one soon, so that nothing else need be done meanwhile.
+    pub fn answer_at_once(&self, question: &Question) -> Option<Answer> {
+        let answerer = self.present();
+        answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
     }
 
     /// The answer to `question`.

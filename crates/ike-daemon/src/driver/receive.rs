@@ -1,26 +1,23 @@
-//! Receiving tasks, one per socket that the driver receives from.
+//! Receiving: the driver reads its own sockets, a batch at a time.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use esp::io::IkeDatagram;
 use ike_proto::{Path, Transport};
-use tokio::sync::mpsc;
 
 use super::sockets::Sockets;
 use crate::net::marker::{self, Datagram};
-use crate::net::socket::{PktSocket, Received};
+use crate::net::socket::{Batch, PktSocket, Received};
 
-/// IKE datagrams that may wait for the driver; a flood beyond it is dropped here.
+/// IKE datagrams that may wait for a driver that somebody else has received; a flood beyond it is dropped
+/// there.
 pub(crate) const WAITING: usize = 1024;
-/// Octets of the largest UDP datagram.
-const LARGEST: usize = 65_535;
 /// After an error of a socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Datagrams taken from one socket before others get their turn.
-const BURST: usize = 64;
 
-/// An IKE datagram that arrived.
+/// An IKE datagram that somebody else received.
 #[derive(Debug)]
 pub(super) struct Arrived {
     /// Where from and to.
@@ -36,51 +33,81 @@ impl From<IkeDatagram> for Arrived {
     }
 }
 
-/// Starts a task per socket; they end when the receiver is dropped.
-pub(super) fn start(sockets: &Sockets) -> mpsc::Receiver<Arrived> {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    for (transport, socket) in sockets.receiving() {
-        tokio::spawn(receive(socket, transport, sender.clone()));
-    }
-    receiver
+/// The sockets that a driver receives from, in turn.
+pub(super) struct Receiver {
+    sockets: Vec<Source>,
+    /// Which is looked at first.
+    turn: usize,
+    batch: Batch,
 }
 
-async fn receive(socket: Arc<PktSocket>, transport: Transport, ike: mpsc::Sender<Arrived>) {
-    let mut buffer = vec![0; LARGEST];
-    loop {
-        let mut next = tokio::select! {
-            received = socket.recv(&mut buffer) => received,
-            () = ike.closed() => return,
-        };
-        for _ in 0..BURST {
-            match next {
-                Ok(received) => take(received, &buffer, transport, &ike),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                // An interface that went down, say; the socket goes on, but not at once.
-                Err(error) => {
-                    tracing::debug!(%error, "receiving");
-                    tokio::time::sleep(PAUSE).await;
-                    break;
-                }
+struct Source {
+    transport: Transport,
+    socket: Arc<PktSocket>,
+    /// Not looked at before, for it had an error.
+    pause: Option<Instant>,
+}
+
+impl Receiver {
+    pub(super) fn new(sockets: &Sockets) -> Self {
+        let source = |(transport, socket)| Source { transport, socket, pause: None };
+        let sockets = sockets.receiving().into_iter().map(source).collect();
+        Self { sockets, turn: 0, batch: Batch::default() }
+    }
+
+    /// When a socket with an error is to be looked at again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.sockets.iter().filter_map(|source| source.pause).min()
+    }
+
+    /// Ready, with its number, when something has arrived at a socket. The one after the last is asked
+    /// first.
+    pub(super) fn poll_readable(&self, context: &mut Context<'_>, now: Instant) -> Poll<usize> {
+        let count = self.sockets.len();
+        for index in (0..count).map(|n| (self.turn + n) % count) {
+            if let Some(source) = self.sockets.get(index)
+                && source.pause.is_none_or(|until| until <= now)
+                && source.socket.poll_readable(context).is_ready()
+            {
+                return Poll::Ready(index);
             }
-            next = socket.try_recv(&mut buffer);
         }
-        tokio::task::yield_now().await;
+        Poll::Pending
+    }
+
+    /// Takes a batch from the socket of this number. True if there may be more.
+    pub(super) fn take(&mut self, index: usize, now: Instant) -> bool {
+        self.turn = index + 1;
+        let Some(source) = self.sockets.get_mut(index) else { return false };
+        source.pause = None;
+        match source.socket.recv_batch(&mut self.batch) {
+            Ok(more) => more,
+            // An interface that went down, say; the socket goes on, but not at once.
+            Err(error) => {
+                tracing::debug!(%error, "receiving");
+                source.pause = Some(now + PAUSE);
+                false
+            }
+        }
+    }
+
+    /// The datagrams taken from the socket of this number, as IKE messages.
+    pub(super) fn messages(&self, index: usize) -> impl Iterator<Item = (Path, &[u8])> {
+        let transport = self.sockets.get(index).map(|source| source.transport);
+        let message = move |(received, octets)| message(transport?, received, octets);
+        self.batch.datagrams().filter_map(message)
     }
 }
 
-fn take(received: Received, buffer: &[u8], transport: Transport, ike: &mpsc::Sender<Arrived>) {
-    let Received { len, remote, local } = received;
-    let Some(octets) = buffer.get(..len) else { return };
+fn message(transport: Transport, received: Received, octets: &[u8]) -> Option<(Path, &[u8])> {
+    let Received { remote, local, .. } = received;
     let message = match transport {
         Transport::Udp | Transport::Tcp => octets,
         Transport::UdpEncap => match marker::classify(octets) {
             Datagram::Ike(message) => message,
             // Without a data plane on this socket nobody can open it.
-            Datagram::Esp | Datagram::Nothing => return,
+            Datagram::Esp | Datagram::Nothing => return None,
         },
     };
-    let path = Path { local, remote, transport };
-    // Full means that the driver is behind: the peer will send it again.
-    let _ = ike.try_send(Arrived { path, octets: message.to_vec() });
+    Some((Path { local, remote, transport }, message))
 }

@@ -83,6 +83,11 @@ impl Shunts {
         }
     }
 
+    /// False if no child has one, so that nothing need be known of any.
+    pub(super) fn any(&self) -> bool {
+        !self.configured.is_empty()
+    }
+
     /// A child is up: from now on its traffic is protected, or does not leave.
     pub(super) async fn child_up(&mut self, status: IkeStatus, child: ChildSaId, plane: &Control) {
         let Some(child) = status.children.iter().find(|other| other.id == child) else { return };

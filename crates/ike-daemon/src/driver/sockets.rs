@@ -34,6 +34,8 @@ pub struct Listen {
     /// TCP ports of peers that this end opens connections to: nothing else that filters may stand in the
     /// way of what comes back from there.
     pub tcp_remote: Vec<u16>,
+    /// Sets of UDP sockets, one for each shard, at least 1.
+    pub shards: u8,
 }
 
 impl Default for Listen {
@@ -47,6 +49,7 @@ impl Default for Listen {
             mark: None,
             tcp: None,
             tcp_remote: Vec::new(),
+            shards: 1,
         }
     }
 }
@@ -67,14 +70,18 @@ struct Pair {
 }
 
 /// Two UDP sockets per address: plain, and with the non-ESP marker; a TCP socket that listens, if wanted;
-/// and the TCP connections that either end opens.
+/// and the TCP connections that either end opens. Of several shards each has UDP sockets of its own on the
+/// same ports, but for those that the userspace data plane receives from; the first one accepts TCP
+/// connections for all.
 pub struct Sockets {
     pairs: Vec<Pair>,
+    /// Those of further shards.
+    others: Vec<Vec<Pair>>,
     tcp: Option<u16>,
     tcp_remote: Vec<u16>,
     listeners: Vec<TcpListener>,
     streams: Streams,
-    happened: Option<mpsc::Receiver<Happened>>,
+    happened: Vec<mpsc::Receiver<Happened>>,
     options: SocketOptions,
 }
 
@@ -108,9 +115,53 @@ impl Sockets {
         if pairs.is_empty() {
             return Err(io::Error::other("no address to listen on"));
         }
-        let (streams, happened) = Streams::new(options);
+        let count = listen.shards.max(1);
+        let mut others = Vec::new();
+        for _ in 1..count {
+            let of_shard = pairs.iter().map(|pair| pair.another(listen));
+            others.push(of_shard.collect::<io::Result<Vec<_>>>()?);
+        }
+        if count > 1 {
+            for pair in &pairs {
+                pair.steer(count);
+            }
+        }
+        let (streams, happened) = Streams::new(options, count);
         let tcp_remote = listen.tcp_remote.clone();
-        Ok(Self { pairs, tcp, tcp_remote, listeners, streams, happened: Some(happened), options })
+        Ok(Self { pairs, others, tcp, tcp_remote, listeners, streams, happened, options })
+    }
+
+    /// How many shards they are for.
+    pub fn shards(&self) -> u8 {
+        // As many as `Listen` said.
+        u8::try_from(self.others.len() + 1).unwrap_or(u8::MAX)
+    }
+
+    /// Those of each shard.
+    pub(crate) fn split(mut self) -> Vec<Self> {
+        let others = std::mem::take(&mut self.others);
+        let further = self.happened.split_off(1.min(self.happened.len()));
+        let mut all = Vec::new();
+        for (index, (pairs, happened)) in (1..).zip(others.into_iter().zip(further)) {
+            all.push(Self {
+                pairs,
+                others: Vec::new(),
+                tcp: self.tcp,
+                tcp_remote: self.tcp_remote.clone(),
+                listeners: Vec::new(),
+                streams: self.streams.of_shard(index),
+                happened: vec![happened],
+                options: self.options,
+            });
+        }
+        all.insert(0, self);
+        all
+    }
+
+    /// The same sockets in the tokio runtime that this is called in. TCP stays where it was.
+    pub(crate) fn moved(mut self) -> io::Result<Self> {
+        self.pairs = self.pairs.into_iter().map(Pair::moved).collect::<io::Result<_>>()?;
+        Ok(self)
     }
 
     /// What the sockets were made with, but for who receives ESP.
@@ -138,7 +189,7 @@ impl Sockets {
         for listener in self.listeners.drain(..) {
             self.streams.accept(listener);
         }
-        self.happened.take()
+        self.happened.pop()
     }
 
     /// The ports in use.
@@ -204,6 +255,42 @@ impl Pair {
             Encap::Esp(Arc::new(EncapSocket::new(encap.into_socket())?))
         } else {
             Encap::Ike(Arc::new(encap))
+        };
+        Ok(Self { plain, encap })
+    }
+
+    /// Those of another shard on the same address and ports.
+    fn another(&self, listen: &Listen) -> io::Result<Self> {
+        let plain = Arc::new(self.plain.another(options(listen, false))?);
+        let encap = match &self.encap {
+            Encap::Ike(socket) => {
+                Encap::Ike(Arc::new(socket.another(options(listen, listen.kernel))?))
+            }
+            // The data plane receives from one, and hands IKE on.
+            Encap::Esp(socket) => Encap::Esp(Arc::clone(socket)),
+        };
+        Ok(Self { plain, encap })
+    }
+
+    /// Has the kernel find the right shard. Where it does not, the shards hand on what is not theirs.
+    fn steer(&self, count: u8) {
+        let mut steered = self.plain.steer(count, false);
+        if let Encap::Ike(socket) = &self.encap {
+            steered = steered.and(socket.steer(count, true));
+        }
+        if let Err(error) = steered {
+            let address = self.plain.bound();
+            tracing::warn!(%address, %error, "the kernel does not steer datagrams to their shards");
+        }
+    }
+
+    fn moved(self) -> io::Result<Self> {
+        let Self { plain, encap } = self;
+        let alone = |socket| Arc::into_inner(socket).ok_or_else(|| io::Error::other("in use"));
+        let plain = Arc::new(alone(plain)?.moved()?);
+        let encap = match encap {
+            Encap::Ike(socket) => Encap::Ike(Arc::new(alone(socket)?.moved()?)),
+            shared @ Encap::Esp(_) => shared,
         };
         Ok(Self { plain, encap })
     }

@@ -5,4 +5,5 @@ pub mod marker;
 pub mod path_mtu;
 pub mod resolve;
 pub mod socket;
+pub mod steering;
 pub mod stream;

@@ -4,11 +4,12 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
+use std::task::{Context, Poll};
 
 use nix::libc;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
-    sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage,
+    recvmmsg, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -50,6 +51,10 @@ impl PktSocket {
     /// Binds to `address`; an IPv6 socket takes IPv6 only, so that both families can have a wildcard
     /// socket of one port. Must be called in a tokio runtime.
     pub fn bind(address: SocketAddr, options: SocketOptions) -> io::Result<Self> {
+        Self::bind_to(address, options, false)
+    }
+
+    fn bind_to(address: SocketAddr, options: SocketOptions, shared: bool) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         match address {
             SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -61,6 +66,7 @@ impl PktSocket {
         // Before anything can arrive.
         prepare(&socket, address.is_ipv4(), options)?;
         socket.set_nonblocking(true)?;
+        socket.set_reuse_port(shared)?;
         socket.bind(&address.into())?;
         // Room for bursts; the kernel caps it, and less is no failure.
         let _ = socket.set_recv_buffer_size(BUFFER);
@@ -68,6 +74,25 @@ impl PktSocket {
         let io = UdpSocket::from_std(socket.into())?;
         let bound = io.local_addr()?;
         Ok(Self { io, bound })
+    }
+
+    /// Another socket of the same address and port, with the same options (SO_REUSEPORT). The first was
+    /// bound without that, so that nobody else had the port. Must be called in a tokio runtime.
+    pub fn another(&self, options: SocketOptions) -> io::Result<Self> {
+        socket2::SockRef::from(&self.io).set_reuse_port(true)?;
+        Self::bind_to(self.bound, options, true)
+    }
+
+    /// Has the kernel steer datagrams among `count` sockets of this address and port, see
+    /// [`steering`](super::steering).
+    pub fn steer(&self, count: u8, marked: bool) -> io::Result<()> {
+        super::steering::steer(&self.io, count, marked)
+    }
+
+    /// The same socket in the tokio runtime that this is called in.
+    pub fn moved(self) -> io::Result<Self> {
+        let Self { io, bound } = self;
+        Ok(Self { io: UdpSocket::from_std(io.into_std()?)?, bound })
     }
 
     /// The address it is bound to, with the port the system chose if that was 0.
@@ -85,9 +110,24 @@ impl PktSocket {
         self.io.async_io(Interest::READABLE, || self.recv_now(buffer)).await
     }
 
-    /// Takes a datagram that is already here.
-    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.io.try_io(Interest::READABLE, || self.recv_now(buffer))
+    /// Ready when something has arrived.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.io.poll_recv_ready(context).map(drop)
+    }
+
+    /// Takes what is already here, as much as `batch` holds. True if there may be more.
+    pub fn recv_batch(&self, batch: &mut Batch) -> io::Result<bool> {
+        batch.taken.clear();
+        let taken = self.io.try_io(Interest::READABLE, || {
+            self.recv_many(batch)?;
+            // With this the next wait is for what comes from now on.
+            if batch.is_full() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        });
+        match taken {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends `parts` in one datagram from the address `local` to `remote`. What the socket has no room
@@ -118,6 +158,26 @@ impl PktSocket {
             Some(&mut control),
             MsgFlags::MSG_DONTWAIT,
         )?;
+        self.describe(&message)
+    }
+
+    fn recv_many(&self, batch: &mut Batch) -> io::Result<()> {
+        let Batch { buffer, taken } = batch;
+        let control = nix::cmsg_space!(libc::in6_pktinfo);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(control));
+        let mut slices: Vec<_> =
+            buffer.chunks_exact_mut(LARGEST).map(|chunk| [IoSliceMut::new(chunk)]).collect();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let messages = recvmmsg(self.io.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
+        for message in messages {
+            // One without a sender keeps its place, and is nothing.
+            let nothing = Received { len: 0, remote: self.bound, local: self.bound };
+            taken.push(self.describe(&message).unwrap_or(nothing));
+        }
+        Ok(())
+    }
+
+    fn describe(&self, message: &RecvMsg<'_, '_, SockaddrStorage>) -> io::Result<Received> {
         let remote = message.address.as_ref().and_then(socket_address);
         let remote = remote.ok_or_else(|| io::Error::other("datagram without a sender"))?;
         let mut local = self.bound;
@@ -133,6 +193,33 @@ impl PktSocket {
             }
         }
         Ok(Received { len: message.bytes, remote, local })
+    }
+}
+
+/// Room for several datagrams, used again and again.
+#[derive(Debug)]
+pub struct Batch {
+    buffer: Vec<u8>,
+    taken: Vec<Received>,
+}
+
+impl Batch {
+    /// The datagrams that were taken last.
+    pub fn datagrams(&self) -> impl Iterator<Item = (Received, &[u8])> {
+        let octets = self.buffer.chunks_exact(LARGEST);
+        let received = self.taken.iter().zip(octets);
+        received.map(|(received, octets)| (*received, octets.get(..received.len).unwrap_or(octets)))
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.len() == BATCH
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        // Pages that no datagram reaches are never touched.
+        Self { buffer: vec![0; BATCH * LARGEST], taken: Vec::with_capacity(BATCH) }
     }
 }
 
@@ -205,6 +292,10 @@ fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
 }
 
 const BUFFER: usize = 4 << 20;
+/// Octets of the largest UDP datagram.
+const LARGEST: usize = 65_535;
+/// Datagrams taken at a time.
+const BATCH: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -238,6 +329,36 @@ mod tests {
     async fn replies_come_from_the_address_that_was_asked() {
         pair("0.0.0.0", "127.0.0.1").await;
         pair("0.0.0.0", "127.8.7.6").await;
+    }
+
+    #[tokio::test]
+    async fn many_are_taken_at_once_and_in_order() {
+        let [one, other] = [(); 2].map(|()| {
+            let address = "127.0.0.1:0".parse().unwrap();
+            PktSocket::bind(address, SocketOptions::default()).unwrap()
+        });
+        let mut batch = Batch::default();
+        let (mut got, mut more) = (Vec::new(), Vec::new());
+        for round in [3, 2 * BATCH, 1] {
+            for n in 0..round {
+                let text = format!("{round} {n}");
+                one.send(one.bound.ip(), other.bound, &[text.as_bytes()]).unwrap();
+            }
+            got.clear();
+            while got.len() < round {
+                std::future::poll_fn(|context| other.poll_readable(context)).await;
+                more.push(other.recv_batch(&mut batch).unwrap());
+                for (received, octets) in batch.datagrams() {
+                    assert_eq!((received.remote, received.local), (one.bound, other.bound));
+                    got.push(String::from_utf8(octets.to_vec()).unwrap());
+                }
+            }
+            assert_eq!(got, (0..round).map(|n| format!("{round} {n}")).collect::<Vec<_>>());
+        }
+        assert!(more.contains(&true), "a full batch says that there may be more");
+        // Nothing is waited for in vain, and nothing is there twice.
+        assert!(!other.recv_batch(&mut batch).unwrap());
+        assert_eq!(batch.datagrams().count(), 0);
     }
 
     #[tokio::test]

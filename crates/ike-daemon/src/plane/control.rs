@@ -1,8 +1,11 @@
-//! A data plane on a thread of its own, for it may wait for the kernel.
+//! A data plane on a thread of its own, for it may wait for the kernel; one that never waits is used where
+//! it is needed.
 //!
 //! The driver waits too before it goes on with the engine's outputs, so that their order means what it
 //! says; but it does not hold up the thread it runs on, and with it others' tasks. Counters of many SAs are
 //! asked for a few at a time, so that commands need not wait for all of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_proto::dataplane::{
     Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage, apply_all,
@@ -23,32 +26,44 @@ const COUNTED: usize = 64;
 /// Events taken at a time, so that a flood of them holds up neither commands nor peers.
 pub(crate) const AT_A_TIME: usize = 64;
 
-/// The driver's end of it.
+/// A driver's end of it; drivers of several shards have clones.
+#[derive(Clone)]
 pub(crate) struct Control {
     line: Line,
-    thread: JoinHandle<()>,
+    /// None if there is no need of one.
+    thread: Arc<Option<JoinHandle<()>>>,
 }
 
 /// What somebody can ask of the data plane beside the driver. The thread lasts as long as any of them.
 #[derive(Clone)]
-pub(crate) struct Line(mpsc::UnboundedSender<Job>);
+pub(crate) struct Line(Way);
+
+/// How the data plane is reached.
+#[derive(Clone)]
+enum Way {
+    Thread(mpsc::UnboundedSender<Job>),
+    Here(Arc<Mutex<Box<dyn DataPlane + Send>>>),
+}
 
 impl Control {
-    /// Moves `plane` to a thread. Must be called in a tokio runtime.
-    pub(crate) fn start(mut plane: Box<dyn DataPlane + Send>) -> Self {
+    /// Moves `plane` to a thread, unless it never waits. Must be called in a tokio runtime.
+    pub(crate) fn start(mut plane: Box<dyn DataPlane + Send>, waits: bool) -> Self {
+        if !waits {
+            let line = Line(Way::Here(Arc::new(Mutex::new(plane))));
+            return Self { line, thread: Arc::new(None) };
+        }
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let thread = tokio::task::spawn_blocking(move || {
             while let Some(job) = inbox.blocking_recv() {
                 run(plane.as_mut(), job);
             }
         });
-        Self { line: Line(jobs), thread }
+        Self { line: Line(Way::Thread(jobs)), thread: Arc::new(Some(thread)) }
     }
 
     /// Applies a batch in order and stops at the first failure.
     pub(crate) async fn apply(&self, batch: Vec<Command>) -> Result<Vec<Reply>, DataPlaneError> {
-        let died = || DataPlaneError("the data plane has died".to_owned());
-        self.line.ask(|answer| Job::Apply(batch, answer)).await.unwrap_or_else(|| Err(died()))
+        self.line.apply(batch).await
     }
 
     /// A way to ask for counters while the driver goes on.
@@ -62,20 +77,28 @@ impl Control {
     }
 
     /// Empties the data plane unless it is to be left as it is, and waits until it is gone with all that
-    /// it had in the system.
+    /// it had in the system. Of several drivers the last one does.
     pub(crate) async fn close(self, leave: bool) {
-        if !leave && let Err(error) = self.apply(vec![Command::Flush]).await {
+        let Self { line, thread } = self;
+        let Some(thread) = Arc::into_inner(thread) else { return };
+        if !leave && let Err(error) = line.apply(vec![Command::Flush]).await {
             tracing::warn!(%error, "data plane not emptied");
         }
-        let Self { line, thread } = self;
         drop(line);
-        if let Err(error) = thread.await {
+        if let Some(thread) = thread
+            && let Err(error) = thread.await
+        {
             tracing::error!(%error, "data plane");
         }
     }
 }
 
 impl Line {
+    async fn apply(&self, batch: Vec<Command>) -> Result<Vec<Reply>, DataPlaneError> {
+        let died = || DataPlaneError("the data plane has died".to_owned());
+        self.ask(|answer| Job::Apply(batch, answer)).await.unwrap_or_else(|| Err(died()))
+    }
+
     /// The counters of SAs, in their order; zero for one that is just being made or removed.
     pub(crate) async fn usage(&self, ids: &[SaId]) -> Vec<Usage> {
         let mut counted = Vec::with_capacity(ids.len());
@@ -89,7 +112,13 @@ impl Line {
     /// `None` if the thread is no more.
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        self.0.send(job(sender)).ok()?;
+        let job = job(sender);
+        match &self.0 {
+            Way::Thread(jobs) => jobs.send(job).ok()?,
+            Way::Here(plane) => {
+                run(plane.lock().unwrap_or_else(PoisonError::into_inner).as_mut(), job);
+            }
+        }
         receiver.await.ok()
     }
 }

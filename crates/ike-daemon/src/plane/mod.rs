@@ -33,6 +33,8 @@ pub struct Plane {
     pub ike: Option<mpsc::Receiver<IkeDatagram>>,
     /// Rung when it has lost what it works with, as its device, and cannot go on.
     pub lost: Arc<Notify>,
+    /// False if it never waits for anything: drivers use it without a thread between.
+    pub waits: bool,
     /// Children that go on as an earlier run left them.
     pub adopted: Vec<Adopted>,
 }
@@ -42,7 +44,7 @@ impl Plane {
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        Self { control, bell, ike: None, lost, adopted: Vec::new() }
+        Self { control, bell, ike: None, lost, waits: true, adopted: Vec::new() }
     }
 
     /// What it can do.
@@ -52,7 +54,7 @@ impl Plane {
 
     /// SAs are negotiated and carry nothing.
     pub fn none() -> Self {
-        Self::new(NoPlane)
+        Self { waits: false, ..Self::new(NoPlane) }
     }
 }
 

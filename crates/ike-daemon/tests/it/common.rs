@@ -47,6 +47,7 @@ impl Pair {
         planes: Option<&dyn Fn() -> Plane>,
         right_id: &str,
     ) -> Self {
+        let ids = ["left.example.org", right_id];
         let listen = Listen {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
@@ -55,6 +56,7 @@ impl Pair {
             mark: None,
             tcp: None,
             tcp_remote: Vec::new(),
+            shards: configuration("left", ids, 1, charon, options).shards,
         };
         let mut hosts = Vec::new();
         let mut plane = |sockets: &Sockets| match carrier {
@@ -68,7 +70,6 @@ impl Pair {
         let (left, left_plane) = open(&listen, ANY, &mut plane).expect("sockets");
         let (right, right_plane) = open(&listen, ANY, &mut plane).expect("sockets");
         let (left_port, right_port) = (left.ports().nat_t, right.ports().nat_t);
-        let ids = ["left.example.org", right_id];
         let config = configuration("left", ids, right_port, charon, options);
         let left = start(config, left, left_plane).await;
         let config = configuration("right", ids, left_port, charon, options);
@@ -93,6 +94,7 @@ impl Pair {
             mark: None,
             tcp: None,
             tcp_remote: Vec::new(),
+            shards: 1,
         };
         let none = |_: &Sockets| Ok(Plane::none());
         let (left, left_plane) = open(&listen, ANY, none).expect("sockets");

@@ -24,7 +24,12 @@ pub(crate) fn site() -> Target {
 
 #[tokio::test]
 async fn up_list_rekey_down_without_a_data_plane() {
-    let pair = Pair::start(Carrier::None, "", "").await;
+    life("").await;
+}
+
+#[expect(clippy::unwrap_used, reason = "test code")]
+pub(crate) async fn life(charon: &str) {
+    let pair = Pair::start(Carrier::None, charon, "").await;
     let operator = pair.left.operator();
     operator.up(&net()).await.unwrap();
     let sas = list(&pair.left).await;
@@ -95,7 +100,12 @@ async fn traffic_passes_both_ways_and_is_counted() {
 
 #[tokio::test]
 async fn a_rekey_loses_no_packet() {
-    let mut pair = Pair::start(Carrier::Memory, "", "").await;
+    loses_no_packet("").await;
+}
+
+#[expect(clippy::unwrap_used, reason = "test code")]
+pub(crate) async fn loses_no_packet(charon: &str) {
+    let mut pair = Pair::start(Carrier::Memory, charon, "").await;
     let (left, mut right) = pair.hosts.take().unwrap();
     let operator = pair.left.operator();
     operator.up(&net()).await.unwrap();
@@ -143,7 +153,12 @@ async fn start_action_brings_the_child_up_and_a_shutdown_deletes_it() {
 
 #[tokio::test]
 async fn the_first_packet_brings_a_trapped_child_up() {
-    let mut pair = Pair::start(Carrier::Memory, "", "start_action = 'trap'").await;
+    traps("").await;
+}
+
+#[expect(clippy::unwrap_used, reason = "test code")]
+pub(crate) async fn traps(charon: &str) {
+    let mut pair = Pair::start(Carrier::Memory, charon, "start_action = 'trap'").await;
     let (left, mut right) = pair.hosts.take().unwrap();
     assert!(list(&pair.left).await.is_empty());
     let knock = packet([10, 1, 0, 1], [10, 2, 0, 1], b"knock");
@@ -175,7 +190,12 @@ async fn names_that_are_wrong_or_ambiguous_are_told() {
 
 #[tokio::test]
 async fn a_reload_takes_new_settings_and_keeps_the_sas() {
-    let pair = Pair::start(Carrier::None, "", "").await;
+    reloads("").await;
+}
+
+#[expect(clippy::unwrap_used, reason = "test code")]
+pub(crate) async fn reloads(charon: &str) {
+    let pair = Pair::start(Carrier::None, charon, "").await;
     let operator = pair.left.operator();
     operator.up(&net()).await.unwrap();
     let before = list(&pair.left).await;

@@ -14,5 +14,6 @@ mod ppk;
 mod program;
 mod readme;
 mod secrets;
+mod shards;
 mod shunts;
 mod tcp;

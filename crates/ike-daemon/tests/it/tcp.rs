@@ -39,6 +39,7 @@ async fn ends(configure: impl FnOnce(&mut ConnectionConfig, u16, u16)) -> Ends {
         mark: None,
         tcp,
         tcp_remote: Vec::new(),
+        shards: 1,
     };
     let mut hosts = Vec::new();
     let mut memory = |sockets: &Sockets| {

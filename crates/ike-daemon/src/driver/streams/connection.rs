@@ -60,6 +60,8 @@ pub(super) struct Connection {
     /// True if the peer opened it.
     pub(super) accepted: bool,
     pub(super) outbox: Outbox,
+    /// Whose it is, once that is known.
+    pub(super) shard: OnceLock<u8>,
     /// The engine has had a message from it, or has asked for it.
     pub(super) known: AtomicBool,
     place: Mutex<Option<Place>>,
@@ -82,9 +84,11 @@ struct Limit {
 }
 
 impl Connection {
-    /// One that this end opens.
-    pub(super) fn opened(id: u64, path: Path) -> Self {
-        Self::new(id, path, None, Outbox::with_prefix(), None)
+    /// One that this shard opens.
+    pub(super) fn opened(id: u64, path: Path, shard: u8) -> Self {
+        let connection = Self::new(id, path, None, Outbox::with_prefix(), None);
+        let _ = connection.shard.set(shard);
+        connection
     }
 
     /// One that a stranger opened.
@@ -108,6 +112,7 @@ impl Connection {
             path,
             accepted: place.is_some(),
             outbox,
+            shard: OnceLock::new(),
             known: AtomicBool::new(place.is_none()),
             place: Mutex::new(place),
             limit: watch::Sender::new(limit),
@@ -193,7 +198,7 @@ impl Connection {
             },
             // Nothing is queued yet.
             () = self.closing.notified() => return String::new(),
-            () = shared.happened.closed() => return String::new(),
+            () = shared.no_driver() => return String::new(),
         };
         match stream.local_addr() {
             Ok(local) => {
@@ -227,7 +232,7 @@ impl Connection {
                 why = reading => Some(why),
                 result = &mut writing => result.err(),
                 () = self.closing.notified() => done(timeout(FLUSH, &mut writing).await),
-                () = shared.happened.closed() => {
+                () = shared.no_driver() => {
                     self.outbox.close();
                     done(timeout(FLUSH, &mut writing).await)
                 }

@@ -13,8 +13,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use std::time::Duration;
 
 use esp::io::Feed;
+use ike_proto::config::Shard;
 use ike_proto::{Path, Transport};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::connection::Connection;
@@ -37,15 +39,21 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Both ends of a connection: local, remote. Without scopes and flow labels, which ESP does not have.
 type Ends = (SocketAddr, SocketAddr);
 
-/// The connections. Clones share them.
+/// The connections, as a shard sees them. All shards share them.
 #[derive(Clone)]
-pub(crate) struct Streams(Arc<Shared>);
+pub(crate) struct Streams {
+    shared: Arc<Shared>,
+    shard: u8,
+}
 
 struct Shared {
     options: SocketOptions,
     table: RwLock<HashMap<Ends, Arc<Connection>>>,
     feed: OnceLock<Feed>,
-    happened: mpsc::Sender<Happened>,
+    /// To each shard.
+    happened: Vec<mpsc::Sender<Happened>>,
+    /// Where the tasks run.
+    runtime: Handle,
     ids: AtomicU64,
     strangers: Strangers,
 }
@@ -70,40 +78,47 @@ pub(super) enum What {
 }
 
 impl Streams {
-    /// Connections over sockets with `options`, and what will happen to them.
-    pub(super) fn new(options: SocketOptions) -> (Self, mpsc::Receiver<Happened>) {
-        let (happened, receiver) = mpsc::channel(WAITING);
+    /// Connections over sockets with `options`, as the first of `count` shards sees them, and for each of
+    /// these what will happen to its own. Must be called in a tokio runtime.
+    pub(super) fn new(options: SocketOptions, count: u8) -> (Self, Vec<mpsc::Receiver<Happened>>) {
+        let (happened, receivers) = (0..count.max(1)).map(|_| mpsc::channel(WAITING)).unzip();
         let shared = Shared {
             options,
             table: RwLock::default(),
             feed: OnceLock::new(),
             happened,
+            runtime: Handle::current(),
             ids: AtomicU64::new(0),
             strangers: Strangers::new(files::limit()),
         };
-        (Self(Arc::new(shared)), receiver)
+        (Self { shared: Arc::new(shared), shard: 0 }, receivers)
+    }
+
+    /// The same as another shard sees them.
+    pub(super) fn of_shard(&self, shard: u8) -> Self {
+        Self { shared: Arc::clone(&self.shared), shard }
     }
 
     /// Has ESP that arrives go to `feed`. The first counts.
     pub(crate) fn feed(&self, feed: Feed) {
-        let _ = self.0.feed.set(feed);
+        let _ = self.shared.feed.set(feed);
     }
 
-    /// Accepts connections as long as the driver runs. Must be called in a tokio runtime.
+    /// Accepts connections as long as a driver runs.
     pub(super) fn accept(&self, listener: TcpListener) {
-        tokio::spawn(accept(Arc::clone(&self.0), listener));
+        self.shared.runtime.spawn(accept(Arc::clone(&self.shared), listener));
     }
 
-    /// Opens the connection that `path` will be the name of. Must be called in a tokio runtime.
+    /// Opens the connection that `path` will be the name of.
     pub(super) fn open(&self, path: Path) {
-        let connection = Arc::new(Connection::opened(self.0.id(), path));
-        let before = self.0.table_mut().insert(ends(&path), Arc::clone(&connection));
+        let connection = Arc::new(Connection::opened(self.shared.id(), path, self.shard));
+        let before = self.shared.table_mut().insert(ends(&path), Arc::clone(&connection));
         // Names are not used again before their time.
         if let Some(before) = before {
             before.close();
         }
-        let shared = Arc::clone(&self.0);
-        tokio::spawn(async move {
+        let shared = Arc::clone(&self.shared);
+        self.shared.runtime.spawn(async move {
             let why = connection.open(&shared).await;
             shared.tell(&connection, What::Closed(why)).await;
         });
@@ -112,7 +127,7 @@ impl Streams {
     /// An IKE SA uses the connection of `path`: it may be idle. False if it has ended already.
     pub(super) fn keep(&self, path: &Path) -> bool {
         // As long as the table is held, its end cannot pass unheard.
-        let table = self.0.table();
+        let table = self.shared.table();
         let connection = table.get(&ends(path));
         if let Some(connection) = connection {
             connection.keep();
@@ -123,18 +138,18 @@ impl Streams {
     /// No IKE SA uses the connection of `path` any more. One that this end opened is closed after what is
     /// queued, and nothing is heard of it any more; another one is left to its peer for a while.
     pub(super) fn close(&self, path: &Path) {
-        let Some(connection) = self.0.find(&ends(path)) else { return };
+        let Some(connection) = self.shared.find(&ends(path)) else { return };
         if connection.accepted {
             connection.leave();
         } else {
-            self.0.forget(&connection);
+            self.shared.forget(&connection);
             connection.close();
         }
     }
 
     /// Queues an IKE message for the connection of `path`.
     pub(super) fn send_ike(&self, path: &Path, message: &[u8]) -> io::Result<()> {
-        let connection = self.0.find(&ends(path)).ok_or_else(not_there)?;
+        let connection = self.shared.find(&ends(path)).ok_or_else(not_there)?;
         connection.outbox.ike(message, connection.room()).map_err(|refused| {
             if refused == Refused::Full {
                 connection.choke();
@@ -145,14 +160,14 @@ impl Streams {
 
     /// The address and port from which this end opened the connection of `path`.
     pub(super) fn local(&self, path: &Path) -> Option<SocketAddr> {
-        self.0.find(&ends(path))?.local.get().copied()
+        self.shared.find(&ends(path))?.local.get().copied()
     }
 
     /// Whether what happened is news: it is, unless the connection was closed here before. The end of one
     /// is news only if the engine knew it; it is forgotten with that.
     pub(super) fn is_news(&self, happened: &Happened) -> bool {
         let Happened { path, id, what } = happened;
-        let mut table = self.0.table_mut();
+        let mut table = self.shared.table_mut();
         let Some(connection) = table.get(&ends(path)).filter(|known| known.id == *id) else {
             return false;
         };
@@ -173,7 +188,7 @@ impl esp::io::Streams for Streams {
         packets: &[u8],
         segment: usize,
     ) -> io::Result<()> {
-        let connection = self.0.find(&(bare(local), bare(remote))).ok_or_else(not_there)?;
+        let connection = self.shared.find(&(bare(local), bare(remote))).ok_or_else(not_there)?;
         connection.outbox.esp(packets, segment).map_err(explain)
     }
 }
@@ -207,10 +222,27 @@ impl Shared {
         true
     }
 
-    /// Tells the driver, who may be gone.
+    /// Tells the driver, who may be gone: the one whose connection it is. It is that of the shard that
+    /// the first message is for.
     async fn tell(&self, connection: &Connection, what: What) {
         let Connection { id, path, .. } = *connection;
-        let _ = self.happened.send(Happened { path, id, what }).await;
+        let shard = *connection.shard.get_or_init(|| match &what {
+            What::Message(octets) => {
+                let count = u8::try_from(self.happened.len()).unwrap_or(u8::MAX);
+                Shard::steer(count, octets).unwrap_or_default()
+            }
+            What::Opened(_) | What::Closed(_) => 0,
+        });
+        if let Some(driver) = self.happened.get(usize::from(shard)) {
+            let _ = driver.send(Happened { path, id, what }).await;
+        }
+    }
+
+    /// Returns when no driver is left.
+    async fn no_driver(&self) {
+        for driver in &self.happened {
+            driver.closed().await;
+        }
     }
 
     fn table(&self) -> RwLockReadGuard<'_, HashMap<Ends, Arc<Connection>>> {
@@ -226,7 +258,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = shared.happened.closed() => return,
+            () = shared.no_driver() => return,
         };
         match accepted {
             Ok((stream, remote)) => {
@@ -253,7 +285,7 @@ async fn serve(
 ) {
     let begun = tokio::select! {
         begun = connection::prefix(&mut stream, &place) => begun,
-        () = shared.happened.closed() => return,
+        () = shared.no_driver() => return,
     };
     let begun = begun.and_then(|deframer| {
         stream::tune(&stream).map_err(|error| error.to_string())?;

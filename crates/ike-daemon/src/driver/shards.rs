@@ -1,0 +1,178 @@
+//! How the shards of a daemon reach one another: what the kernel gave to the wrong one, what one has to say
+//! of another's SAs, and what the data plane reports, which the first one hears.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use ike_proto::config::{EndpointConfig, Shard};
+use ike_proto::dataplane::{Event, PolicyId};
+use ike_proto::{IkeSaId, Notice};
+use tokio::sync::{mpsc, watch};
+
+use super::receive::{Arrived, WAITING};
+
+/// What a driver hears from another one, beside datagrams.
+#[derive(Debug)]
+pub(super) enum News {
+    /// About an IKE SA of its own.
+    Notice(IkeSaId, Notice),
+    /// About its policies or SAs.
+    Plane(Event),
+    /// The trap of a child of its own is to be installed again.
+    Trap { connection: String, child: String, local: IpAddr, remote: IpAddr },
+}
+
+/// A shard's lines to and from the others.
+pub(super) struct Lines {
+    pub(super) shard: Shard,
+    datagrams: Arc<[mpsc::Sender<Arrived>]>,
+    news: Arc<[mpsc::UnboundedSender<News>]>,
+    /// Datagrams that others were given.
+    pub(super) handed_over: mpsc::Receiver<Arrived>,
+    pub(super) heard: mpsc::UnboundedReceiver<News>,
+    /// How many shards have nothing left to do.
+    ended: watch::Sender<u8>,
+}
+
+impl Lines {
+    /// The ends of all `count` shards.
+    pub(super) fn all(count: u8) -> Vec<Self> {
+        let shards = || Shard::all(count);
+        let (datagrams, ours): (Vec<_>, Vec<_>) = shards().map(|_| mpsc::channel(WAITING)).unzip();
+        let (news, heard): (Vec<_>, Vec<_>) = shards().map(|_| mpsc::unbounded_channel()).unzip();
+        let (datagrams, news): (Arc<[_]>, Arc<[_]>) = (datagrams.into(), news.into());
+        let ended = watch::Sender::new(0);
+        let ends = ours.into_iter().zip(heard);
+        shards()
+            .zip(ends)
+            .map(|(shard, (handed_over, heard))| Self {
+                shard,
+                datagrams: Arc::clone(&datagrams),
+                news: Arc::clone(&news),
+                handed_over,
+                heard,
+                ended: ended.clone(),
+            })
+            .collect()
+    }
+
+    /// True if there are others.
+    pub(super) fn several(&self) -> bool {
+        self.shard.count > 1
+    }
+
+    /// The shard that a message is for, if it is another one.
+    pub(super) fn other(&self, message: &[u8]) -> Option<u8> {
+        if !self.several() {
+            return None;
+        }
+        Shard::steer(self.shard.count, message).filter(|index| *index != self.shard.index)
+    }
+
+    /// Hands a datagram over. One too many is lost, as the network may; the peer sends it again.
+    pub(super) fn hand_over(&self, to: u8, datagram: Arrived) {
+        if let Some(line) = self.datagrams.get(usize::from(to)) {
+            let _ = line.try_send(datagram);
+        }
+    }
+
+    /// Says something of an IKE SA to the shard that has it.
+    pub(super) fn notify(&self, ike: IkeSaId, notice: Notice) {
+        self.tell(Shard::of_number(self.shard.count, ike.0), News::Notice(ike, notice));
+    }
+
+    /// Has the shard of `connection` install a trap again.
+    pub(super) fn trap(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
+        let to = home(self.shard.count, &connection);
+        self.tell(to, News::Trap { connection, child, local, remote });
+    }
+
+    /// Tells whom an event of the data plane may be about: the shard in the number of a policy. SAs are
+    /// named by either end's SPI, so that all have to look.
+    pub(super) fn plane_event(&self, event: &Event) {
+        match event {
+            Event::Acquire { policy: PolicyId(number), .. } => {
+                let index = u8::try_from(number >> 24 & 0xff).unwrap_or_default();
+                self.tell(index, News::Plane(*event));
+            }
+            _ => {
+                for shard in Shard::all(self.shard.count) {
+                    self.tell(shard.index, News::Plane(*event));
+                }
+            }
+        }
+    }
+
+    fn tell(&self, index: u8, news: News) {
+        if let Some(line) = self.news.get(usize::from(index)) {
+            // It may have ended.
+            let _ = line.send(news);
+        }
+    }
+
+    /// This shard has no SA left and takes no more.
+    pub(super) fn end(&self) {
+        self.ended.send_modify(|ended| *ended += 1);
+    }
+
+    /// Returns when no shard has anything left to do. Until then each goes on handing over.
+    pub(super) fn all_ended(&self) -> impl Future<Output = ()> + use<> {
+        let (mut ended, count) = (self.ended.subscribe(), self.shard.count);
+        async move {
+            let _ = ended.wait_for(|ended| *ended >= count).await;
+        }
+    }
+}
+
+/// The shard on which `connection` is begun, where no other one has an IKE SA of it. It is drawn anew with
+/// each start: many hosts with one configuration are not all to come from one shard, for the SPIs of that
+/// would bring them to one shard of a peer, too.
+pub(super) fn home(count: u8, connection: &str) -> u8 {
+    static DRAWN: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    Shard::of_number(count, DRAWN.hash_one(connection))
+}
+
+/// `config` for one shard: of what is counted or held in all, it gets its part. Limits for one address hold
+/// on each, since a shard does not know what others have of it.
+pub(crate) fn part(config: &EndpointConfig, shard: Shard) -> EndpointConfig {
+    let share = |all: u32| all.div_ceil(shard.count.max(1).into());
+    EndpointConfig {
+        shard,
+        cookie_threshold: share(config.cookie_threshold),
+        init_limit_half_open: share(config.init_limit_half_open),
+        reassembly_memory: config.reassembly_memory / usize::from(shard.count.max(1)),
+        ..config.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_configured_for_all_is_divided() {
+        let mut config = EndpointConfig { init_limit_half_open: 0, ..EndpointConfig::default() };
+        let shard = Shard { index: 2, count: 4 };
+        let one = part(&config, shard);
+        assert_eq!((one.shard, one.cookie_threshold, one.init_limit_half_open), (shard, 8, 0));
+        assert_eq!(one.reassembly_memory, config.reassembly_memory / 4);
+        assert_eq!(one.block_threshold, config.block_threshold);
+        // "Always" stays always, "never" never.
+        for threshold in [0, 1] {
+            config.cookie_threshold = threshold;
+            assert_eq!(part(&config, shard).cookie_threshold, threshold);
+        }
+        assert_eq!(part(&config, Shard::default()).cookie_threshold, 1);
+    }
+
+    #[test]
+    fn a_connection_stays_at_home() {
+        for count in [1, 2, 7] {
+            let homes: Vec<_> = (0..512).map(|n| home(count, &format!("site-{n}"))).collect();
+            assert_eq!(homes[7], home(count, "site-7"));
+            assert!(homes.iter().all(|index| *index < count));
+            assert!((0..count).all(|index| homes.contains(&index)), "all have some of them");
+        }
+    }
+}
