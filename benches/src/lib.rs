@@ -5,10 +5,15 @@
 //! `cargo bench` runs the operations of the backends under criterion, to compare two builds.
 
 pub mod counter;
+pub mod esp;
+pub mod handshake;
 pub mod hosts;
 pub mod links;
+pub mod load;
+pub mod memory;
 pub mod operations;
 pub mod rates;
 pub mod report;
 pub mod sample;
+pub mod soak;
 pub mod svg;

@@ -6,12 +6,20 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use ike_bench::counter::Rates;
+use ike_bench::esp::cli::{Esp, esp};
+use ike_bench::handshake::{HandshakeArgs, handshake};
 use ike_bench::links::cli::{Links, links};
+use ike_bench::memory::{self, MemoryArgs};
 use ike_bench::operations::{KeyExchange, Signature, key_exchanges, signatures};
 use ike_bench::report::{self, Row};
 use ike_bench::sample::{Plan, sample};
-use ike_bench::{hosts, rates, svg};
+use ike_bench::soak::{self, SoakArgs};
+use ike_bench::{hosts, load, rates, svg};
 use ike_proto::crypto::CryptoError;
+use ike_tests::heap::Counting;
+
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 /// Measures every key exchange and signature backend, and handshakes over bad links.
 #[derive(Debug, Parser)]
@@ -35,9 +43,14 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
+    Handshake(HandshakeArgs),
+    Esp(Esp),
     Links(Box<Links>),
-    /// A responder for `links --to`, until it is interrupted.
+    Load(load::Load),
+    /// A responder for `links --to` and `load --to`, until it is interrupted.
     Serve(hosts::ServeArgs),
+    Memory(MemoryArgs),
+    Soak(SoakArgs),
 }
 
 #[derive(Debug, Args)]
@@ -88,8 +101,13 @@ fn run(command: Command) -> Result<(), String> {
                 signatures().into_iter().filter(|s| spreads.output.wants(&s.name(), s.backend));
             tell_spreads(&spreads, chosen, sign_rows)
         }
+        Command::Load(args) => load::load(&args),
         Command::Serve(args) => hosts::serve(&args),
+        Command::Handshake(args) => handshake(&args),
+        Command::Esp(args) => esp(&args),
         Command::Links(args) => links(&args),
+        Command::Memory(args) => memory::memory(&args),
+        Command::Soak(args) => soak::soak(&args),
         Command::Sizes { seconds, output } => {
             let time = duration(seconds)?;
             let mut series = Vec::new();

@@ -111,8 +111,8 @@ async fn what_both_ends_send_is_counted() {
 async fn a_bundle_without_the_suite_is_an_error() {
     let folder = Folder::new("without");
     let suite = [ike_bench::hosts::suite::find("psk").unwrap()];
-    ike_bench::hosts::bundle::make(&folder.0, &suite).unwrap();
-    assert!(ike_bench::hosts::bundle::make(&folder.0, &suite).is_err(), "it is there already");
+    ike_bench::hosts::bundle::make(&folder.0, &suite, 1).unwrap();
+    assert!(ike_bench::hosts::bundle::make(&folder.0, &suite, 1).is_err(), "it is there already");
     let own = ike_bench::hosts::bundle::Bundle::open(&folder.0, "initiator").unwrap();
     assert_eq!(own.suites(&["psk".to_owned()]).unwrap().len(), 1);
     let why = own.suites(&["classical".to_owned()]).unwrap_err();

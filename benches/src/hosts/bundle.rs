@@ -26,6 +26,9 @@ use crate::links::rules::Rules;
 /// The two folders of a bundle.
 pub const ROLES: [&str; 2] = ["initiator", "responder"];
 
+/// The responder's configuration for `ike-daemon run`, beside its swanctl.conf.
+pub const TOML: &str = "ike.toml";
+
 /// How long what is in it is valid.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -35,6 +38,7 @@ pub struct Bundle {
     folder: PathBuf,
     role: usize,
     psk: Zeroizing<String>,
+    initiators: u32,
 }
 
 /// What one end's configuration depends on beside its folder.
@@ -52,8 +56,9 @@ pub struct Settings {
     pub charon: String,
 }
 
-/// Makes a bundle for `suites` in `folder`, which must not be there yet.
-pub fn make(folder: &Path, suites: &[&Suite]) -> Result<(), String> {
+/// Makes a bundle for `suites` in `folder`, which must not be there yet. Initiators differ in identity and
+/// certificate; those of a suite have one key, for RSA's take long to make.
+pub fn make(folder: &Path, suites: &[&Suite], initiators: u32) -> Result<(), String> {
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", folder.display());
     if folder.exists() {
         return Err(wrong(&"is there already"));
@@ -66,18 +71,29 @@ pub fn make(folder: &Path, suites: &[&Suite]) -> Result<(), String> {
         write(&own, "psk", secret.as_bytes()).map_err(|e| wrong(&e))?;
         let names: Vec<_> = suites.iter().map(|suite| suite.name).collect();
         write(&own, "suites", names.join("\n").as_bytes()).map_err(|e| wrong(&e))?;
+        let count = initiators.to_string();
+        write(&own, "initiators", count.as_bytes()).map_err(|e| wrong(&e))?;
     }
     for suite in suites {
         if let Auth::Certificates { .. } = suite.auth {
-            certificates(folder, suite).map_err(|e| wrong(&e))?;
+            certificates(folder, suite, initiators).map_err(|e| wrong(&e))?;
         }
     }
     for (role, name) in ROLES.iter().enumerate() {
         let own = folder.join(name);
-        write(&own, "swanctl.conf", swanctl(role, suites, &secret).as_bytes())
+        write(&own, "swanctl.conf", swanctl(role, suites, &secret, initiators).as_bytes())
             .map_err(|e| wrong(&e))?;
     }
-    Ok(())
+    let responder = Bundle::open(folder, ROLES[1])?;
+    let settings = Settings {
+        peer: None,
+        peer_port: 0,
+        port: super::PORT,
+        rules: Rules::Ours,
+        charon: super::charon(&[]),
+    };
+    let text = responder.text(suites, &settings);
+    write(&responder.folder, TOML, text.as_bytes()).map_err(|e| wrong(&e))
 }
 
 impl Bundle {
@@ -93,7 +109,14 @@ impl Bundle {
             )
         })?;
         let role = ROLES.iter().position(|known| *known == role).unwrap_or_default();
-        Ok(Self { folder, role, psk: Zeroizing::new(psk.trim().to_owned()) })
+        // A bundle of an older version has one.
+        let count =
+            fs::read_to_string(folder.join("initiators")).unwrap_or_else(|_| "1".to_owned());
+        let initiators = count
+            .trim()
+            .parse()
+            .map_err(|error| format!("{}: {error}", folder.join("initiators").display()))?;
+        Ok(Self { folder, role, psk: Zeroizing::new(psk.trim().to_owned()), initiators })
     }
 
     /// The suites it has credentials for, of those `wanted` (none means all).
@@ -115,17 +138,10 @@ impl Bundle {
         }
     }
 
-    /// A configuration with a connection for each of `suites`.
+    /// A configuration with a connection for each of `suites`. An initiator's has one for each initiator:
+    /// beside that with the name of the suite, those with `-2` and so on behind it.
     pub fn config(&self, suites: &[&Suite], settings: &Settings) -> Result<Config, String> {
-        let mut text = Zeroizing::new(format!(
-            "[charon]\nport = 0\nport_nat_t = {}\n{}\n[secrets.ike-links]\nsecret = '0x{}'\n",
-            settings.port,
-            settings.charon,
-            self.psk.as_str()
-        ));
-        for suite in suites {
-            self.connection(&mut text, suite, settings);
-        }
+        let text = self.text(suites, settings);
         let mut config = config::parse(&text, &self.folder).map_err(|mistakes| {
             let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
             lines.join("\n")
@@ -134,9 +150,26 @@ impl Bundle {
         Ok(config)
     }
 
-    fn connection(&self, text: &mut String, suite: &Suite, settings: &Settings) {
-        let Suite { name, ike, esp, .. } = suite;
-        let [own, other] = ends(self.role);
+    fn text(&self, suites: &[&Suite], settings: &Settings) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(format!(
+            "[charon]\nport = 0\nport_nat_t = {}\n{}\n[secrets.ike-links]\nsecret = '0x{}'\n",
+            settings.port,
+            settings.charon,
+            self.psk.as_str()
+        ));
+        let connections = if self.role == 0 { self.initiators } else { 1 };
+        for suite in suites {
+            for number in 1..=connections {
+                self.connection(&mut text, suite, settings, number);
+            }
+        }
+        text
+    }
+
+    fn connection(&self, text: &mut String, suite: &Suite, settings: &Settings, number: u32) {
+        let Suite { ike, esp, .. } = suite;
+        let [own_id, other_id] = identities(self.role, suite, self.initiators, number);
+        let name = &numbered(suite, number);
         let _ = writeln!(text, "[connections.{name}]");
         if let Some(peer) = &settings.peer {
             let _ = writeln!(text, "remote_addrs = '{peer}'\nremote_port = {}", settings.peer_port);
@@ -154,8 +187,7 @@ impl Bundle {
             [connections.{name}.remote]\nauth = '{auth}'\nid = '{}'
             [connections.{name}.children.net]
             esp_proposals = '{esp}'\nlocal_ts = '{local_ts}'\nremote_ts = '{remote_ts}'\nrekey_time = 0",
-            identity(own, suite),
-            identity(other, suite),
+            own_id, other_id,
         );
     }
 }
@@ -166,29 +198,44 @@ impl fmt::Debug for Bundle {
     }
 }
 
-/// This end and the other one.
-fn ends(role: usize) -> [&'static str; 2] {
-    let [initiator, responder] = ROLES;
-    if role == 0 { [initiator, responder] } else { [responder, initiator] }
-}
-
 /// The networks behind this end and the other one; no packet of theirs is sent.
 fn networks(role: usize) -> [&'static str; 2] {
     if role == 0 { ["10.1.0.0/16", "10.2.0.0/16"] } else { ["10.2.0.0/16", "10.1.0.0/16"] }
+}
+
+/// The name of a suite's connection and certificate for the initiator with this number, from 1.
+fn numbered(suite: &Suite, number: u32) -> String {
+    if number == 1 { suite.name.to_owned() } else { format!("{}-{number}", suite.name) }
 }
 
 fn identity(role: &str, suite: &Suite) -> String {
     format!("{role}.{}.links.example", suite.name)
 }
 
+/// The identity of the initiator with this number: alone it needs none.
+fn initiator(suite: &Suite, initiators: u32, number: &str) -> String {
+    let name = identity(ROLES[0], suite);
+    if initiators == 1 { name } else { format!("{number}.{name}") }
+}
+
+/// What this end asserts, and what it expects of the other one.
+fn identities(role: usize, suite: &Suite, initiators: u32, number: u32) -> [String; 2] {
+    let responder = identity(ROLES[1], suite);
+    if role == 0 {
+        [initiator(suite, initiators, &number.to_string()), responder]
+    } else {
+        [responder, initiator(suite, initiators, "*")]
+    }
+}
+
 /// The same for strongSwan, as far as it has the algorithms. An initiator's `remote_addrs` is to be filled
 /// in.
-fn swanctl(role: usize, suites: &[&Suite], secret: &str) -> String {
-    let [own, other] = ends(role);
+fn swanctl(role: usize, suites: &[&Suite], secret: &str, initiators: u32) -> String {
     let [local_ts, remote_ts] = networks(role);
     let mut connections = String::new();
     for suite in suites.iter().filter(|suite| suite.strongswan) {
         let Suite { name, ike, esp, .. } = suite;
+        let [own_id, other_id] = identities(role, suite, initiators, 1);
         let remote = if role == 0 { "        remote_addrs = RESPONDER\n" } else { "" };
         let (auth, certs) = match suite.auth {
             Auth::Psk => ("psk", String::new()),
@@ -202,8 +249,7 @@ fn swanctl(role: usize, suites: &[&Suite], secret: &str) -> String {
              children {{\n            net {{\n                esp_proposals = {esp}\n                \
              local_ts = {local_ts}\n                remote_ts = {remote_ts}\n                \
              rekey_time = 0\n            }}\n        }}\n    }}\n",
-            identity(own, suite),
-            identity(other, suite),
+            own_id, other_id,
         );
     }
     format!(
@@ -212,14 +258,18 @@ fn swanctl(role: usize, suites: &[&Suite], secret: &str) -> String {
 }
 
 /// A root CA, and for each end a certificate below it, with CAs of its own between them.
-fn certificates(folder: &Path, suite: &Suite) -> Result<(), Box<dyn std::error::Error>> {
+fn certificates(
+    folder: &Path,
+    suite: &Suite,
+    initiators: u32,
+) -> Result<(), Box<dyn std::error::Error>> {
     let Auth::Certificates { key, intermediates } = suite.auth else { return Ok(()) };
     let pem = |certificate: &[u8]| files::to_pem("CERTIFICATE", certificate);
     let root_key = files::load_private_key(&generate(key)?, None)?;
     let root_name = issue::distinguished_name(&format!("O=ike-bench, CN={} root", suite.name))?;
     let root = Template { subject: root_name.clone(), ca: true, ..template() };
     let root = issue::certificate(&root, root_key.public_key(), &issuer(&*root_key, &root_name)?)?;
-    for role in ROLES {
+    for (position, role) in ROLES.into_iter().enumerate() {
         let own = folder.join(role);
         let cas = own.join("x509ca");
         write(&cas, &format!("{}.pem", suite.name), pem(&root).as_bytes())?;
@@ -235,14 +285,20 @@ fn certificates(folder: &Path, suite: &Suite) -> Result<(), Box<dyn std::error::
         }
         let private = generate(key)?;
         let public = files::load_private_key(&private, None)?.public_key().to_vec();
-        let end = Template {
-            subject: issue::distinguished_name(&format!("O=ike-bench, CN={} {role}", suite.name))?,
-            names: vec![IdData::fqdn(identity(role, suite))],
-            ..template()
-        };
-        let certificate = issue::certificate(&end, &public, &issuer(&*above.0, &above.1)?)?;
+        let count = if position == 0 { initiators } else { 1 };
+        for number in 1..=count {
+            let [id, _] = identities(position, suite, initiators, number);
+            let name = format!("O=ike-bench, CN={} {role} {number}", suite.name);
+            let end = Template {
+                subject: issue::distinguished_name(&name)?,
+                names: vec![IdData::fqdn(id)],
+                ..template()
+            };
+            let certificate = issue::certificate(&end, &public, &issuer(&*above.0, &above.1)?)?;
+            let file = format!("{}.pem", numbered(suite, number));
+            write(&own.join("x509"), &file, pem(&certificate).as_bytes())?;
+        }
         let file = format!("{}.pem", suite.name);
-        write(&own.join("x509"), &file, pem(&certificate).as_bytes())?;
         let private = Zeroizing::new(files::to_pem("PRIVATE KEY", &private));
         write(&own.join("private"), &file, private.as_bytes())?;
     }

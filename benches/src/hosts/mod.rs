@@ -54,6 +54,9 @@ pub struct ServeArgs {
     /// Suite to serve, instead of all (may be given several times)
     #[arg(long, value_name = "NAME")]
     pub suite: Vec<String>,
+    /// Initiators in the bundle that is made, each with an identity and a certificate of its own, for `load`
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub initiators: u32,
     /// UDP port of IKE with the non-ESP marker
     #[arg(long, default_value_t = PORT)]
     pub port: u16,

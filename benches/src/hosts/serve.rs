@@ -27,7 +27,7 @@ pub async fn run(args: &ServeArgs, stop: impl Future<Output = ()>) -> Result<(),
             names => names.iter().map(|name| suite::find(name)).collect::<Result<_, _>>()?,
         };
         eprintln!("making keys and certificates in {}", args.bundle.display());
-        bundle::make(&args.bundle, &chosen)?;
+        bundle::make(&args.bundle, &chosen, args.initiators)?;
     }
     if args.only_bundle {
         return Ok(());

@@ -41,7 +41,7 @@ const fn by(key: KeyType, intermediates: usize) -> Auth {
     Auth::Certificates { key, intermediates }
 }
 
-/// All of them.
+/// All of them; the last five are what `load` measures.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "classical",
@@ -121,6 +121,46 @@ pub const SUITES: &[Suite] = &[
         ike: "aes256-sha256-x25519-ke1_mlkem1024",
         esp: "aes256-sha256",
         auth: by(KeyType::Rsa4096, 3),
+        strongswan: true,
+    },
+    Suite {
+        name: "psk-x25519",
+        about: "X25519, pre-shared key",
+        ike: "aes256gcm16-prfsha256-x25519",
+        esp: "aes256gcm16",
+        auth: Auth::Psk,
+        strongswan: true,
+    },
+    Suite {
+        name: "psk-mlkem768",
+        about: "X25519, ML-KEM-768, pre-shared key",
+        ike: "aes256gcm16-prfsha256-x25519-ke1_mlkem768",
+        esp: "aes256gcm16",
+        auth: Auth::Psk,
+        strongswan: true,
+    },
+    Suite {
+        name: "ecdsa-x25519",
+        about: "X25519, ECDSA P-256",
+        ike: "aes256gcm16-prfsha256-x25519",
+        esp: "aes256gcm16",
+        auth: by(ECDSA, 0),
+        strongswan: true,
+    },
+    Suite {
+        name: "ecdsa-mlkem768",
+        about: "X25519, ML-KEM-768, ECDSA P-256",
+        ike: "aes256gcm16-prfsha256-x25519-ke1_mlkem768",
+        esp: "aes256gcm16",
+        auth: by(ECDSA, 0),
+        strongswan: true,
+    },
+    Suite {
+        name: "rsa-x25519",
+        about: "X25519, RSA-2048",
+        ike: "aes256gcm16-prfsha256-x25519",
+        esp: "aes256gcm16",
+        auth: by(KeyType::Rsa2048, 0),
         strongswan: true,
     },
 ];
