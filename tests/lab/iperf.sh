@@ -1,18 +1,21 @@
 #!/bin/bash
 # TCP throughput of the userspace data plane against strongSwan's userspace
 # ESP (kernel-libipsec), on one veth, on this machine's own kernel.
-# usage: iperf.sh [-t SECONDS] [-r ROUNDS] [-e ESP_PROPOSAL] [-m MIN_RATIO]
+# usage: iperf.sh [-t SECONDS] [-r ROUNDS] [-e ESP_PROPOSAL] [-m MIN_RATIO] [-p]
+# Both have ESP in UDP, which is all that kernel-libipsec can; with -p the
+# daemon has plain ESP (protocol 50), one packet per system call.
 set -eu
 . "$(dirname "$0")/common.sh"
 skip_if_asked
 
-SECONDS_EACH=5 ROUNDS=2 ESP=aes256gcm16 MIN=
-while getopts t:r:e:m: opt; do
+SECONDS_EACH=5 ROUNDS=2 ESP=aes256gcm16 MIN= ENCAP=true
+while getopts t:r:e:m:p opt; do
     case $opt in
     t) SECONDS_EACH=$OPTARG ;;
     r) ROUNDS=$OPTARG ;;
     e) ESP=$OPTARG ;;
     m) MIN=$OPTARG ;;
+    p) ENCAP=false ;;
     *) exit 2 ;;
     esac
 done
@@ -34,6 +37,7 @@ KINDS="$KINDS"
 SECONDS_EACH=$SECONDS_EACH
 ROUNDS=$ROUNDS
 ESP=$ESP
+ENCAP=$ENCAP
 MIN=$MIN
 ENV
 export LAB_SRC LAB_ROOT DAEMON

@@ -1,10 +1,12 @@
 #!/bin/sh
 # Makes the folder the lab runs from: a Debian root with the peers, and three
-# user-mode Linux kernels. Safe to run again; what is complete is kept.
+# user-mode Linux kernels. Safe to run again; what is complete is kept. With --load
+# also what load.sh needs.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$LAB_SRC/kernels.sh"
 . "$LAB_SRC/setup-kernels.sh"
+. "$LAB_SRC/setup-fake-kernel.sh"
 skip_if_asked
 
 HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux"
@@ -26,6 +28,7 @@ main() {
     fi
     kernel_trixie
     kernel_netdevsim
+    [ "${1:-}" != --load ] || fake_kernel
     versions
 }
 

@@ -18,6 +18,7 @@ begin() {
     net_direct
     site
     net both esp_proposals "$ESP"
+    ike both encap $ENCAP
     start us
     start them
     up us
