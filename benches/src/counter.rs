@@ -1,5 +1,4 @@
-//! The processor's own clock, and how fast it and the core run: with [`heap`](crate::heap) all `unsafe` code of
-//! this crate.
+//! The processor's own clock, and how fast it and the core run: all `unsafe` code of this crate.
 //!
 //! On x86-64 this is the time-stamp counter, which ticks at a rate of its own and not with the core's
 //! clock; on AArch64 it is the virtual count of the generic timer. Both can be read in user mode without

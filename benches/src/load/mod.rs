@@ -92,7 +92,7 @@ pub struct Load {
     /// How this end sends again: ours, or as strongSwan does by default
     #[arg(long, value_enum, default_value_t = Rules::Ours)]
     pub rules: Rules,
-    /// A further option of this end's [charon], as `fragment_size=1280` (may be given several times)
+    /// A further option of this end's `[charon]`, as `fragment_size=1280` (may be given several times)
     #[arg(long, value_name = "KEY=VALUE")]
     pub charon: Vec<String>,
     /// Also write everything here as JSON

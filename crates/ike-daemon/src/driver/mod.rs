@@ -1,7 +1,7 @@
 //! The loop between the sockets, the data plane and the engine: one shard.
 //!
 //! A [`Driver`] owns an [`Endpoint`] and everything the endpoint's outputs need; it shares nothing
-//! with another driver but what it is given ([`shards`]). The rest of the daemon talks to all of them by
+//! with another driver but what it is given (`shards.rs`). The rest of the daemon talks to all of them by
 //! a [`Handle`].
 
 use std::collections::HashMap;

@@ -135,6 +135,11 @@ impl Registry {
         *self.tables().outbound.entry(id).or_insert(index) == index
     }
 
+    /// True if a shard has the outbound SA.
+    pub(crate) fn is_claimed(&self, id: &SaId) -> bool {
+        self.tables().outbound.contains_key(id)
+    }
+
     /// Gives the outbound SA back.
     pub(crate) fn release(&self, id: &SaId) {
         self.tables().outbound.remove(id);

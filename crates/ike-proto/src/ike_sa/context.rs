@@ -254,8 +254,12 @@ impl EspIndex {
 
     /// The child that has `sa`, in either direction.
     pub(crate) fn owner_of(&self, sa: SaId) -> Option<(IkeSaId, ChildSaId)> {
-        let spi_in = self.outbound.get(&sa).unwrap_or(&sa.spi);
-        self.get(spi_in).copied()
+        if let Some(spi_in) = self.outbound.get(&sa) {
+            return self.get(spi_in).copied();
+        }
+        // Peers choose these SPIs: what another shard sends by may have the number of an inbound one here.
+        let elsewhere = self.shared.as_ref().is_some_and(|(all, _)| all.is_claimed(&sa));
+        self.get(&sa.spi).copied().filter(|_| !elsewhere)
     }
 
     pub(crate) fn insert(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
@@ -443,5 +447,31 @@ impl Ids {
                 return spi;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    /// An authenticated peer may choose for its inbound SA the SPI of somebody else's inbound SA here.
+    #[test]
+    fn an_outbound_sa_of_another_shard_is_nobodys_here() {
+        let registry = Registry::default();
+        let shard =
+            |index| EspIndex { shared: Some((registry.clone(), index)), ..EspIndex::default() };
+        let (mut ours, mut theirs) = (shard(0), shard(1));
+        let at = |n| IpAddr::V4(Ipv4Addr::new(192, 0, 2, n));
+        let (victim, other) = ((IkeSaId(1), ChildSaId(1)), (IkeSaId(2), ChildSaId(2)));
+        let (spi, host, peer) = (0x0000_1234, at(1), at(9));
+        ours.insert(spi, victim);
+        theirs.insert(0x0100_0001, other);
+        let outbound = SaId { spi, dst: peer };
+        assert!(theirs.claim(outbound, 0x0100_0001, 1));
+        assert_eq!(theirs.owner_of(outbound), Some(other));
+        assert_eq!(ours.owner_of(outbound), None);
+        assert_eq!(ours.owner_of(SaId { spi, dst: host }), Some(victim));
     }
 }
