@@ -168,8 +168,7 @@ impl IkeSa {
                 }
                 // The peer keeps its own. Ours still decrypts until the delete is through.
                 let (mut child, batch) = ready.install_inbound(true);
-                child.pending_out = None;
-                child.half_closed = true;
+                child.half_closed |= child.pending_out.take().is_some();
                 child.phase = Phase::Rekeyed;
                 child.replaces = None;
                 let id = child.id;
@@ -207,8 +206,8 @@ impl IkeSa {
                 {
                     // Redundant: the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
-                    theirs.pending_out = None;
-                    theirs.half_closed = true;
+                    // Unless a packet has come by it already.
+                    theirs.half_closed |= theirs.pending_out.take().is_some();
                     theirs.replaces = None;
                     self.timers.clear_child(crossed);
                 }
