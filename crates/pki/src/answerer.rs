@@ -135,7 +135,7 @@ impl Answerer {
             }
             Question::Judge(peer) => {
                 let octets: usize = peer.certs.iter().map(|cert| cert.data.len()).sum();
-                octets <= QUICK_CERTS
+                peer.certs.len() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
             Question::Revocation(_) => false,
         }
@@ -249,7 +249,9 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
 const QUICK_RSA: usize = 300;
 /// Credentials that are looked at one after the other.
 const QUICK_CREDENTIALS: usize = 4;
-/// Octets of certificates: no signature of SLH-DSA, and few of ML-DSA, fit in.
-const QUICK_CERTS: usize = 8 * 1024;
+/// Certificates: a stranger who brings more may have them all tried as links of the chain.
+const QUICK_CHAIN: usize = 3;
+/// Octets of certificates: those of ML-DSA-87 fit in, a signature of SLH-DSA (7,856 at the least) does not.
+const QUICK_CERTS: usize = 7680;
 /// Most CAs named in a CERTREQ that this end sends: 400 octets.
 const MAX_NAMED: usize = 20;

@@ -45,29 +45,33 @@ impl Prf for HmacPrf {
 
     fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
         let mut output = vec![0; self.hash.len()];
-        let mut hmac = Hmac::new(self.hash, key).expect(NEVER);
-        hmac.compute(parts.iter().copied(), &mut output).expect(NEVER);
+        let into = &mut output;
+        Hmac::with_key(self.hash, key, |hmac| hmac.compute(parts.iter().copied(), into))
+            .expect(NEVER);
         Secret::new(output)
     }
 
     /// Keys the HMAC once for all blocks.
     fn prf_plus(&self, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
-        let mut hmac = Hmac::new(self.hash, key).expect(NEVER);
         let size = self.hash.len();
         let mut blocks = [Zeroizing::new([0; LONGEST]), Zeroizing::new([0; LONGEST])];
         let mut output = vec![0; len];
         let mut counter = 0_u8;
-        for wanted in output.chunks_mut(size) {
-            counter = counter.checked_add(1).expect("no more than 255 blocks");
-            let [last, block] = &mut blocks;
-            let (last, block) = (last.split_at(size).0, block.split_at_mut(size).0);
-            let last = (counter > 1).then_some(last);
-            let number = [counter];
-            let parts = last.into_iter().chain(seed.iter().copied()).chain([&number[..]]);
-            hmac.compute(parts, block).expect(NEVER);
-            wanted.copy_from_slice(block.split_at(wanted.len()).0);
-            blocks.swap(0, 1);
-        }
+        Hmac::with_key(self.hash, key, |hmac| {
+            for wanted in output.chunks_mut(size) {
+                counter = counter.checked_add(1).expect("no more than 255 blocks");
+                let [last, block] = &mut blocks;
+                let (last, block) = (last.split_at(size).0, block.split_at_mut(size).0);
+                let last = (counter > 1).then_some(last);
+                let number = [counter];
+                let parts = last.into_iter().chain(seed.iter().copied()).chain([&number[..]]);
+                hmac.compute(parts, block)?;
+                wanted.copy_from_slice(block.split_at(wanted.len()).0);
+                blocks.swap(0, 1);
+            }
+            Some(())
+        })
+        .expect(NEVER);
         Secret::new(output)
     }
 }

@@ -34,8 +34,13 @@ pub(crate) struct Hmac {
 }
 
 impl Hmac {
-    /// Keys `hash`; a key may have any length. `None` if AWS-LC fails.
-    pub(crate) fn new(hash: Hash, key: &[u8]) -> Option<Self> {
+    /// What `f` does with `hash` keyed; a key may have any length. `None` if AWS-LC fails. A keyed one is
+    /// never moved, for what was left behind would not be wiped.
+    pub(crate) fn with_key<T>(
+        hash: Hash,
+        key: &[u8],
+        f: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
         let mut context = MaybeUninit::uninit();
         // SAFETY: it writes the whole of what the pointer is to, and reads nothing.
         unsafe { sys::HMAC_CTX_init(context.as_mut_ptr()) };
@@ -62,7 +67,7 @@ impl Hmac {
                 ptr::null_mut(),
             )
         };
-        (ok == 1).then_some(hmac)
+        if ok == 1 { f(&mut hmac) } else { None }
     }
 
     /// The HMAC of `parts`, one behind the other, into `out`, which must have the hash's length, else
