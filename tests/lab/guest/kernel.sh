@@ -96,17 +96,23 @@ serving() { in_ns them ss -Hltn "sport = :$1" | grep -q .; }
 
 # flow_end: no datagram was lost but for want of room in a receiver's socket, which
 # a busy machine has to answer for, no packet failed in the kernels' IPsec, and
-# TCP went on to the end.
+# the flows went on to the end. That of strongSwan's UDP need not: iperf3 sends no
+# more once its kernel has refused one datagram, which strongSwan's may while it
+# takes an outbound SA away. Its TCP and pings show that the tunnel stands.
 flow_end() {
-    local name sums full
+    local name side sums full least=1001
     for name in udp tcp; do
         wait_for $((FLOW_SECONDS + 20)) test -e "$STATE/flow.$name.done" || fail "the $name flow does not end"
     done
+    [ "$(kind them)" = daemon ] || least=1
     full=$(for side in us them; do in_ns $side nstat -a -s -z UdpRcvbufErrors; done | awk '/^Udp/ { n += $2 } END { print n + 0 }')
     sums=$(jq -c 'select(.event == "end").data | [.sum, .sum_bidir_reverse] | map({packets, lost_packets})' "$OUT/flow.udp.log")
     note "udp: $sums, $full for full sockets"
-    jq -e "length == 2 and all(.packets > 1000) and (map(.lost_packets) | add) <= $full" <<<"$sums" >/dev/null ||
-        fail "datagrams were lost"
+    jq -e "(map(.lost_packets) | add) <= $full" <<<"$sums" >/dev/null || fail "datagrams were lost"
+    if ! jq -e 'length == 2 and all(.packets > 1000)' <<<"$sums" >/dev/null; then
+        for side in us them; do note "$side:" "$(in_ns $side awk '$2 > 0 { printf "%s %s ", $1, $2 }' /proc/net/xfrm_stat)"; done
+        jq -e "length == 2 and .[0].packets > 1000 and .[1].packets >= $least" <<<"$sums" >/dev/null || fail "the UDP flow stopped"
+    fi
     sums=$(jq -c 'select(.event == "end").data | [.sum_received, .sum_received_bidir_reverse] | map({bytes, seconds})' "$OUT/flow.tcp.log")
     note "tcp: $sums"
     jq -e "length == 2 and all(.bytes > 1000000 and .seconds >= $FLOW_SECONDS - 1)" <<<"$sums" >/dev/null || fail "the TCP flow stopped"
