@@ -1,12 +1,14 @@
 //! Sealing and opening ESP per suite and size beside the bare cipher under criterion, to compare two builds.
 
+mod clock;
+
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use esp::Buffer;
 use ike_bench::esp::{Bare, SIZES, SUITES, Tunnel, packet};
 
-fn suites(criterion: &mut Criterion) {
+fn suites(criterion: &mut Criterion<clock::Counter>) {
     for suite in SUITES {
         let mut group = criterion.benchmark_group(format!("esp/{}", suite.name));
         for size in SIZES {
@@ -50,5 +52,9 @@ fn suites(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, suites);
+criterion_group! {
+    name = benches;
+    config = clock::criterion();
+    targets = suites
+}
 criterion_main!(benches);

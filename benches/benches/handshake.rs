@@ -1,15 +1,17 @@
 //! A handshake of two engines in one process, and the library calls that it must make.
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use ike_bench::handshake::{SUITES, ends, floor, timed};
+mod clock;
 
-fn handshake(criterion: &mut Criterion) {
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use ike_bench::handshake::{SUITES, ends, floor, once};
+
+fn handshake(criterion: &mut Criterion<clock::Counter>) {
     let mut group = criterion.benchmark_group("handshake");
     group.sample_size(20);
     for suite in SUITES {
         let mut ends = ends(suite).expect("a handshake");
         group.bench_function(BenchmarkId::new("engines", suite.name), |b| {
-            b.iter_custom(|times| (0..times).map(|_| timed(&mut ends).expect("a handshake")).sum());
+            b.iter_custom(|times| (0..times).map(|_| once(&mut ends).expect("a handshake")).sum());
         });
         let mut floor = floor(suite).expect("a handshake to record");
         group.bench_function(BenchmarkId::new("floor", suite.name), |b| {
@@ -19,5 +21,9 @@ fn handshake(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, handshake);
+criterion_group! {
+    name = benches;
+    config = clock::criterion();
+    targets = handshake
+}
 criterion_main!(benches);

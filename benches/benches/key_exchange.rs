@@ -1,11 +1,13 @@
 //! Every key exchange method under criterion, to compare two builds.
 
+mod clock;
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use ike_bench::operations::key_exchanges;
 
-fn key_exchange(criterion: &mut Criterion) {
+fn key_exchange(criterion: &mut Criterion<clock::Counter>) {
     for exchange in key_exchanges() {
         let method = exchange.method;
         let mut group = criterion.benchmark_group(method.id().to_string());
@@ -23,5 +25,9 @@ fn key_exchange(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, key_exchange);
+criterion_group! {
+    name = benches;
+    config = clock::criterion();
+    targets = key_exchange
+}
 criterion_main!(benches);

@@ -1,5 +1,7 @@
 //! Encoding, decoding, sealing and opening of messages.
 
+mod clock;
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -16,7 +18,7 @@ use ike_tests::handmade::proposal;
 /// Octets of content, up to what one Encrypted payload holds.
 const SIZES: [usize; 6] = [64, 256, 1_024, 4_096, 16_384, 65_000];
 
-fn coding(criterion: &mut Criterion) {
+fn coding(criterion: &mut Criterion<clock::Counter>) {
     let mut group = criterion.benchmark_group("message");
     let hashes = [0x5a; 20];
     let public = [0x31; 1184];
@@ -70,7 +72,7 @@ fn outgoing<'a>(payloads: &'a [Payload<'a>], max_datagram: Option<usize>) -> Out
     }
 }
 
-fn sealing(criterion: &mut Criterion) {
+fn sealing(criterion: &mut Criterion<clock::Counter>) {
     let [mut initiator, responder] = epochs();
     let mut rng = Seeded::new(1);
     for fragmented in [false, true] {
@@ -105,5 +107,9 @@ fn opened(epoch: &Epoch, datagram: &[u8]) -> usize {
     }
 }
 
-criterion_group!(benches, coding, sealing);
+criterion_group! {
+    name = benches;
+    config = clock::criterion();
+    targets = coding, sealing
+}
 criterion_main!(benches);

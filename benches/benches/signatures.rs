@@ -1,5 +1,7 @@
 //! Every signature scheme under criterion, to compare two builds. Key generation is `ike-bench`'s.
 
+mod clock;
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -7,7 +9,7 @@ use ike_bench::operations::signatures;
 
 const MESSAGE: [u8; 800] = [0x5a; 800];
 
-fn sign_and_verify(criterion: &mut Criterion) {
+fn sign_and_verify(criterion: &mut Criterion<clock::Counter>) {
     for signature in signatures() {
         let scheme = signature.scheme;
         let mut group = criterion.benchmark_group(signature.name());
@@ -26,5 +28,9 @@ fn sign_and_verify(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, sign_and_verify);
+criterion_group! {
+    name = benches;
+    config = clock::criterion();
+    targets = sign_and_verify
+}
 criterion_main!(benches);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ike_proto::crypto::{CryptoProvider, SecureRandom};
 use ike_proto::dataplane::{Capabilities, Command as PlaneCommand, Reply, Usage};
+use ike_proto::wire::registry::{ExchangeType, PayloadType};
 use ike_proto::{
     Answer, Command, Endpoint, Event, Failure, IkeSaId, Input, Now, Output, Path, Question,
     RequestId,
@@ -15,6 +16,7 @@ use ike_tests::{A, B, World};
 use pki::Answerer;
 
 use super::recorder;
+use crate::counter::ticks;
 
 /// One engine with its keys and certificates, behind it a data plane that does nothing.
 struct End {
@@ -37,6 +39,36 @@ pub struct Ends {
     wake: [Option<Instant>; 2],
     /// Datagrams of the handshake in progress.
     pub sent: usize,
+    /// Where its time goes, if somebody wants to know.
+    spent: Option<Spent>,
+}
+
+/// Ticks that both ends together spend on the exchanges of a handshake. The first message belongs to
+/// IKE_SA_INIT; each other one to the exchange whose answer brought it about, with the work it takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// IKE_SA_INIT.
+    pub sa_init: u64,
+    /// All IKE_INTERMEDIATE exchanges.
+    pub intermediate: u64,
+    /// IKE_AUTH.
+    pub auth: u64,
+    /// Of the last two: fragments that did not complete a message, opened and kept.
+    pub fragments: u64,
+}
+
+impl Spent {
+    fn book(&mut self, datagram: Option<&[u8]>, whole: bool, ticks: u64) {
+        let at = |index| datagram.and_then(|octets| octets.get(index)).copied();
+        match at(18).map(ExchangeType) {
+            Some(ExchangeType::IKE_INTERMEDIATE) => self.intermediate += ticks,
+            Some(ExchangeType::IKE_AUTH) => self.auth += ticks,
+            _ => self.sa_init += ticks,
+        }
+        if !whole && at(16).map(PayloadType) == Some(PayloadType::SKF) {
+            self.fragments += ticks;
+        }
+    }
 }
 
 impl Ends {
@@ -61,7 +93,19 @@ impl Ends {
             up: [None, None],
             wake: [None, None],
             sent: 0,
+            spent: None,
         }
+    }
+
+    /// [`handshake`](Self::handshake), and what its exchanges took.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn handshake_by_exchange(&mut self) -> Result<Spent, String> {
+        self.spent = Some(Spent::default());
+        let result = self.handshake();
+        let spent = self.spent.take().unwrap_or_default();
+        result.map(|()| spent)
     }
 
     /// An IKE SA with its first child, from the wish to when both ends have it.
@@ -150,6 +194,24 @@ impl Ends {
     }
 
     fn give(&mut self, end: usize, input: Input<'_>) {
+        if self.spent.is_none() {
+            self.drive(end, input);
+            return;
+        }
+        let datagram = match &input {
+            Input::Datagram(_, octets) => Some(*octets),
+            _ => None,
+        };
+        let (before, waiting) = (ticks(), self.datagrams.len());
+        self.drive(end, input);
+        let taken = ticks() - before;
+        let whole = self.datagrams.len() > waiting || self.done.is_some();
+        if let Some(spent) = &mut self.spent {
+            spent.book(datagram, whole, taken);
+        }
+    }
+
+    fn drive(&mut self, end: usize, input: Input<'_>) {
         recorder::at_end(end);
         let now = Now { mono: self.mono, wall: self.wall };
         self.ends[end].endpoint.handle(now, input);

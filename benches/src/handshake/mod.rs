@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-pub use ends::Ends;
+pub use ends::{Ends, Spent};
 pub use floor::{Floor, Kind};
 pub use suite::{SUITES, Suite};
 
@@ -102,17 +102,15 @@ pub fn once(ends: &mut Ends) -> Result<u64, String> {
     Ok(taken)
 }
 
-/// [`once`], as time.
+/// [`once`], exchange by exchange.
 ///
 /// # Errors
 /// Why it failed.
-pub fn timed(ends: &mut Ends) -> Result<Duration, String> {
-    let begun = Instant::now();
-    ends.handshake()?;
-    let taken = begun.elapsed();
+pub fn by_exchange(ends: &mut Ends) -> Result<Spent, String> {
+    let spent = ends.handshake_by_exchange()?;
     ends.delete()?;
     ends.pass(FORGOTTEN);
-    Ok(taken)
+    Ok(spent)
 }
 
 /// The library calls of one handshake.

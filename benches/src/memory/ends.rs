@@ -4,37 +4,24 @@
 //! ([`ike_tests::cheap`]): nothing of them outlives the handshake.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ike_proto::config::{
-    AddressSpec, AuthConfig, CertRequest, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch,
-    LocalAuth, PreSharedKey, RemoteAuth, TsSpec,
-};
-use ike_proto::crypto::Secret;
-use ike_proto::dataplane::{self, Capabilities, Reply, Usage};
-use ike_proto::wire::payload::IdData;
-use ike_proto::wire::registry::{CertEncoding, ProtocolId};
+use ike_proto::config::EndpointConfig;
+use ike_proto::dataplane::{self, Reply, Usage};
 use ike_proto::{
     Answer, ChildState, Command, Endpoint, Event, Input, Now, Output, Path, Question, RequestId,
     Transmit, TransmitKind,
 };
 use ike_tests::Seeded;
 use ike_tests::cheap::{self, Signer};
-use ike_tests::setup::proposals;
-
-use super::suite::{Auth, Suite};
 use ike_tests::heap::{self, Amount};
 
-/// Where the gateway is.
-pub const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+use super::config::{GATEWAY, PLANE, Times, address, clients, gateway, name, number};
+use super::suite::{Auth, Suite};
 
 /// Clients of one endpoint; a configuration of that many connections is searched from front to back.
 const GROUP: usize = 800;
-
-/// The name of the gateway's connection.
-const CONNECTION: &str = "roadwarriors";
 
 /// Lengths of an ECDSA P-256 certificate and signature.
 const SIGNER: Signer = Signer { certificate: 467, signature: 72 };
@@ -145,17 +132,6 @@ pub struct Ends {
     pub init_octets: u64,
     /// What the gateway got, if it is to be remembered.
     pub tap: Option<Vec<(Path, Vec<u8>)>>,
-}
-
-/// When SAs are rekeyed, and peers that are silent asked whether they live.
-#[derive(Debug, Clone, Copy)]
-pub struct Times {
-    /// `rekey_time` of IKE SAs.
-    pub ike: Duration,
-    /// `rekey_time` of children.
-    pub child: Duration,
-    /// `dpd_delay`.
-    pub dpd: Duration,
 }
 
 impl Ends {
@@ -401,107 +377,5 @@ fn answer(suite: Suite, question: &Question) -> Answer {
     answer
 }
 
-fn gateway(suite: Suite, times: Option<Times>) -> EndpointConfig {
-    let mut connection = connection(suite, times, CONNECTION, IdData::fqdn("gateway.example.org"));
-    connection.remote_addrs = vec![AddressSpec::Any(None)];
-    let ts = TsSpec::Fixed("10.200.0.0/16".parse().expect("a prefix"));
-    let child = ChildConfig { local_ts: vec![ts], ..child(suite, times) };
-    connection.children = vec![Arc::new(child)];
-    config(vec![connection])
-}
-
-fn clients(
-    suite: Suite,
-    times: Option<Times>,
-    numbers: impl Iterator<Item = usize>,
-) -> EndpointConfig {
-    let ts = TsSpec::Fixed("10.200.0.0/16".parse().expect("a prefix"));
-    let child = Arc::new(ChildConfig { remote_ts: vec![ts], ..child(suite, times) });
-    let one = |number| {
-        let id = IdData::fqdn(format!("client-{number:06}.example.org"));
-        let mut connection = connection(suite, times, &name(number), id);
-        connection.remote_addrs = vec![AddressSpec::single(GATEWAY)];
-        connection.set_remote_id(IdMatch::Exact(IdData::fqdn("gateway.example.org")));
-        connection.children = vec![Arc::clone(&child)];
-        connection
-    };
-    config(numbers.map(one).collect())
-}
-
-fn child(suite: Suite, times: Option<Times>) -> ChildConfig {
-    let esp_proposals = proposals(ProtocolId::ESP, &[suite.esp]);
-    let mut child = ChildConfig { esp_proposals, ..ChildConfig::new("net") };
-    if let Some(times) = times {
-        child.rekey_time = times.child;
-        child.life_time = times.child * 2;
-        child.rand_time = times.child / 2;
-    }
-    child
-}
-
-fn connection(suite: Suite, times: Option<Times>, name: &str, id: IdData) -> ConnectionConfig {
-    let mut connection = ConnectionConfig::new(name);
-    if let Some(times) = times {
-        connection.rekey_time = times.ike;
-        connection.over_time = times.ike;
-        connection.rand_time = times.ike / 2;
-        connection.dpd_delay = times.dpd;
-    }
-    connection.proposals = proposals(ProtocolId::IKE, &[suite.ike]);
-    if suite.auth == Auth::Certificates {
-        connection.local = vec![LocalAuth::new("local", AuthConfig::pubkey())];
-        let encoding = CertEncoding::X509_SIGNATURE;
-        let certreqs = vec![CertRequest { encoding, authorities: vec![0x5a; 20] }];
-        let remote = RemoteAuth::new("remote", AuthConfig::pubkey());
-        connection.remote = vec![RemoteAuth { certreqs, ..remote }];
-    }
-    connection.set_local_id(Some(id));
-    connection
-}
-
-/// Of an endpoint that takes any number of strangers.
-fn config(connections: Vec<ConnectionConfig>) -> EndpointConfig {
-    let secret = Secret::copy_from(b"a secret that all of them share");
-    EndpointConfig {
-        connections: connections.into_iter().map(Arc::new).collect(),
-        secrets: vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })],
-        cookie_threshold: 0,
-        cookie_threshold_ip: 0,
-        block_threshold: 0,
-        ..EndpointConfig::default()
-    }
-}
-
-fn name(number: usize) -> String {
-    format!("client-{number}")
-}
-
-/// The address of a client; there are 2^24.
-fn address(number: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::from_bits(FIRST + u32::try_from(number).unwrap_or(u32::MAX - FIRST)))
-}
-
-fn number(address: IpAddr) -> Option<usize> {
-    let IpAddr::V4(address) = address else { return None };
-    if IpAddr::V4(address) == GATEWAY {
-        return None;
-    }
-    address.to_bits().checked_sub(FIRST).and_then(|number| usize::try_from(number).ok())
-}
-
-/// 10.0.0.0.
-const FIRST: u32 = 0x0a00_0000;
-
 /// Some day in 2026.
 const DAWN: Duration = Duration::from_secs(1_770_000_000);
-
-const PLANE: Capabilities = Capabilities {
-    transport_mode: true,
-    esn: true,
-    plain_esp: true,
-    tcp_esp: false,
-    iptfs: false,
-    per_cpu: false,
-    cpus: 1,
-    processing: true,
-};

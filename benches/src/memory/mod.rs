@@ -1,5 +1,6 @@
 //! `ike-bench memory`: what an SA holds on the heap of its engine, stage by stage.
 
+pub mod config;
 pub mod ends;
 pub mod stages;
 pub mod suite;

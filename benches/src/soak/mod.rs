@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::memory::ends::{Ends, Times};
+use crate::memory::config::Times;
+use crate::memory::ends::Ends;
 use crate::memory::suite::{self, Suite};
 use ike_tests::heap;
 use shapes::{Attacker, SHAPES, Shape};

@@ -9,7 +9,7 @@ use ike_proto::{Path, Transport};
 use ike_tests::Seeded;
 use ike_tests::handmade::{Started, proposal};
 
-use crate::memory::ends::GATEWAY;
+use crate::memory::config::GATEWAY;
 
 /// What the attacker has: what he saw of others, and nothing else.
 pub struct Attacker {
