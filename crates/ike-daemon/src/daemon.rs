@@ -22,6 +22,7 @@ use crate::driver::{
 use crate::fetch::Fetcher;
 use crate::operator::{Operator, endpoint_config};
 use crate::plane::Plane;
+use crate::vici::ViciSocket;
 
 /// How often host names are resolved anew.
 const REFRESH: Duration = Duration::from_secs(300);
@@ -104,6 +105,12 @@ impl Daemon {
 
     /// Serves the control socket as long as the daemon runs. `config_file` is what a reload reads.
     pub fn serve(&mut self, socket: ControlSocket, config_file: Option<PathBuf>) {
+        let operator = self.operator.clone();
+        self.tasks.push(tokio::spawn(socket.serve(operator, config_file)));
+    }
+
+    /// Serves the VICI socket as long as the daemon runs. `config_file` is what a reload reads.
+    pub fn serve_vici(&mut self, socket: ViciSocket, config_file: Option<PathBuf>) {
         let operator = self.operator.clone();
         self.tasks.push(tokio::spawn(socket.serve(operator, config_file)));
     }

@@ -23,6 +23,10 @@ pub struct Target {
     pub ike: Option<String>,
     /// A child, exactly.
     pub child: Option<String>,
+    /// The number of an IKE SA.
+    pub ike_id: Option<u64>,
+    /// The number of a Child SA.
+    pub child_id: Option<u64>,
 }
 
 impl Target {
@@ -103,6 +107,12 @@ impl Operator {
         }
     }
 
+    /// How many SAs `target` means; there is an error where there are none.
+    pub async fn matches(&self, target: &Target) -> Result<usize, String> {
+        let chosen = self.choose(target).await?;
+        Ok(chosen.ikes.len() + chosen.children.len())
+    }
+
     /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
     /// its way, which is a success even where no SA is left.
     pub async fn down(&self, target: &Target) -> Result<usize, String> {
@@ -150,6 +160,9 @@ impl Operator {
         }
         if config.shards != self.config().shards {
             tracing::warn!("[charon] shards takes effect at the next start");
+        }
+        if config.vici != self.config().vici {
+            tracing::warn!("[charon.plugins.vici] takes effect at the next start");
         }
         self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
@@ -364,27 +377,32 @@ fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, String> {
     // What is replaced or on its way out is nobody's to command any more.
     let live =
         views.iter().filter(|v| !matches!(v.status.state, IkeState::Rekeyed | IkeState::Deleting));
-    let ikes = |name: &str| -> Vec<IkeSaId> {
-        let named = live.clone().filter(|v| v.status.connection == name);
+    let live = live.filter(|v| target.ike_id.is_none_or(|id| v.status.id.0 == id));
+    let ikes = |name: Option<&str>| -> Vec<IkeSaId> {
+        let named = live.clone().filter(|v| name.is_none_or(|name| v.status.connection == name));
         named.map(|v| v.status.id).collect()
     };
-    let children = |name: &str| -> Vec<ChildSaId> {
+    let children = |name: Option<&str>| -> Vec<ChildSaId> {
         let wanted =
             |v: &&IkeView| target.ike.as_ref().is_none_or(|ike| *ike == v.status.connection);
         let children = live.clone().filter(wanted).flat_map(|v| &v.children);
         let named = children.filter(|c| {
-            c.status.name == name
+            name.is_none_or(|name| c.status.name == name)
+                && target.child_id.is_none_or(|id| c.status.id.0 == id)
                 && !matches!(c.status.state, ChildState::Rekeyed | ChildState::Deleting)
         });
         named.map(|c| c.status.id).collect()
     };
+    let by_child = |name| Chosen { ikes: Vec::new(), children: children(name) };
     let chosen = match (&target.name, &target.ike, &target.child) {
-        (None, Some(ike), None) => Chosen { ikes: ikes(ike), children: Vec::new() },
-        (None, _, Some(child)) | (Some(child), Some(_), None) => {
-            Chosen { ikes: Vec::new(), children: children(child) }
+        (None, _, None) if target.child_id.is_some() => by_child(None),
+        (None, None, None) if target.ike_id.is_some() => {
+            Chosen { ikes: ikes(None), children: Vec::new() }
         }
+        (None, Some(ike), None) => Chosen { ikes: ikes(Some(ike)), children: Vec::new() },
+        (None, _, Some(child)) | (Some(child), Some(_), None) => by_child(Some(child)),
         (Some(name), None, None) => {
-            let both = Chosen { ikes: ikes(name), children: children(name) };
+            let both = Chosen { ikes: ikes(Some(name)), children: children(Some(name)) };
             if !both.ikes.is_empty() && !both.children.is_empty() {
                 return Err(format!("{name} is a connection and a child: say --ike or --child"));
             }
@@ -394,7 +412,9 @@ fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, String> {
     };
     if chosen == Chosen::default() {
         let name = target.child.as_ref().or(target.name.as_ref()).or(target.ike.as_ref());
-        return Err(format!("no SA of {}", name.map_or("", String::as_str)));
+        let number = target.child_id.or(target.ike_id).map(|number| format!("number {number}"));
+        let named = name.cloned().or(number).unwrap_or_default();
+        return Err(format!("no SA of {named}"));
     }
     Ok(chosen)
 }

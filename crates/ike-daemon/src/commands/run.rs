@@ -14,6 +14,7 @@ use crate::driver::Sockets;
 use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
+use crate::vici::ViciSocket;
 use crate::{log, plane};
 
 /// How long peers have to confirm the deletes at the end.
@@ -60,6 +61,7 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
+    let vici = config.vici.as_deref().map(ViciSocket::bind).transpose()?;
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
     let mut listen = plane::listen(choice, &options);
@@ -94,6 +96,9 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     let crypto = Arc::new(crypto);
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));
+    if let Some(vici) = vici {
+        daemon.serve_vici(vici, Some(args.config.clone()));
+    }
     let lost = loop {
         tokio::select! {
             Some(()) = hang_up.recv() => {

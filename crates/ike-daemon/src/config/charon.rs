@@ -90,7 +90,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("keep_alive_dpd_margin", Some("0")),
     ("make_before_break", Some("yes")),
     ("multiple_authentication", Some("yes")),
-    ("plugins", None),
     ("prefer_configured_proposals", Some("yes")),
     ("replay_window", None),
     ("reuse_ikesa", Some("yes")),

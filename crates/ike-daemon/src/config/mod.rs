@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::pki::Answerer;
@@ -32,6 +32,7 @@ mod section;
 mod tcp;
 mod units;
 mod values;
+mod vici;
 mod wipe;
 
 pub use charon::{PlaneOptions, Ports, TcpOptions};
@@ -70,6 +71,8 @@ pub struct Config {
     pub tcp: TcpOptions,
     /// `shards`: how many engines share the work, each on a thread of its own; taken at the start.
     pub shards: u8,
+    /// Where the VICI socket is to be, if at all; taken at the start.
+    pub vici: Option<PathBuf>,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -125,8 +128,10 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut iptfs = Iptfs::default();
     let mut tcp = TcpOptions::default();
     let mut shards = 1;
+    let mut vici = None;
     let ports = match root.section("charon", report) {
-        Some(section) => {
+        Some(mut section) => {
+            vici = vici::read(&mut section, report);
             let (plane, shards) = (&mut plane, &mut shards);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, shards, report)
         }
@@ -173,7 +178,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
-    Config { endpoint, ports, plane, tcp, shards, hosts, answerer, warnings }
+    Config { endpoint, ports, plane, tcp, shards, vici, hosts, answerer, warnings }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {

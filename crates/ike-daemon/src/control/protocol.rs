@@ -66,7 +66,12 @@ pub struct Named {
 impl Named {
     /// The same without the time.
     pub fn target(&self) -> Target {
-        Target { name: self.name.clone(), ike: self.ike.clone(), child: self.child.clone() }
+        Target {
+            name: self.name.clone(),
+            ike: self.ike.clone(),
+            child: self.child.clone(),
+            ..Target::default()
+        }
     }
 }
 

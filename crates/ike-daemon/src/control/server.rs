@@ -3,20 +3,18 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::UnixStream;
 use tokio::net::unix::WriteHalf;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 
 use super::protocol::{LONGEST_REQUEST, Request, Response};
 use super::sas::IkeSa;
 use crate::config;
+use crate::net::local::LocalSocket;
 use crate::operator::Operator;
 
 /// Clients at a time; more wait.
@@ -31,40 +29,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A control socket that is there and waits for clients. Removed when dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
-    listener: UnixListener,
-    path: PathBuf,
+    socket: LocalSocket,
     patience: Duration,
 }
 
 impl ControlSocket {
-    /// Makes the socket at `path`, with mode 0600 from the first moment: it is made in a folder that
-    /// nobody else may enter, and then moved. A socket left behind by a daemon that is gone is
-    /// replaced; one that answers is not.
+    /// Makes the socket at `path`, for its owner alone.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let explain = |error: io::Error| {
             io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
         };
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(explain(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "a daemon answers there",
-            )));
-        }
-        let mut folder = path.as_os_str().to_owned();
-        folder.push(format!(".{}", std::process::id()));
-        let folder = PathBuf::from(folder);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(explain)?;
-        let made = Self::make(&folder.join("s"), path);
-        // Already empty unless something above failed.
-        let _ = std::fs::remove_dir_all(&folder);
-        made.map_err(explain)
-    }
-
-    fn make(hidden: &Path, path: &Path) -> io::Result<Self> {
-        let listener = UnixListener::bind(hidden)?;
-        std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::rename(hidden, path)?;
-        Ok(Self { listener, path: path.to_path_buf(), patience: PATIENCE })
+        Ok(Self { socket: LocalSocket::bind(path).map_err(explain)?, patience: PATIENCE })
     }
 
     /// Gives clients `patience` to take an answer, instead of 30 seconds.
@@ -76,32 +51,17 @@ impl ControlSocket {
     /// Serves clients until dropped. `config_file` is what `reload` reads.
     pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
         let patience = self.patience;
-        let places = Arc::new(Semaphore::new(CLIENTS));
-        loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let (operator, file) = (operator.clone(), config_file.clone());
-                    tokio::spawn(async move {
-                        let served = client(stream, &operator, file.as_deref(), patience);
-                        if let Err(error) = served.await {
-                            tracing::debug!(%error, "control client");
-                        }
-                        drop(place);
-                    });
+        self.socket
+            .serve(CLIENTS, |stream| {
+                let (operator, file) = (operator.clone(), config_file.clone());
+                async move {
+                    let served = client(stream, &operator, file.as_deref(), patience);
+                    if let Err(error) = served.await {
+                        tracing::debug!(%error, "control client");
+                    }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "control socket");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+            })
+            .await;
     }
 }
 
@@ -191,6 +151,13 @@ pub(crate) struct NotReloaded {
     /// The file has mistakes.
     config: bool,
     why: String,
+}
+
+impl NotReloaded {
+    /// What was wrong.
+    pub(crate) fn why(self) -> String {
+        self.why
+    }
 }
 
 /// Reads the configuration file and puts it in force; a file with a mistake changes nothing. Either

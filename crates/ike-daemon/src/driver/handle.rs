@@ -68,6 +68,11 @@ impl Handle {
         Ok(views)
     }
 
+    /// Describes one IKE SA, if it is there.
+    pub async fn view(&self, id: IkeSaId) -> Result<Option<IkeView>, Stopped> {
+        self.ask(Shard::of_number(self.count(), id.0), |answer| Request::View(id, answer)).await
+    }
+
     /// Lets the traffic of children that are not up, and were to come up again, go where the system sends
     /// it; the number of these children.
     pub async fn lift(&self, target: Target) -> Result<usize, Stopped> {

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use esp::io::IkeDatagram;
 use ike_proto::{
-    Answer, Endpoint, Event, Input, Output, Path, Question, RequestId, StreamCommand, StreamEvent,
-    Ticket, Transmit, Transport,
+    Answer, Endpoint, Event, IkeSaId, IkeStatus, Input, Output, Path, Question, RequestId,
+    StreamCommand, StreamEvent, Ticket, Transmit, Transport,
 };
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
@@ -60,6 +60,8 @@ pub(crate) enum Request {
     Command(ike_proto::Command, oneshot::Sender<Outcome>),
     /// Describe the SAs.
     List(oneshot::Sender<Vec<IkeView>>),
+    /// Describe one.
+    View(IkeSaId, oneshot::Sender<Option<IkeView>>),
     /// Whether there is an IKE SA of this connection with this peer.
     Serves(String, IpAddr, oneshot::Sender<bool>),
     /// Let the traffic of children that are not up go again; the number of them.
@@ -220,23 +222,16 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, command));
             }
             Request::List(answer) => {
-                let mut all = self.endpoint.ike_sas();
-                for status in &mut all {
-                    // The engine's name of a connection has no port of this end; nor has one that is not
-                    // open.
-                    let path = &mut status.path;
-                    let accepted = self.sockets.tcp_port() == Some(path.local.port());
-                    match self.sockets.streams().local(path) {
-                        _ if path.transport != Transport::Tcp => {}
-                        Some(local) => path.local = local,
-                        None if accepted => {}
-                        None => path.local.set_port(0),
-                    }
-                }
-                let views = usage::views(all, self.plane.line(), now().mono);
+                let views = self.views(self.endpoint.ike_sas());
                 // A task, for the counters of many SAs take long. The asker may have gone away.
                 tokio::spawn(async move {
                     let _ = answer.send(views.await);
+                });
+            }
+            Request::View(id, answer) => {
+                let views = self.views(self.endpoint.ike_sa(id).into_iter().collect());
+                tokio::spawn(async move {
+                    let _ = answer.send(views.await.pop());
                 });
             }
             Request::Serves(connection, remote, answer) => {
@@ -257,6 +252,22 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, ike_proto::Command::Shutdown));
             }
         }
+    }
+
+    /// `sas` with their counters.
+    fn views(&self, mut sas: Vec<IkeStatus>) -> impl Future<Output = Vec<IkeView>> + use<> {
+        for status in &mut sas {
+            // The engine's name of a connection has no port of this end; nor has one that is not open.
+            let path = &mut status.path;
+            let accepted = self.sockets.tcp_port() == Some(path.local.port());
+            match self.sockets.streams().local(path) {
+                _ if path.transport != Transport::Tcp => {}
+                Some(local) => path.local = local,
+                None if accepted => {}
+                None => path.local.set_port(0),
+            }
+        }
+        usage::views(sas, self.plane.line(), now().mono)
     }
 
     /// Takes a batch from a socket. What it leads to is done message by message.

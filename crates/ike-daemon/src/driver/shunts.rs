@@ -100,7 +100,11 @@ impl Shunts {
 
     /// Lifts those that `target` means; the number of them.
     pub(super) async fn lift(&mut self, target: &Target, plane: &Control) -> usize {
-        let Target { name, ike, child } = target;
+        let Target { name, ike, child, ike_id, child_id } = target;
+        // A number is that of an SA.
+        if ike_id.is_some() || child_id.is_some() {
+            return 0;
+        }
         let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
         // What is to pass or to be dropped waits for no child.
         let waits = |name: &&Name| {

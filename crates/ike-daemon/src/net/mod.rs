@@ -1,6 +1,7 @@
 //! Sockets and addresses: everything between the engine and the network but the data plane.
 
 pub mod files;
+pub mod local;
 pub mod marker;
 pub mod path_mtu;
 pub mod resolve;

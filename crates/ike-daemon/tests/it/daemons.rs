@@ -182,7 +182,7 @@ async fn names_that_are_wrong_or_ambiguous_are_told() {
     let unknown = Target::named("nett");
     assert_eq!(operator.up(&unknown).await.unwrap_err(), "the configuration has no nett");
     assert_eq!(operator.down(&net()).await.unwrap_err(), "no SA of net");
-    let exact = Target { ike: Some("site".into()), child: Some("net".into()), name: None };
+    let exact = Target { ike: Some("site".into()), child: Some("net".into()), ..Target::default() };
     operator.up(&exact).await.unwrap();
     assert!(operator.reauthenticate(&net()).await.is_err());
     assert_eq!(operator.down(&exact).await, Ok(1));

@@ -17,3 +17,4 @@ mod secrets;
 mod shards;
 mod shunts;
 mod tcp;
+mod vici;

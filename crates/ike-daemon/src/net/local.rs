@@ -1,0 +1,73 @@
+//! Unix sockets that only their owner may use.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// A socket of mode 0600 that waits for clients. Removed when dropped.
+#[derive(Debug)]
+pub struct LocalSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl LocalSocket {
+    /// Makes the socket at `path`, with mode 0600 from the first moment: it is made in a folder that
+    /// nobody else may enter, and then moved. A socket left behind by a daemon that is gone is
+    /// replaced; one that answers is not.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "a daemon answers there"));
+        }
+        let mut folder = path.as_os_str().to_owned();
+        folder.push(format!(".{}", std::process::id()));
+        let folder = PathBuf::from(folder);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let made = Self::make(&folder.join("s"), path);
+        // Already empty unless something above failed.
+        let _ = std::fs::remove_dir_all(&folder);
+        made
+    }
+
+    fn make(hidden: &Path, path: &Path) -> io::Result<Self> {
+        let listener = UnixListener::bind(hidden)?;
+        std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(hidden, path)?;
+        Ok(Self { listener, path: path.to_path_buf() })
+    }
+
+    /// Gives each client to `client`, in a task of its own, `clients` at a time; more wait.
+    pub async fn serve<F>(self, clients: usize, client: impl Fn(UnixStream) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(clients));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let served = client(stream);
+                    tokio::spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, path = %self.path.display(), "socket");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LocalSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,226 @@
+//! What clients can ask for.
+
+use std::io;
+use std::time::Duration;
+
+use ike_proto::IkeState;
+use vici::Section;
+
+use super::list;
+use super::log::Log;
+use super::session::{LIST_CONN, LIST_SA, Session};
+use crate::control::server::{NotReloaded, reload};
+use crate::operator::{Operator, Target};
+
+/// Answers the command `name`; `None` if there is no such command. The error ends the connection.
+pub(super) async fn answer(
+    session: &Session,
+    name: &str,
+    asked: &Section,
+) -> io::Result<Option<Section>> {
+    let answer = match name {
+        "version" => version(),
+        "stats" => stats(session).await,
+        "reload-settings" => {
+            let reloaded = reload(&session.operator, session.file.as_deref()).await;
+            result(reloaded.map_err(NotReloaded::why))
+        }
+        "initiate" => initiate(session, asked).await?,
+        "terminate" => terminate(session, asked).await?,
+        "rekey" => rekey(&session.operator, asked).await,
+        "list-sas" => list_sas(session, asked).await?,
+        "list-conns" => list_conns(session, asked).await?,
+        "get-conns" => get_conns(&session.operator),
+        _ => return Ok(None),
+    };
+    Ok(Some(answer))
+}
+
+fn version() -> Section {
+    let system = rustix::system::uname();
+    Section::new()
+        .text("daemon", "ike-daemon")
+        .text("version", env!("CARGO_PKG_VERSION"))
+        .text("sysname", system.sysname().to_bytes())
+        .text("release", system.release().to_bytes())
+        .text("machine", system.machine().to_bytes())
+}
+
+async fn stats(session: &Session) -> Section {
+    let views = session.operator.list().await.unwrap_or_default();
+    let half_open = views.iter().filter(|view| view.status.state == IkeState::Connecting).count();
+    let seconds = session.since.elapsed().unwrap_or_default().as_secs();
+    let since = session.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let uptime = Section::new()
+        .text("running", format!("{seconds} seconds"))
+        .text("since", format!("{} seconds after 1970 began (UTC)", since.as_secs()));
+    let sas = Section::new()
+        .text("total", views.len().to_string())
+        .text("half-open", half_open.to_string());
+    Section::new().section("uptime", uptime).section("ikesas", sas)
+}
+
+async fn initiate(session: &Session, asked: &Section) -> io::Result<Section> {
+    let target =
+        Target { ike: owned(asked, "ike"), child: owned(asked, "child"), ..Target::default() };
+    let operator = session.operator.clone();
+    let work = async move { operator.up(&target).await.map(|()| 1) };
+    let outcome = under_way(session, asked, work).await?;
+    Ok(result(outcome.map(drop)))
+}
+
+async fn terminate(session: &Session, asked: &Section) -> io::Result<Section> {
+    if asked.str("force") == Some("yes") {
+        return Ok(result(Err("force is not supported".to_owned())));
+    }
+    let target = match target(asked) {
+        Ok(target) => target,
+        Err(why) => return Ok(result(Err(why))),
+    };
+    let matches = session.operator.matches(&target).await.unwrap_or_default();
+    let operator = session.operator.clone();
+    let work = async move { operator.down(&target).await };
+    let outcome = under_way(session, asked, work).await?;
+    let terminated = outcome.as_ref().copied().unwrap_or_default();
+    Ok(result(outcome.map(drop))
+        .text("matches", matches.to_string())
+        .text("terminated", terminated.to_string()))
+}
+
+/// Answers as soon as it is begun, as strongSwan does.
+async fn rekey(operator: &Operator, asked: &Section) -> Section {
+    let outcome = match target(asked) {
+        Ok(target) => operator.matches(&target).await.map(|count| (target, count)),
+        Err(why) => Err(why),
+    };
+    match outcome {
+        Ok((target, count)) => {
+            let (operator, reauth) = (operator.clone(), asked.str("reauth") == Some("yes"));
+            tokio::spawn(async move {
+                let outcome = match reauth {
+                    true => operator.reauthenticate(&target).await,
+                    false => operator.rekey(&target).await,
+                };
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, "rekey, as a VICI client wanted");
+                }
+            });
+            result(Ok(())).text("matches", count.to_string())
+        }
+        Err(why) => result(Err(why)).text("matches", "0"),
+    }
+}
+
+async fn list_sas(session: &Session, asked: &Section) -> io::Result<Section> {
+    let numbers = number(asked, "ike-id").and_then(|ike| Ok((ike, number(asked, "child-id")?)));
+    let (ike_id, child_id) = match numbers {
+        Ok(numbers) => numbers,
+        Err(why) => return Ok(result(Err(why))),
+    };
+    let (ike, child) = (asked.str("ike"), asked.str("child"));
+    let views = match session.operator.list().await {
+        Ok(views) => views,
+        Err(why) => return Ok(result(Err(why))),
+    };
+    for view in views {
+        let status = &view.status;
+        if ike.is_some_and(|ike| ike != status.connection)
+            || ike_id.is_some_and(|id| id != status.id.0)
+        {
+            continue;
+        }
+        let children = list::child_sas(&view, |name, id| {
+            child.is_none_or(|child| child == name) && child_id.is_none_or(|wanted| wanted == id)
+        });
+        if children.is_empty() && (child.is_some() || child_id.is_some()) {
+            continue;
+        }
+        let sa = list::ike_sa(&view).section("child-sas", children);
+        session
+            .outlet
+            .event(LIST_SA, Section::new().section(list::key(&status.connection), sa))
+            .await?;
+    }
+    Ok(Section::new())
+}
+
+async fn list_conns(session: &Session, asked: &Section) -> io::Result<Section> {
+    let config = session.operator.config();
+    for connection in &config.endpoint.connections {
+        if asked.str("ike").is_some_and(|ike| ike != connection.name) {
+            continue;
+        }
+        let Some(hosts) = config.hosts.get(&connection.name) else { continue };
+        let described = list::connection(connection, &hosts.local, &hosts.remote);
+        let section = Section::new().section(list::key(&connection.name), described);
+        session.outlet.event(LIST_CONN, section).await?;
+    }
+    Ok(Section::new())
+}
+
+fn get_conns(operator: &Operator) -> Section {
+    let config = operator.config();
+    let names = config.endpoint.connections.iter().map(|connection| connection.name.as_str());
+    Section::new().list("conns", names)
+}
+
+/// Does `work` as long as the client wants to wait, in a task of its own, and tells what happens meanwhile.
+async fn under_way(
+    session: &Session,
+    asked: &Section,
+    work: impl Future<Output = Result<usize, String>> + Send + 'static,
+) -> io::Result<Result<usize, String>> {
+    let timeout = match asked.str("timeout").map(str::parse::<i64>) {
+        None | Some(Ok(0)) => None,
+        Some(Ok(-1)) => {
+            tokio::spawn(work);
+            return Ok(Ok(0));
+        }
+        Some(Ok(millis)) if millis > 0 => Some(Duration::from_millis(millis.unsigned_abs())),
+        Some(_) => return Ok(Err("timeout is a number of milliseconds, 0 or -1".to_owned())),
+    };
+    // What is begun is brought to its end, whether he still listens or not.
+    let task = tokio::spawn(work);
+    let waiting = async {
+        let outcome = async { task.await.unwrap_or_else(|error| Err(error.to_string())) };
+        match timeout {
+            None => outcome.await,
+            Some(limit) => tokio::time::timeout(limit, outcome).await.unwrap_or_else(|_| {
+                Err(format!("no outcome after {} ms; it goes on", limit.as_millis()))
+            }),
+        }
+    };
+    let quiet =
+        asked.str("loglevel").and_then(|level| level.parse::<i64>().ok()).is_some_and(|l| l < 1);
+    if quiet {
+        return Ok(waiting.await);
+    }
+    Log { outlet: &session.outlet, operator: &session.operator }.during(waiting).await
+}
+
+/// The SAs that `terminate` and `rekey` are about.
+fn target(asked: &Section) -> Result<Target, String> {
+    Ok(Target {
+        name: None,
+        ike: owned(asked, "ike"),
+        child: owned(asked, "child"),
+        ike_id: number(asked, "ike-id")?,
+        child_id: number(asked, "child-id")?,
+    })
+}
+
+fn owned(asked: &Section, name: &str) -> Option<String> {
+    asked.str(name).map(str::to_owned)
+}
+
+fn number(asked: &Section, name: &str) -> Result<Option<u64>, String> {
+    let text = asked.str(name).map(str::parse);
+    text.transpose().map_err(|_| format!("{name} is a number"))
+}
+
+fn result(outcome: Result<(), String>) -> Section {
+    match outcome {
+        Ok(()) => Section::new().text("success", "yes"),
+        Err(why) => Section::new().text("success", "no").text("errmsg", why),
+    }
+}

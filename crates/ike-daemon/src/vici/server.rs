@@ -1,0 +1,125 @@
+//! The daemon's end of the VICI socket: segments in and out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use vici::{LONGEST_SEGMENT, Packet};
+
+use super::session::Session;
+use crate::net::local::LocalSocket;
+use crate::operator::Operator;
+
+/// Clients at a time; more wait.
+const CLIENTS: usize = 64;
+/// Segments that may wait for a client to take them. Whoever streams waits for room.
+const QUEUE: usize = 16;
+/// A client has this long to take a segment, and to send the rest of one.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often to look whether a client still waits for its answer.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A VICI socket that is there and waits for clients. Removed when dropped.
+#[derive(Debug)]
+pub struct ViciSocket {
+    socket: LocalSocket,
+}
+
+impl ViciSocket {
+    /// Makes the socket at `path`, for its owner alone.
+    ///
+    /// # Errors
+    /// It cannot be made there, or a daemon answers there already.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("VICI socket {}: {error}", path.display()))
+        };
+        LocalSocket::bind(path).map(|socket| Self { socket }).map_err(explain)
+    }
+
+    /// Serves clients until dropped. `config_file` is what `reload-settings` reads.
+    pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
+        let since = SystemTime::now();
+        self.socket
+            .serve(CLIENTS, |stream| {
+                let (operator, file) = (operator.clone(), config_file.clone());
+                async move {
+                    if let Err(error) = client(stream, operator, file, since).await {
+                        tracing::debug!(%error, "VICI client");
+                    }
+                }
+            })
+            .await;
+    }
+}
+
+async fn client(
+    stream: UnixStream,
+    operator: Operator,
+    file: Option<PathBuf>,
+    since: SystemTime,
+) -> io::Result<()> {
+    let (read, write) = stream.into_split();
+    let (out, queue) = mpsc::channel(QUEUE);
+    let session = Session::new(operator, file, since, out);
+    // Whichever ends first ends the other: events have nowhere to go without a writer.
+    tokio::select! {
+        served = requests(read, session) => served,
+        written = write_all(write, queue) => written,
+    }
+}
+
+async fn requests(mut read: OwnedReadHalf, mut session: Session) -> io::Result<()> {
+    while let Some(segment) = segment(&mut read).await? {
+        let packet = Packet::decode(&segment).map_err(io::Error::other)?;
+        tokio::select! {
+            handled = session.handle(packet) => handled?,
+            () = hung_up(&read) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// The next segment, without its length. `None` if there are no more.
+async fn segment(read: &mut OwnedReadHalf) -> io::Result<Option<Vec<u8>>> {
+    let mut len = [0; 4];
+    // A client that only listens to events says nothing for as long as it likes.
+    if read.read(&mut len[..1]).await? == 0 {
+        return Ok(None);
+    }
+    let rest = async {
+        read.read_exact(&mut len[1..]).await?;
+        let len = u32::from_be_bytes(len) as usize;
+        if len > LONGEST_SEGMENT {
+            return Err(io::Error::other(vici::Error::TooLong));
+        }
+        let mut segment = vec![0; len];
+        read.read_exact(&mut segment).await?;
+        Ok(Some(segment))
+    };
+    tokio::time::timeout(PATIENCE, rest).await?
+}
+
+async fn write_all(
+    mut write: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Vec<u8>>,
+) -> io::Result<()> {
+    while let Some(segment) = queue.recv().await {
+        tokio::time::timeout(PATIENCE, write.write_all(&segment)).await??;
+    }
+    Ok(())
+}
+
+/// Returns when the client has closed its socket.
+async fn hung_up(read: &OwnedReadHalf) {
+    loop {
+        if !read.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
