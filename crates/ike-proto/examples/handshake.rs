@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey};
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{Capabilities, Command as Plane, Reply};
-use ike_proto::{Answer, Command, Endpoint, Input, Now, Output, Path, RequestId};
+use ike_proto::{Answer, Command, Endpoint, Input, Now, Output, Path, Question, RequestId};
 
 /// One end: the engine, and the keys of the ESP SAs it has installed, by SPI.
 type Host = (Endpoint, HashMap<u32, Vec<u8>>);
@@ -85,9 +85,13 @@ fn run(hosts: &mut [Host; 2], now: Now, input: Input<'_>) {
                 // Pre-shared keys need no signature.
                 // No connection here uses TCP.
                 Output::Stream(..) => {}
-                Output::Ask(ticket, _) => {
-                    let none = Answer::Failed("no private key".to_owned());
-                    endpoint.handle(now, Input::Answered(ticket, none));
+                Output::Ask(ticket, question) => {
+                    let answer = match question {
+                        // A FrodoKEM, say. Another thread could do it meanwhile.
+                        Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+                        _ => Answer::Failed("no private key".to_owned()),
+                    };
+                    endpoint.handle(now, Input::Answered(ticket, answer));
                 }
                 Output::Event(event) => println!("host {side}: {event:?}"),
                 Output::Timeout(_) => break,

@@ -16,7 +16,8 @@ use ike_proto::dataplane::{
     TrafficSelector, Usage, apply_all,
 };
 use ike_proto::{
-    Answer, Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, RequestId,
+    Answer, Command as Order, Endpoint, Event as Told, Input, Now, Output, Path, Question,
+    RequestId,
 };
 
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -147,9 +148,13 @@ impl Driver {
                 // Pre-shared keys need no signature.
                 // No connection here uses TCP.
                 Output::Stream(..) => {}
-                Output::Ask(ticket, _) => {
-                    let none = Answer::Failed("no private key".to_owned());
-                    self.endpoint.handle(now, Input::Answered(ticket, none));
+                Output::Ask(ticket, question) => {
+                    let answer = match question {
+                        // A FrodoKEM, say. Another thread could do it meanwhile.
+                        Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+                        _ => Answer::Failed("no private key".to_owned()),
+                    };
+                    self.endpoint.handle(now, Input::Answered(ticket, answer));
                 }
                 Output::Event(event) => println!("{}: {event:?}", self.plane.name),
                 Output::Timeout(_) => match self.plane.poll_event() {

@@ -88,7 +88,8 @@ pub enum Input<'a> {
     /// value makes the engine send packets below 576 octets (IPv4) or 1280 (IPv6), or above 1500.
     PathMtu(Path, u32),
     /// Whether what arrives waits longer than it takes to be handled. As long as that is so a stranger needs
-    /// a cookie (RFC 7296 §2.6) however few are half-open, unless `cookie_threshold` is 0.
+    /// a cookie (RFC 7296 §2.6) however few are half-open, unless `cookie_threshold` is 0. Over TCP one is
+    /// demanded only if that is 1 (RFC 9329 §6.3).
     Behind(bool),
     /// Another shard says this of an IKE SA, or an attempt, of this one: its [`Event::Notice`].
     Notice(IkeSaId, Notice),

@@ -15,6 +15,7 @@ mod exchange;
 mod ike_sa;
 pub mod keys;
 mod question;
+mod table;
 pub mod wire;
 
 pub use endpoint::{Endpoint, Registry};
@@ -24,5 +25,6 @@ pub use event::{
     Transmit, TransmitKind, Transport, UsedAuth,
 };
 pub use question::{
-    AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
+    AcceptedScheme, Answer, Exchange, Exchanged, OwnedCert, PeerCredentials, PeerKey, Question,
+    SignRequest, Signed,
 };

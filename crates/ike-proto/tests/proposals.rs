@@ -301,6 +301,22 @@ fn accept_refuses_a_repeated_key_exchange() {
     assert_eq!(result, Err(AcceptError::Inconsistent));
 }
 
+/// RFC 9370 §2.2.1 forbids it among the additional key exchanges alone; a responder here takes the stricter
+/// reading, an initiator the other.
+#[test]
+fn accept_takes_the_first_key_exchange_again_and_select_does_not_choose_it() {
+    let ours = ike("aes256gcm16-prfsha256-x25519-ke1_x25519-ke1_mlkem768");
+    let offered = sa(std::slice::from_ref(&ours));
+    let mut answer = offered.proposals[0].clone();
+    answer.transforms.retain(|t| t.id != KeMethodId::ML_KEM_768.0);
+    let accepted = accept(&offered.proposals, &Sa { proposals: vec![answer.clone()] }).unwrap();
+    assert_eq!(accepted.ke, KeMethodId::CURVE_25519);
+    assert_eq!(accepted.additional().collect::<Vec<_>>(), [KeMethodId::CURVE_25519]);
+    let chosen = select(std::slice::from_ref(&ours), &offered, ALL).unwrap();
+    assert_eq!(chosen.additional().collect::<Vec<_>>(), [KeMethodId::ML_KEM_768]);
+    assert_eq!(select(&[ours], &Sa { proposals: vec![answer] }, ALL), None);
+}
+
 #[test]
 fn supported_by_keeps_what_the_backend_has() {
     let provider = pq_kem::provider();

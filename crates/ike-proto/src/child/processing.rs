@@ -102,8 +102,9 @@ impl Numbers {
         inherited: [u32; 2],
         asker: Asker,
     ) -> Result<(Arc<Processing>, Lease), NoneLeft> {
-        let name = (connection.name.clone(), config.name.clone());
-        let (chosen, inherited) = match self.traps.get(&name) {
+        let traps = Some(&self.traps).filter(|traps| !traps.is_empty());
+        let name = || (connection.name.clone(), config.name.clone());
+        let (chosen, inherited) = match traps.and_then(|traps| traps.get(&name())) {
             Some((unique, chosen))
                 if *unique == config.unique && asker.has_those_of_trap(&chosen.lease) =>
             {

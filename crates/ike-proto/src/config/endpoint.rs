@@ -98,7 +98,8 @@ pub struct EndpointConfig {
     pub accepts_tcp: bool,
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
     /// (RFC 7296 §2.6): 1 demands one always, 0 never. With any but 0 one is demanded as long as the driver
-    /// says [`Input::Behind`](crate::Input::Behind), too.
+    /// says [`Input::Behind`](crate::Input::Behind), too. All this is of UDP: over TCP only 1 demands any
+    /// (RFC 9329 §6.3).
     pub cookie_threshold: u32,
     /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
     /// `block_threshold`, so that nobody can block an address he does not have.

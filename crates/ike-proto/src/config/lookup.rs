@@ -1,45 +1,129 @@
 //! Configuration by name and identity, so that many connections and secrets cost a handshake no more than
 //! few do.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{ConnectionConfig, EndpointConfig, PreSharedKey};
+use crate::crypto::{Prf, Secret};
+use crate::keys::signed_octets::padded;
 use crate::wire::payload::IdData;
-use crate::wire::registry::IdType;
+use crate::wire::registry::{IdType, PrfId};
 
 /// What identities that match have in common ([`IdData::matches`]); others may have it, too.
-type Key = (IdType, Vec<u8>);
+type Key<'a> = (IdType, Cow<'a, [u8]>);
+
+/// Places of secrets, in order.
+type ByKey = HashMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
+
+/// Connections that a peer may mean, the best first.
+pub(crate) type Candidates = Arc<[Arc<ConnectionConfig>]>;
+
+/// The lists of candidates that were wanted last. Those of peers at any address are the same for all of them,
+/// and with ten thousand connections 80 KB long.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// The newest last.
+    recent: Vec<Candidates>,
+}
+
+/// Lists kept.
+const LISTS: usize = 4;
+
+impl Lists {
+    /// A list that is there already, if it is this one, else a new one.
+    pub(crate) fn share<'a>(
+        &mut self,
+        list: impl Iterator<Item = &'a Arc<ConnectionConfig>> + Clone,
+    ) -> Candidates {
+        let same = |known: &Candidates| {
+            let mut list = list.clone();
+            known.iter().all(|one| list.next().is_some_and(|other| Arc::ptr_eq(one, other)))
+                && list.next().is_none()
+        };
+        if let Some(known) = self.recent.iter().rev().find(|known| same(known)) {
+            return Arc::clone(known);
+        }
+        let list: Candidates = list.cloned().collect();
+        if self.recent.len() >= LISTS {
+            self.recent.remove(0);
+        }
+        self.recent.push(Arc::clone(&list));
+        list
+    }
+}
+
+/// A pre-shared key, and what AUTH is keyed with.
+#[derive(Debug)]
+pub(crate) struct Psk {
+    config: Arc<PreSharedKey>,
+    padded: Padded,
+}
+
+impl Psk {
+    fn new(config: &Arc<PreSharedKey>) -> Arc<Self> {
+        Arc::new(Self { config: Arc::clone(config), padded: Padded::default() })
+    }
+
+    /// Identities; empty means any pair.
+    pub(crate) fn ids(&self) -> &[IdData] {
+        &self.config.ids
+    }
+
+    /// See [`padded`]; the caller has a copy.
+    pub(crate) fn padded(&self, prf: &dyn Prf) -> Secret {
+        self.padded.of(prf, &self.config.secret)
+    }
+}
+
+/// A secret after [`padded`], kept for the first PRF that it is wanted for, which is that of nearly all
+/// handshakes. RFC 7296 §2.15 has it in mind that it is kept.
+#[derive(Debug, Default)]
+struct Padded(OnceLock<(PrfId, Secret)>);
+
+impl Padded {
+    fn of(&self, prf: &dyn Prf, secret: &Secret) -> Secret {
+        let (id, kept) = self.0.get_or_init(|| (prf.id(), padded(prf, secret)));
+        if *id == prf.id() { kept.duplicate() } else { padded(prf, secret) }
+    }
+}
 
 /// Made anew with every configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     connections: HashMap<String, Arc<ConnectionConfig>>,
-    secrets: Vec<Arc<PreSharedKey>>,
+    secrets: Vec<Arc<Psk>>,
+    decoy: Padded,
     /// Secrets by each identity they name.
-    naming: HashMap<Key, Vec<usize>>,
+    naming: ByKey,
     /// Those that name one identity alone.
-    alone: HashMap<Key, Vec<usize>>,
+    alone: ByKey,
     /// Those that name none.
     of_anybody: Vec<usize>,
 }
 
 impl Lookup {
     pub(crate) fn new(config: &EndpointConfig) -> Self {
-        let mut lookup = Self { secrets: config.secrets.clone(), ..Self::default() };
+        let mut lookup =
+            Self { secrets: config.secrets.iter().map(Psk::new).collect(), ..Self::default() };
         // The first of a name is the one that counts.
         for connection in config.connections.iter().rev() {
             lookup.connections.insert(connection.name.clone(), Arc::clone(connection));
         }
         for (index, psk) in config.secrets.iter().enumerate() {
-            let keys: BTreeSet<Key> = psk.ids.iter().map(key).collect();
+            let keys: BTreeSet<Key<'_>> = psk.ids.iter().map(key).collect();
+            let add = |table: &mut ByKey, (kind, data): &Key<'_>| {
+                let of_kind = table.entry(*kind).or_default();
+                of_kind.entry(data.to_vec()).or_default().push(index);
+            };
             match (keys.len(), keys.first()) {
-                (1, Some(key)) => lookup.alone.entry(key.clone()).or_default().push(index),
+                (1, Some(key)) => add(&mut lookup.alone, key),
                 (0, _) => lookup.of_anybody.push(index),
                 _ => {}
             }
-            for key in keys {
-                lookup.naming.entry(key).or_default().push(index);
+            for key in &keys {
+                add(&mut lookup.naming, key);
             }
         }
         lookup
@@ -50,25 +134,44 @@ impl Lookup {
         self.connections.get(name)
     }
 
+    /// All secrets, in order.
+    pub(crate) fn all_secrets(&self) -> &[Arc<Psk>] {
+        &self.secrets
+    }
+
+    /// Stands for the key of an identity that has none, and takes no less and no more to come by.
+    pub(crate) fn decoy(&self, prf: &dyn Prf) -> Secret {
+        self.decoy.of(prf, &Secret::copy_from(&[0x5a; 32]))
+    }
+
     /// The secrets, in order, that name `remote`, or nobody, or `local` alone; and maybe others.
     pub(crate) fn secrets(
         &self,
         local: &IdData,
         remote: &IdData,
-    ) -> impl DoubleEndedIterator<Item = &Arc<PreSharedKey>> {
-        let naming = self.naming.get(&key(remote)).into_iter().flatten();
-        let alone = self.alone.get(&key(local)).into_iter().flatten();
-        let all: BTreeSet<usize> = naming.chain(alone).chain(&self.of_anybody).copied().collect();
+    ) -> impl DoubleEndedIterator<Item = &Arc<Psk>> {
+        let (naming, alone) = (places(&self.naming, remote), places(&self.alone, local));
+        let mut all = [naming, alone, &self.of_anybody].concat();
+        all.sort_unstable();
+        all.dedup();
         all.into_iter().filter_map(|index| self.secrets.get(index))
     }
 }
 
-fn key(id: &IdData) -> Key {
+fn places<'a>(table: &'a ByKey, id: &IdData) -> &'a [usize] {
+    let (kind, data) = key(id);
+    let of_kind = table.get(&kind);
+    of_kind.and_then(|of_kind| of_kind.get(&*data)).map_or(&[], Vec::as_slice)
+}
+
+fn key(id: &IdData) -> Key<'_> {
     let data = match id.kind {
-        IdType::FQDN | IdType::RFC822_ADDR => id.data.to_ascii_lowercase(),
+        IdType::FQDN | IdType::RFC822_ADDR if id.data.iter().any(u8::is_ascii_uppercase) => {
+            Cow::Owned(id.data.to_ascii_lowercase())
+        }
         // These compare by their values, whatever their octets.
-        IdType::DER_ASN1_DN => Vec::new(),
-        _ => id.data.clone(),
+        IdType::DER_ASN1_DN => Cow::Borrowed(&[][..]),
+        _ => Cow::Borrowed(&*id.data),
     };
     (id.kind, data)
 }
@@ -76,7 +179,6 @@ fn key(id: &IdData) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::Secret;
 
     fn psk(ids: &[&str]) -> Arc<PreSharedKey> {
         let ids = ids.iter().map(|id| IdData::fqdn(*id)).collect();
@@ -96,7 +198,7 @@ mod tests {
         let lookup = Lookup::new(&EndpointConfig { secrets, ..EndpointConfig::default() });
         let found = |local: &str, remote: &str| -> Vec<usize> {
             let (local, remote) = (IdData::fqdn(local), IdData::fqdn(remote));
-            let place = |psk: &Arc<PreSharedKey>| {
+            let place = |psk: &Arc<Psk>| {
                 lookup.secrets.iter().position(|other| Arc::ptr_eq(other, psk)).unwrap_or(99)
             };
             lookup.secrets(&local, &remote).map(place).collect()

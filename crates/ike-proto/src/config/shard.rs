@@ -54,6 +54,13 @@ impl Shard {
         (hash % u32::from(count.max(1))) as u8
     }
 
+    /// True if another shard of this host may have chosen this SPI to begin with: it is as that would draw
+    /// it. Of SPIs that others draw, not one in 256 is.
+    pub(crate) fn may_be_anothers(self, spi: u64) -> bool {
+        let [index, ..] = spi.to_be_bytes();
+        index != self.index && index == Self::of_initiator(self.count, spi)
+    }
+
     /// Which of the shards an SA, a child or an attempt with this number belongs to: numbers are counted in
     /// steps of `count`.
     pub(crate) fn has(self, number: u64) -> bool {

@@ -4,6 +4,7 @@
 //! `pq-kem` crate implements these traits on kept libraries.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
 
@@ -66,8 +67,13 @@ pub trait KeMethod: Send + Sync + fmt::Debug {
     fn id(&self) -> KeMethodId;
     /// Lengths of the payloads; the engine checks the peer's against them before calling the method.
     fn lengths(&self) -> KeLengths;
+    /// True if a step of it takes so long, half a millisecond and more, that nothing else should wait for
+    /// it: the engine then asks for each step ([`Question::Exchange`](crate::Question::Exchange)).
+    fn is_slow(&self) -> bool {
+        false
+    }
     /// Makes the initiator's half.
-    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError>;
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError>;
     /// Answers the initiator's public value: the responder's payload and the shared secret.
     fn respond(
         &self,

@@ -6,6 +6,7 @@
 
 mod candidates;
 mod line;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::event::{
 };
 use crate::exchange::auth::sends_initial_contact;
 use crate::exchange::child_offer::usable_methods;
+use crate::exchange::key_exchange::Undone;
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
@@ -31,6 +33,7 @@ use crate::question::Answer;
 use crate::wire::Message;
 use crate::wire::payload::{Payload, Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
+use waiting::{Waiting, What};
 
 /// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
 /// peer that keeps asking is ignored until the next (bug class 19).
@@ -111,6 +114,8 @@ pub(crate) struct Attempt {
     /// First keys that a candidate had: SK_ei of a suite, and the response that made them.
     used: Vec<(CipherSuite, Secret, Arc<[u8]>)>,
     window: Window,
+    /// What waits for slow key exchanges.
+    put_off: Vec<Waiting>,
     /// The best known reason why nothing came of it, and when it counts.
     failure: Option<Failure>,
     give_up_at: Option<Instant>,
@@ -208,6 +213,8 @@ impl Attempt {
             .map(|(number, proposal)| proposal.to_wire(number, Spi::None))
             .collect();
         let id = ctx.ids.ike();
+        // What it asks is its own.
+        ctx.ids.owner = id;
         let spi_i = ctx.ids.first_spi(ctx.rng);
         let mut attempt = Self {
             id,
@@ -239,6 +246,7 @@ impl Attempt {
             seen: Vec::new(),
             used: Vec::new(),
             window: Window::new(ctx.config.retransmission),
+            put_off: Vec::new(),
             failure: None,
             give_up_at: None,
             opinions_left: SECOND_OPINIONS,
@@ -257,10 +265,15 @@ impl Attempt {
     fn send(&mut self, ctx: &mut Context<'_>, method: KeMethodId) -> Result<(), Failure> {
         let ke = match self.sent.iter().find(|sent| sent.method == method) {
             Some(sent) => Arc::clone(&sent.ke),
-            None => {
-                let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
-                Arc::from(backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?)
-            }
+            None if self.is_making(method) => return Ok(()),
+            None => match ctx.initiate(method) {
+                Ok(ke) => ke,
+                Err(Undone::Ask(exchange)) => {
+                    self.put_off(ctx, exchange, What::Request(method));
+                    return Ok(());
+                }
+                Err(Undone::Failed(_)) => return Err(Failure::Crypto),
+            },
         };
         let octets: Arc<[u8]> =
             self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
@@ -376,8 +389,12 @@ impl Attempt {
 
     /// The answer to what a candidate asked.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        let asker = |candidate: &&mut IkeSa| candidate.state.ticket() == Some(ticket);
-        if let Some(candidate) = self.candidates.iter_mut().find(asker) {
+        let asker = |candidate: &&mut IkeSa| {
+            candidate.state.ticket() == Some(ticket) || candidate.awaits_exchange(ticket)
+        };
+        if let Some(answer) = self.on_exchanged(ctx, ticket, answer)
+            && let Some(candidate) = self.candidates.iter_mut().find(asker)
+        {
             candidate.on_answered(ctx, ticket, answer);
         }
         self.reap(ctx);
@@ -414,7 +431,9 @@ impl Attempt {
                 }
                 self.restart(ctx, Some(method));
             }
-            Reading::Usable => self.add_candidate(ctx, path, octets, message),
+            Reading::Usable => {
+                self.add_candidate(ctx, path, octets, message, ctx.now.mono);
+            }
         }
     }
 
@@ -469,6 +488,7 @@ impl Attempt {
     }
 
     pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
+        self.on_exchange_timeout(ctx);
         for candidate in &mut self.candidates {
             candidate.on_timeout(ctx);
         }
@@ -527,12 +547,14 @@ impl Attempt {
         }
         let over = self.give_up_at.is_some_and(|at| at <= now)
             && self.opinions_left == 0
-            && self.candidates.is_empty();
+            && self.candidates.is_empty()
+            && self.put_off.is_empty();
         over.then(|| self.failure.clone().unwrap_or(Failure::Timeout))
     }
 
     /// Gives up what the candidates hold. For an attempt that failed, won or was cancelled.
     pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
+        self.give_up_exchanges(ctx);
         for candidate in &mut self.candidates {
             candidate.waiting.clear();
             candidate.close(ctx, reason.clone());
@@ -543,8 +565,9 @@ impl Attempt {
     pub(crate) fn is_not_first_contact(&mut self) {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
-            if let State::ExpectIntermediateResponse(waiting) = &mut candidate.state {
-                waiting.auth.initial_contact = false;
+            // Its IKE_AUTH request may be waiting for a signature.
+            if let Some(waiting) = candidate.state.unproven() {
+                waiting.initial_contact = false;
             }
         }
     }
@@ -570,7 +593,10 @@ impl Attempt {
     /// When something is due.
     pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         let line = self.line_deadline();
-        let own = [self.window.next_retransmit(), self.give_up_at, self.fall_back_at, line];
+        let exchange = self.exchange_deadline();
+        // It does not end before what is being done for it.
+        let end = self.give_up_at.filter(|_| exchange.is_none());
+        let own = [self.window.next_retransmit(), end, self.fall_back_at, line, exchange];
         let theirs = self.candidates.iter_mut().map(|candidate| candidate.finish(ctx));
         own.into_iter().chain(theirs).flatten().min()
     }

@@ -4,12 +4,13 @@
 //! No key is kept. A request made again is bitwise identical, so that it is known by its octets, of a
 //! fragmented one by those of its first fragment.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::event::Path;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::window::{Answered, Datagrams};
+use crate::table::OwnTable;
 use crate::wire::Header;
 
 /// How long an answer is kept: as long as the first few tries of a usual ladder take.
@@ -25,7 +26,7 @@ const STRANGERS: usize = 1 << 20;
 
 /// The last answers of IKE SAs that are gone, by the SPI this end chose.
 pub(super) struct Closed {
-    answers: HashMap<u64, Answer>,
+    answers: OwnTable<u64, Answer>,
     known: Shelf,
     strangers: Shelf,
 }
@@ -63,7 +64,7 @@ pub(super) enum Late {
 impl Closed {
     pub(super) fn new() -> Self {
         Self {
-            answers: HashMap::new(),
+            answers: OwnTable::default(),
             known: Shelf { order: VecDeque::new(), octets: 0, limit: KNOWN },
             strangers: Shelf { order: VecDeque::new(), octets: 0, limit: STRANGERS },
         }

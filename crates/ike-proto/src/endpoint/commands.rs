@@ -7,9 +7,11 @@ use super::attempt::{Attempt, NewAttempt, Origin, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
-use crate::config::lookup::Lookup;
-use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig};
-use crate::dataplane::{Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec};
+use crate::config::lookup::{Lists, Lookup};
+use crate::config::{ConnectionConfig, EndpointConfig};
+use crate::dataplane::{
+    Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
+};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
 use crate::exchange::child_sa::resolve;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
@@ -115,7 +117,21 @@ impl Endpoint {
         path: Path,
         wanted: Wanted,
     ) {
-        match self.sa_towards(&connection.name, path.remote.ip()) {
+        let remote = path.remote.ip();
+        if let (Some(packet), Some(child)) = (wanted.packet, &wanted.child) {
+            // Looked for where the trap is, which may be another shard, and a while ago.
+            let of_this = |trap: &&Trap| {
+                (&trap.connection, &trap.child.name) == (&connection.name, &child.name)
+            };
+            let trap = self.traps.iter().find(of_this).map(|trap| &*trap.processing);
+            if self.is_served(&connection.name, remote, &child.name, packet, trap) {
+                if let Some(request) = wanted.request {
+                    self.done(request, Ok(()));
+                }
+                return;
+            }
+        }
+        match self.sa_towards(&connection.name, remote) {
             Some(id) => {
                 let Some((entries, mut ctx)) = self.parts(now, id) else { return };
                 match entries.get_mut(&id).map(|slot| &mut slot.entry) {
@@ -174,8 +190,6 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
         tries: u32,
     ) {
-        // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
-        let known = self.index.knows(&connection, path);
         let new = NewAttempt {
             connection,
             path,
@@ -183,13 +197,21 @@ impl Endpoint {
             wanted: wanted.clone(),
             replaces,
             tries,
-            initial_contact: !known && replaces.is_none(),
+            initial_contact: replaces.is_none(),
         };
         let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
         match Attempt::start(&mut ctx, new) {
             Ok(attempt) => {
                 let (id, spi) = (attempt.id, attempt.spi_i);
                 self.insert(now, id, spi, Entry::Attempt(Box::new(attempt)));
+                // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
+                // Looked for when other shards find this one: their attempts may begin just now.
+                if let Some(Slot { entry: Entry::Attempt(attempt), keys, .. }) =
+                    self.entries.get_mut(&id)
+                    && keys.has_company()
+                {
+                    attempt.is_not_first_contact();
+                }
             }
             Err(failure) => {
                 for wanted in wanted {
@@ -272,7 +294,8 @@ impl Endpoint {
 
     /// Ends an attempt, or a half-open SA, without a word to the peer.
     fn cancel(&mut self, now: Now, id: IkeSaId) {
-        if matches!(self.entries.get(&id), Some(Slot { entry: Entry::Attempt(_), .. })) {
+        let entry = self.entries.get(&id).map(|slot| &slot.entry);
+        if matches!(entry, Some(Entry::Attempt(_) | Entry::Parked(_))) {
             self.remove(now, id, Failure::Terminated);
         } else {
             self.with_sa(now, id, |sa, ctx| sa.close(ctx, Failure::Terminated));
@@ -381,18 +404,31 @@ impl Endpoint {
                 return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
             }
         }
-        let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Attempt(attempt)) => {
-                attempt.wanted.iter().any(|wanted| wants(wanted, &trap.child))
-            }
-            Some(Entry::Sa(sa)) => sa.serves(&trap.child.name, packet, &trap.processing),
-            Some(Entry::Parked(_)) | None => false,
-        };
-        let under_way = self.index.towards(&trap.connection, trap.remote).any(makes);
-        if !under_way {
-            let (connection, child) = (trap.connection.clone(), trap.child.name.clone());
+        let Trap { connection, child, remote, processing, .. } = trap;
+        if !self.is_served(connection, *remote, &child.name, packet, Some(processing)) {
+            let (connection, child) = (connection.clone(), child.name.clone());
             self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
+    }
+
+    /// True if `packet`, met by a trap, needs no further child of this name: one is being made, or there is
+    /// one for it. `trap` is how the trap treats packets, if it is one of this shard.
+    fn is_served(
+        &self,
+        connection: &str,
+        remote: IpAddr,
+        child: &str,
+        packet: Flow,
+        trap: Option<&Processing>,
+    ) -> bool {
+        let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Attempt(attempt)) => {
+                attempt.wanted.iter().any(|wanted| wants(wanted, child))
+            }
+            Some(Entry::Sa(sa)) => sa.serves(child, packet, trap),
+            Some(Entry::Parked(_)) | None => false,
+        };
+        self.index.towards(connection, remote).any(makes)
     }
 
     fn reload(&mut self, config: EndpointConfig) {
@@ -400,7 +436,7 @@ impl Endpoint {
         let config = super::usable(config, &self.crypto);
         self.mtus.reconfigure(config.fragment_size);
         self.config = EndpointConfig { shard: self.config.shard, ..config };
-        self.lookup = Lookup::new(&self.config);
+        (self.lookup, self.lists) = (Lookup::new(&self.config), Lists::default());
         let lookup = &self.lookup;
         let mut gone = Vec::new();
         self.traps.retain(|trap| {
@@ -437,6 +473,6 @@ impl Endpoint {
     }
 }
 
-fn wants(wanted: &Wanted, child: &ChildConfig) -> bool {
-    wanted.child.as_ref().is_some_and(|config| config.name == child.name)
+fn wants(wanted: &Wanted, child: &str) -> bool {
+    wanted.child.as_ref().is_some_and(|config| config.name == child)
 }

@@ -4,9 +4,9 @@ use super::attempt::Wanted;
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
-use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output};
+use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Transport};
 use crate::ike_sa::context::Effect;
-use crate::ike_sa::state::{State, Task};
+use crate::ike_sa::state::{IkePhase, State, Task};
 use crate::ike_sa::succession::Inheritance;
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
@@ -70,6 +70,7 @@ impl Endpoint {
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
         self.deny_first_contact(now, &identity);
+        self.end_rivals(now, ike);
         for request in waiting {
             self.done(request, Ok(()));
         }
@@ -120,13 +121,31 @@ impl Endpoint {
         }
     }
 
+    //= RFC 9329 §6.1
+    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+    //# is a rekey of an existing IKE SA
+    /// Ends those that the peer has begun by the connection of `ike` and not authenticated.
+    fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
+        let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) if sa.path.transport == Transport::Tcp => sa.path,
+            _ => return,
+        };
+        for rival in self.index.users_of(&path) {
+            self.with_sa(now, rival, |sa, ctx| {
+                if sa.state.half_open().is_some() {
+                    sa.close(ctx, Failure::Replaced);
+                }
+            });
+        }
+    }
+
     //= RFC 7296 §2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
     /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
     /// drop the one that has come meanwhile.
     fn deny_first_contact(&mut self, now: Now, (local, remote): &(IdData, IdData)) {
-        for id in self.index.attempts_between(local, remote) {
+        for id in self.index.take_attempts(local, remote) {
             self.notify(now, id, Notice::NotFirstContact);
         }
     }
@@ -142,12 +161,17 @@ impl Endpoint {
 
     pub(super) fn on_notice(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
         match notice {
+            // What is on its way to an SA that is rekeyed meanwhile is for its successor, too.
             Notice::Forgotten => {
-                self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Replaced));
+                for ike in self.line_from(ike) {
+                    self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Replaced));
+                }
             }
             Notice::Replaced => {
-                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+                for ike in self.line_from(ike) {
+                    let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                    self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+                }
             }
             Notice::NotFirstContact => {
                 let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);
@@ -156,6 +180,22 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    /// An IKE SA and those that it was rekeyed into, one after the other.
+    fn line_from(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+        let successor = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => match &sa.state {
+                State::Established(established) => match established.phase {
+                    // A redundant one names itself.
+                    IkePhase::Replaced(to) if to != *ike => Some(to),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        };
+        std::iter::successors(Some(ike), successor).collect()
     }
 
     /// Notes the identities of an established SA. The others of all shards between them.

@@ -19,30 +19,33 @@ pub(super) enum IdSet {
 }
 
 impl IdSet {
-    pub(super) fn insert(&mut self, id: IkeSaId) {
+    /// False if it was there.
+    pub(super) fn insert(&mut self, id: IkeSaId) -> bool {
         match self {
+            Self::One(one) if *one == id => return false,
+            Self::Many(many) => return many.insert(id),
             Self::Empty => *self = Self::One(id),
-            Self::One(one) if *one == id => {}
             Self::One(one) => *self = Self::Many(Box::new(BTreeSet::from([*one, id]))),
-            Self::Many(many) => {
-                many.insert(id);
-            }
         }
+        true
     }
 
-    pub(super) fn remove(&mut self, id: IkeSaId) {
+    /// False if it was not there.
+    pub(super) fn remove(&mut self, id: IkeSaId) -> bool {
         match self {
             Self::One(one) if *one == id => *self = Self::Empty,
             Self::Many(many) => {
-                many.remove(&id);
+                let there = many.remove(&id);
                 match (many.len(), many.first()) {
                     (0 | 1, Some(last)) => *self = Self::One(*last),
                     (0, None) => *self = Self::Empty,
                     _ => {}
                 }
+                return there;
             }
-            Self::Empty | Self::One(_) => {}
+            Self::Empty | Self::One(_) => return false,
         }
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,15 +74,15 @@ mod tests {
         let members = |set: &IdSet| set.iter().collect::<Vec<_>>();
         assert!(set.is_empty() && members(&set).is_empty());
         for id in [5, 5, 3, 9, 3] {
-            set.insert(IkeSaId(id));
+            let new = !members(&set).contains(&IkeSaId(id));
+            assert_eq!(set.insert(IkeSaId(id)), new);
         }
         assert_eq!(members(&set), ids(&[3, 5, 9]));
-        set.remove(IkeSaId(4));
-        set.remove(IkeSaId(3));
+        assert!(!set.remove(IkeSaId(4)) && set.remove(IkeSaId(3)));
         assert_eq!(members(&set), ids(&[5, 9]));
-        set.remove(IkeSaId(9));
+        assert!(set.remove(IkeSaId(9)));
         assert!(matches!(set, IdSet::One(IkeSaId(5))));
-        set.remove(IkeSaId(9));
+        assert!(!set.remove(IkeSaId(9)));
         assert_eq!(members(&set), ids(&[5]));
         set.remove(IkeSaId(5));
         assert!(set.is_empty());

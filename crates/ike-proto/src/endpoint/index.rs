@@ -11,6 +11,7 @@ use crate::config::{ConnectionConfig, IdMatch};
 use crate::event::{IkeSaId, Path, StreamCommand};
 use crate::exchange::auth::local_id_at;
 use crate::ike_sa::state::State;
+use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
@@ -18,13 +19,13 @@ use crate::wire::registry::IdType;
 #[derive(Default)]
 pub(super) struct Index {
     /// Attempts and established SAs.
-    by_peer: HashMap<(Arc<str>, IpAddr), IdSet>,
+    by_peer: Table<(Arc<str>, IpAddr), IdSet>,
     /// Names of connections, one copy of each.
     names: HashSet<Arc<str>>,
     /// The same, whatever their connection.
-    by_address: HashMap<IpAddr, IdSet>,
+    by_address: Table<IpAddr, IdSet>,
     /// Reauthentications under way, by what they replace.
-    replacing: HashMap<IkeSaId, IdSet>,
+    replacing: OwnTable<IkeSaId, IdSet>,
     /// Which identities are in use.
     registry: Registry,
     /// Who uses a TCP connection: one, or several that were rekeyed one into the other.
@@ -50,6 +51,15 @@ struct Peer {
     /// Its key in the index.
     name: Arc<str>,
     contact: Arc<Between>,
+    /// There was, or may have been, another between the same identities already.
+    company: bool,
+}
+
+impl Keys {
+    /// True if it was not the first between its identities, as far as they are known.
+    pub(super) fn has_company(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.company)
+    }
 }
 
 impl Index {
@@ -79,19 +89,12 @@ impl Index {
         self.replacing.get(&ike).into_iter().flat_map(IdSet::iter).collect()
     }
 
-    /// True if there may be another IKE SA between the identities of `connection`, now or soon.
-    pub(super) fn knows(&self, connection: &ConnectionConfig, path: Path) -> bool {
-        let local = folded(&local_id_at(connection, path));
-        let remote = match connection.remote_id() {
-            IdMatch::Exact(id) => Some(key_of(id)),
-            IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => None,
-        };
-        self.registry.knows(local, remote)
-    }
-
-    /// Attempts of all shards that may come to be between these identities.
-    pub(super) fn attempts_between(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
-        self.registry.attempts_between(folded(local), key_of(remote))
+    /// Attempts of all shards that may come to be between these identities; each is named once.
+    pub(super) fn take_attempts(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
+        if !self.registry.has_attempts() {
+            return Vec::new();
+        }
+        self.registry.take_attempts(folded(local), key_of(remote))
     }
 
     /// Brings the index up to date with an entry.
@@ -135,6 +138,7 @@ impl Index {
             established: established.is_some(),
             name: self.named(&connection.name),
             contact: self.registry.shared(contact(connection)),
+            company: false,
         });
         self.set_peer(id, keys, peer.map(Box::new));
     }
@@ -200,7 +204,7 @@ impl Index {
         }
     }
 
-    fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, peer: Option<Box<Peer>>) {
+    fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, mut peer: Option<Box<Peer>>) {
         let same = |a: &Peer, b: &Peer| (&a.name, a.address) == (&b.name, b.address);
         // An attempt that becomes an SA stays where it is.
         let kept = peer.as_ref().zip(keys.peer.as_ref()).is_some_and(|(new, old)| same(new, old));
@@ -209,15 +213,13 @@ impl Index {
             self.by_peer.entry(key).or_default().insert(id);
             self.by_address.entry(peer.address).or_default().insert(id);
         }
-        // Taken out before it is put in: both may be the same.
-        let new = peer.as_ref().map(|peer| (Arc::clone(&peer.contact), peer.established));
+        let old = keys.peer.as_ref().map(|old| &*old.contact);
+        let new = peer.as_ref().map(|new| (&new.contact, new.established));
+        let company = self.registry.swap_contact(id, old, new);
+        if let Some(new) = &mut peer {
+            new.company = company;
+        }
         let old = std::mem::replace(&mut keys.peer, peer);
-        if let Some(old) = &old {
-            self.registry.remove_contact(id, &old.contact);
-        }
-        if let Some((between, established)) = new {
-            self.registry.add_contact(&between, (!established).then_some(id));
-        }
         let Some(old) = old.filter(|_| !kept) else { return };
         let there = keys.peer.as_ref().is_some_and(|new| new.address == old.address);
         if !there && let Some(those) = self.by_address.get_mut(&old.address) {
@@ -268,6 +270,6 @@ pub(super) fn folded(id: &IdData) -> IdData {
 
 /// A key that differs only where the identities do: all distinguished names have one.
 fn key_of(id: &IdData) -> IdKey {
-    let id = folded(id);
-    (id.kind.0, if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { id.data })
+    let data = if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { folded(id).data };
+    (id.kind.0, data)
 }

@@ -15,13 +15,13 @@ mod transports;
 pub(crate) mod unattended;
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::lookup::Lookup;
+use crate::config::lookup::{Lists, Lookup};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, Processing};
@@ -36,6 +36,7 @@ use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
 use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
+use crate::table::OwnTable;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
@@ -58,6 +59,7 @@ use unattended::{Chore, NOBODY};
 pub struct Endpoint {
     config: EndpointConfig,
     lookup: Lookup,
+    lists: Lists,
     crypto: Arc<CryptoProvider>,
     plane: Capabilities,
     rng: Box<dyn SecureRandom>,
@@ -66,12 +68,13 @@ pub struct Endpoint {
     ids: Ids,
     budget: MemoryBudget,
     mtus: PathMtus,
-    entries: HashMap<IkeSaId, Slot>,
-    by_spi: HashMap<u64, IkeSaId>,
+    entries: Entries,
+    /// By the SPIs that this end chose.
+    by_spi: OwnTable<u64, IkeSaId>,
     registry: Registry,
     index: Index,
     /// IKE_SA_INIT requests answered, by a hash of the whole.
-    answered: HashMap<u64, IkeSaId>,
+    answered: OwnTable<u64, IkeSaId>,
     hasher: RandomState,
     deadlines: BTreeSet<(Instant, IkeSaId)>,
     cookies: Option<Cookies>,
@@ -89,6 +92,8 @@ pub struct Endpoint {
     /// The time of the newest input.
     now: Option<Now>,
 }
+
+type Entries = OwnTable<IkeSaId, Slot>;
 
 enum Entry {
     Attempt(Box<Attempt>),
@@ -155,17 +160,18 @@ impl Endpoint {
             budget: MemoryBudget::new(config.reassembly_memory),
             mtus: PathMtus::new(config.fragment_size),
             lookup: Lookup::new(&config),
+            lists: Lists::default(),
             config,
             crypto,
             plane,
             rng,
             out: VecDeque::new(),
             effects: VecDeque::new(),
-            entries: HashMap::new(),
-            by_spi: HashMap::new(),
+            entries: Entries::default(),
+            by_spi: OwnTable::default(),
             index: Index::new(registry.clone()),
             registry,
-            answered: HashMap::new(),
+            answered: OwnTable::default(),
             hasher: RandomState::new(),
             deadlines: BTreeSet::new(),
             cookies,
@@ -263,12 +269,17 @@ impl Endpoint {
             return self.on_unknown_spi(now, path, &header, octets);
         };
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-        match entries.get_mut(&id).map(|slot| &mut slot.entry) {
-            Some(Entry::Attempt(attempt)) => {
-                attempt.on_datagram(&mut ctx, path, octets, &message);
+        let Some(Slot { entry, .. }) = entries.get_mut(&id) else { return };
+        if let Entry::Parked(parked) = entry {
+            match parked.on_datagram(&ctx, path, &message) {
+                Ok(sa) => *entry = Entry::Sa(Box::new(sa)),
+                Err(why) => return ctx.dropped(path, why),
             }
-            Some(Entry::Sa(sa)) => sa.on_datagram(&mut ctx, path, octets, &message),
-            Some(Entry::Parked(_)) | None => {}
+        }
+        match entry {
+            Entry::Attempt(attempt) => attempt.on_datagram(&mut ctx, path, octets, &message),
+            Entry::Sa(sa) => sa.on_datagram(&mut ctx, path, octets, &message),
+            Entry::Parked(_) => {}
         }
         self.settle(now, id);
     }
@@ -280,7 +291,8 @@ impl Endpoint {
         match entries.get_mut(&owner).map(|slot| &mut slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Sa(sa)) => sa.on_answered(&mut ctx, ticket, answer),
-            Some(Entry::Parked(_)) | None => return,
+            Some(Entry::Parked(_)) => return self.on_init_exchanged(now, owner, ticket, answer),
+            None => return,
         }
         self.settle(now, owner);
     }
@@ -407,29 +419,8 @@ impl Endpoint {
         }
     }
 
-    /// The table of SAs, and everything else an SA may use while it handles an input. That of `owner` is
-    /// not parked any more.
-    fn parts(
-        &mut self,
-        now: Now,
-        owner: IkeSaId,
-    ) -> Option<(&mut HashMap<IkeSaId, Slot>, Context<'_>)> {
-        let (entries, ctx) = self.parts_at_rest(now, owner)?;
-        if let Some(Slot { entry, .. }) = entries.get_mut(&owner)
-            && let Entry::Parked(parked) = entry
-            && let Ok(sa) = parked.wake(&ctx)
-        {
-            *entry = Entry::Sa(Box::new(sa));
-        }
-        Some((entries, ctx))
-    }
-
-    /// As [`parts`](Self::parts), and what is parked stays so.
-    fn parts_at_rest(
-        &mut self,
-        now: Now,
-        owner: IkeSaId,
-    ) -> Option<(&mut HashMap<IkeSaId, Slot>, Context<'_>)> {
+    /// The table of SAs, and everything else that of `owner` may use while it handles an input.
+    fn parts(&mut self, now: Now, owner: IkeSaId) -> Option<(&mut Entries, Context<'_>)> {
         self.ids.owner = owner;
         let ctx = Context {
             now,
@@ -460,7 +451,7 @@ impl Endpoint {
     /// Ends an input for one entry: queued requests leave, a winner or a loser is recognised, and the
     /// deadline is set.
     fn settle(&mut self, now: Now, id: IkeSaId) {
-        let Some((entries, mut ctx)) = self.parts_at_rest(now, id) else { return };
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
         if let Entry::Attempt(attempt) = &mut slot.entry
             && let Some(winner) = attempt.take_winner()
@@ -472,7 +463,7 @@ impl Endpoint {
                 self.learn(now, path, origin, true);
             }
         }
-        let Some((entries, mut ctx)) = self.parts_at_rest(now, id) else { return };
+        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
         let deadline = match &mut slot.entry {
             Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
@@ -568,7 +559,15 @@ impl Endpoint {
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, NOBODY)));
             }
-            Entry::Parked(_) => {}
+            Entry::Parked(parked) => {
+                if let Some(ticket) = parked.ticket() {
+                    self.ids.asked.remove(&ticket);
+                }
+                // What a half-open SA says that is not parked.
+                let connection = String::new();
+                let down = Event::IkeDown { ike: id, connection, established: false, reason };
+                self.out.push_back(Output::Event(down));
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
-use crate::event::{IkeSaId, IkeState, IkeStatus, Path};
+use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::sa_init::{self, Answer};
@@ -15,6 +15,12 @@ use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::question::Key;
+use crate::wire::Message;
+use crate::wire::payload::Payload;
+
+/// Message ID of the request that follows IKE_SA_INIT.
+const FIRST_REQUEST: u32 = 1;
 
 /// What the IKE SA is made of when its peer goes on: the answer, and neither keys nor anything else that
 /// can be made of it.
@@ -22,34 +28,143 @@ pub(super) struct Parked {
     id: IkeSaId,
     spi_i: u64,
     path: Path,
-    answer: Answer,
+    stage: Stage,
     started: Instant,
+    /// When the response was sent first.
+    answered: Instant,
     /// When the response was sent for the last time.
     sent: Instant,
     /// When it is given up.
     until: Instant,
 }
 
+/// How long a request has been waiting, and how long it may.
+#[derive(Clone, Copy)]
+pub(super) struct Waited {
+    since: Instant,
+    until: Instant,
+}
+
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
+enum Stage {
+    /// Its key exchange is slow, and being done.
+    Asked(Asked),
+    Answered(Answer),
+}
+
+/// An IKE_SA_INIT request that waits for its key exchange.
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) key: Key,
+    pub(super) request: Arc<[u8]>,
+    /// Its hash, by which it is known when it comes again.
+    pub(super) hash: u64,
+    /// It brought a cookie.
+    pub(super) brought: bool,
+    /// This end's SPI.
+    pub(super) spi_r: u64,
+}
+
 impl Parked {
-    /// `answer` is sent to `path` now.
+    /// The request waits from now.
+    pub(super) fn asked(
+        ctx: &Context<'_>,
+        id: IkeSaId,
+        path: Path,
+        asked: Asked,
+        spi_i: u64,
+    ) -> Self {
+        let now = ctx.now.mono;
+        let until = now + ctx.config.half_open_timeout;
+        let stage = Stage::Asked(asked);
+        Self { id, spi_i, path, stage, started: now, answered: now, sent: now, until }
+    }
+
+    /// What waits for the answer to `ticket`, and since when.
+    pub(super) fn waiting_for(&self, ticket: Ticket) -> Option<(&Asked, Waited)> {
+        match &self.stage {
+            Stage::Asked(asked) if asked.ticket == ticket => {
+                Some((asked, Waited { since: self.started, until: self.until }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The question that is open.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        match &self.stage {
+            Stage::Asked(asked) => Some(asked.ticket),
+            Stage::Answered(_) => None,
+        }
+    }
+
+    /// `answer` is sent to `path` now. `waited` if the request was [`asked`](Self::asked) about.
     pub(super) fn new(
         ctx: &Context<'_>,
         id: IkeSaId,
         path: Path,
-        mut answer: Answer,
+        answer: Answer,
         spi_i: u64,
+        waited: Option<Waited>,
     ) -> Self {
-        answer.connections.shrink_to_fit();
         let now = ctx.now.mono;
-        let until = now + ctx.config.half_open_timeout;
-        Self { id, spi_i, path, answer, started: now, sent: now, until }
+        let first = || Waited { since: now, until: now + ctx.config.half_open_timeout };
+        let Waited { since, until } = waited.unwrap_or_else(first);
+        let stage = Stage::Answered(answer);
+        Self { id, spi_i, path, stage, started: since, answered: now, sent: now, until }
+    }
+
+    /// A datagram with this end's SPI. If it may be what the peer goes on with, the IKE SA to judge it:
+    /// nothing else is worth a key derivation, and time that passes is not.
+    ///
+    /// # Errors
+    ///
+    /// Why it is dropped.
+    pub(super) fn on_datagram(
+        &mut self,
+        ctx: &Context<'_>,
+        path: Path,
+        message: &Message<'_>,
+    ) -> Result<IkeSa, &'static str> {
+        let Stage::Answered(answer) = &self.stage else {
+            return Err("IKE_SA_INIT is not answered yet");
+        };
+        let header = &message.header;
+        if !header.flags.initiator {
+            return Err("initiator flag of the wrong end");
+        }
+        if (header.spi_i, header.spi_r) != (self.spi_i, answer.spi_r) {
+            return Err("SPIs of no IKE SA");
+        }
+        // See `IkeSa::takes_from`: it is over UDP so far.
+        if (path.transport == Transport::Tcp) != answer.extensions.separate {
+            return Err("not the transport of the IKE SA");
+        }
+        let sealed = match message.payloads.last() {
+            Some(Payload::Sk(sk)) => sk.body,
+            Some(Payload::Skf(skf)) if answer.extensions.fragmentation => skf.body,
+            _ => return Err("unprotected message for an IKE SA"),
+        };
+        if header.flags.response || header.message_id < FIRST_REQUEST {
+            return Err("message ID already used");
+        }
+        if header.message_id > FIRST_REQUEST {
+            return Err("message ID out of window");
+        }
+        let lengths = ctx.crypto.ciphers.lengths(answer.selected.suite);
+        // The length of the padding takes an octet.
+        if lengths.is_none_or(|lengths| sealed.len() <= lengths.iv + lengths.icv) {
+            return Err("integrity check failed");
+        }
+        self.wake(ctx).map_err(|_| "no keys")
     }
 
     /// The IKE SA. `self` is of no use after that.
     ///
     /// # Errors
     ///
-    /// That of the backend, if it has not got the algorithms any more that it had.
+    /// That of the backend, if it has not got the algorithms any more that it had; any while the key
+    /// exchange is being done.
     pub(super) fn wake(&mut self, ctx: &Context<'_>) -> Result<IkeSa, CryptoError> {
         let Answer {
             selected,
@@ -61,7 +176,10 @@ impl Parked {
             nat,
             spi_r,
             connections,
-        } = &mut self.answer;
+        } = match &mut self.stage {
+            Stage::Answered(answer) => answer,
+            Stage::Asked(_) => return Err(CryptoError::Backend),
+        };
         let (nonces, spis) = ((&*transcript.ni, &*transcript.nr), (self.spi_i, *spi_r));
         let session = sa_init::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?;
         // The connection that gave the proposal stands in until the peer is authenticated.
@@ -88,18 +206,19 @@ impl Parked {
             started: self.started,
         };
         let mut sa = IkeSa::new(ctx, new);
-        sa.last_heard = self.started;
+        sa.last_heard = self.answered;
         sa.window = Window::after_init(ctx.config.retransmission, false);
-        sa.init_answered(self.started, false);
+        sa.init_answered(self.answered, false);
         sa.init_answered(self.sent, true);
         sa.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
         Ok(sa)
     }
 
-    /// The request has come again at `now`: the response, and where it went.
-    pub(super) fn answer_again(&mut self, now: Instant) -> (Arc<[u8]>, Path) {
+    /// The request has come again at `now`: the response, if there is one yet, and where it went.
+    pub(super) fn answer_again(&mut self, now: Instant) -> Option<(Arc<[u8]>, Path)> {
+        let Stage::Answered(answer) = &self.stage else { return None };
         self.sent = now;
-        (Arc::clone(&self.answer.transcript.response), self.path)
+        Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
     pub(super) fn path(&self) -> Path {
@@ -111,30 +230,36 @@ impl Parked {
     }
 
     pub(super) fn spi(&self) -> u64 {
-        self.answer.spi_r
+        match &self.stage {
+            Stage::Asked(asked) => asked.spi_r,
+            Stage::Answered(answer) => answer.spi_r,
+        }
     }
 
     /// What `list` shows of it.
     pub(super) fn status(&self) -> IkeStatus {
-        let Answer { selected, connections, nat, extensions, spi_r, .. } = &self.answer;
-        let connection = connections.first();
+        let answer = match &self.stage {
+            Stage::Asked(_) => None,
+            Stage::Answered(answer) => Some(answer),
+        };
+        let connection = answer.and_then(|answer| answer.connections.first());
         IkeStatus {
             id: self.id,
             connection: connection.map(|connection| connection.name.clone()).unwrap_or_default(),
             state: IkeState::Connecting,
             initiator: false,
             spi_i: self.spi_i,
-            spi_r: *spi_r,
+            spi_r: self.spi(),
             path: self.path,
             local_id: None,
             remote_id: None,
-            nat_local: nat.local,
-            nat_remote: nat.remote,
+            nat_local: answer.is_some_and(|answer| answer.nat.local),
+            nat_remote: answer.is_some_and(|answer| answer.nat.remote),
             ppk: None,
-            full_transcript: extensions.full_transcript,
+            full_transcript: answer.is_some_and(|answer| answer.extensions.full_transcript),
             local_auth: Vec::new(),
             remote_auth: Vec::new(),
-            algorithms: Some(selected.clone()),
+            algorithms: answer.map(|answer| answer.selected.clone()),
             established: None,
             setup_time: None,
             rekey_at: None,

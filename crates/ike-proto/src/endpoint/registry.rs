@@ -3,7 +3,6 @@
 //! It is locked where an IKE SA comes or goes and where a child gets its outbound SA, never for a datagram.
 //! A single endpoint has one to itself.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +10,7 @@ use super::id_set::IdSet;
 use super::index::IdKey;
 use crate::dataplane::SaId;
 use crate::event::IkeSaId;
+use crate::table::Table;
 use crate::wire::payload::IdData;
 
 /// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones are the same
@@ -27,14 +27,16 @@ pub(super) type Between = (IdData, Option<IdKey>);
 #[derive(Default)]
 struct Tables {
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
-    established: HashMap<Arc<Identities>, IdSet>,
+    established: Table<Arc<Identities>, IdSet>,
     /// How many attempts and established SAs this host's identities have, and with whom; `None` is
     /// somebody not known yet.
-    contacts: HashMap<Arc<Between>, Contact>,
+    contacts: Table<Arc<Between>, Contact>,
+    /// How many of these are attempts that [`Registry::take_attempts`] would name.
+    attempts: usize,
     /// How many of these this host's identities have.
-    locals: HashMap<IdData, usize>,
+    locals: Table<IdData, usize>,
     /// Outbound SAs of several shards: peers choose their SPIs.
-    outbound: HashMap<SaId, u8>,
+    outbound: Table<SaId, u8>,
 }
 
 /// Attempts and established SAs between two identities.
@@ -82,52 +84,43 @@ impl Registry {
         known.unwrap_or_else(|| Arc::new(between))
     }
 
-    /// Counts an attempt, or an established SA, between these identities.
-    pub(super) fn add_contact(&self, between: &Arc<Between>, attempt: Option<IkeSaId>) {
+    /// Takes out what `id` was counted for, and counts it as `new`, in one step: no other shard finds it in
+    /// neither place. That is an established SA, or an attempt, between these identities. True if there is
+    /// another between them, or may be: of two that begin at once the second finds the first, and not the
+    /// other way round.
+    pub(super) fn swap_contact(
+        &self,
+        id: IkeSaId,
+        old: Option<&Between>,
+        new: Option<(&Arc<Between>, bool)>,
+    ) -> bool {
         let mut tables = self.tables();
-        *tables.locals.entry(between.0.clone()).or_default() += 1;
-        let contact = tables.contacts.entry(Arc::clone(between)).or_default();
-        contact.count += 1;
-        if let Some(attempt) = attempt {
-            contact.attempts.insert(attempt);
+        if let Some(old) = old {
+            tables.remove_contact(id, old);
         }
+        let Some((between, established)) = new else { return false };
+        let company = tables.knows(between);
+        tables.add_contact(between, (!established).then_some(id));
+        company
     }
 
-    /// Takes it out again.
-    pub(super) fn remove_contact(&self, id: IkeSaId, between: &Between) {
+    /// True if [`take_attempts`](Self::take_attempts) may find one.
+    pub(super) fn has_attempts(&self) -> bool {
+        self.tables().attempts > 0
+    }
+
+    /// Attempts of `local` that may come to be with `remote`, and have not been asked for before: whoever
+    /// asks tells them.
+    pub(super) fn take_attempts(&self, local: IdData, remote: IdKey) -> Vec<IkeSaId> {
         let mut tables = self.tables();
-        let Some(contact) = tables.contacts.get_mut(between) else { return };
-        contact.attempts.remove(id);
-        contact.count = contact.count.saturating_sub(1);
-        if contact.count == 0 {
-            tables.contacts.remove(between);
-        }
-        if let Some(count) = tables.locals.get_mut(&between.0) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                tables.locals.remove(&between.0);
+        let mut all = Vec::new();
+        for between in [(local.clone(), None), (local, Some(remote))] {
+            if let Some(contact) = tables.contacts.get_mut(&between) {
+                all.extend(std::mem::take(&mut contact.attempts).iter());
             }
         }
-    }
-
-    /// True if `local` has an attempt or an SA with `remote`, or may have; with anybody, if that is `None`.
-    pub(super) fn knows(&self, local: IdData, remote: Option<IdKey>) -> bool {
-        let tables = self.tables();
-        if !tables.locals.contains_key(&local) {
-            return false;
-        }
-        remote.is_none_or(|remote| {
-            tables.contacts.contains_key(&(local.clone(), None))
-                || tables.contacts.contains_key(&(local, Some(remote)))
-        })
-    }
-
-    /// Attempts of `local` that may come to be with `remote`.
-    pub(super) fn attempts_between(&self, local: IdData, remote: IdKey) -> Vec<IkeSaId> {
-        let tables = self.tables();
-        let known = [(local.clone(), None), (local, Some(remote))];
-        let known = known.iter().filter_map(|between| tables.contacts.get(between));
-        known.flat_map(|contact| contact.attempts.iter()).collect()
+        tables.attempts -= all.len();
+        all
     }
 
     /// Takes the outbound SA `id` for the shard `index`; false if another has it.
@@ -146,8 +139,80 @@ impl Registry {
     }
 }
 
+impl Tables {
+    fn add_contact(&mut self, between: &Arc<Between>, attempt: Option<IkeSaId>) {
+        match self.locals.get_mut(&between.0) {
+            Some(count) => *count += 1,
+            None => _ = self.locals.insert(between.0.clone(), 1),
+        }
+        let contact = self.contacts.entry(Arc::clone(between)).or_default();
+        contact.count += 1;
+        if let Some(attempt) = attempt
+            && contact.attempts.insert(attempt)
+        {
+            self.attempts += 1;
+        }
+    }
+
+    fn remove_contact(&mut self, id: IkeSaId, between: &Between) {
+        let Some(contact) = self.contacts.get_mut(between) else { return };
+        let attempt = contact.attempts.remove(id);
+        contact.count = contact.count.saturating_sub(1);
+        if contact.count == 0 {
+            self.contacts.remove(between);
+        }
+        self.attempts -= usize::from(attempt);
+        if let Some(count) = self.locals.get_mut(&between.0) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.locals.remove(&between.0);
+            }
+        }
+    }
+
+    /// True if there is an attempt or an SA between these identities, or may be; with anybody, if the peer's
+    /// is `None`.
+    fn knows(&self, between: &Between) -> bool {
+        let (local, remote) = between;
+        self.locals.contains_key(local)
+            && (remote.is_none()
+                || self.contacts.contains_key(&(local.clone(), None))
+                || self.contacts.contains_key(between))
+    }
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Registry")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_between_two_identities_is_alone() {
+        let registry = Registry::default();
+        let local = || IdData::fqdn("a.example");
+        let between = |peer: Option<u8>| Arc::new((local(), peer.map(|peer| (2, vec![peer]))));
+        let [one, other, any] = [Some(1), Some(2), None].map(between);
+        let id = IkeSaId;
+        assert!(!registry.swap_contact(id(1), None, Some((&one, false))));
+        assert!(!registry.swap_contact(id(2), None, Some((&other, false))), "somebody else");
+        assert!(registry.swap_contact(id(3), None, Some((&any, false))), "it may be any of them");
+        assert!(registry.swap_contact(id(4), None, Some((&one, false))));
+        // Each is told once, however many come to be established.
+        assert_eq!(registry.take_attempts(local(), (2, vec![1])), [id(3), id(1), id(4)]);
+        assert!(registry.take_attempts(local(), (2, vec![1])).is_empty());
+        assert_eq!(registry.take_attempts(local(), (2, vec![2])), [id(2)]);
+        // From a peer not known yet to one that is.
+        registry.swap_contact(id(3), Some(&any), Some((&one, true)));
+        assert!(registry.swap_contact(id(5), None, Some((&one, false))));
+        for (id, between) in [(1, &one), (2, &other), (3, &one), (4, &one), (5, &one)] {
+            registry.swap_contact(IkeSaId(id), Some(between), None);
+        }
+        let tables = registry.tables();
+        assert!(tables.contacts.is_empty() && tables.locals.is_empty());
     }
 }

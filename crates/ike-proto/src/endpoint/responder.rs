@@ -5,15 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::admission::{Admission, origin};
-use super::parked::Parked;
-use super::{Endpoint, Entry};
-use crate::config::ConnectionConfig;
-use crate::event::{Event, Now, Output, Path, Transmit, TransmitKind, Transport};
+use super::parked::{Asked, Parked, Waited};
+use super::{Endpoint, Entry, Slot};
+use crate::config::lookup::Candidates;
+use crate::event::{
+    Event, Failure, IkeSaId, Now, Output, Path, Ticket, Transmit, TransmitKind, Transport,
+};
 use crate::exchange::Payloads;
 use crate::exchange::detail;
+use crate::exchange::key_exchange::Halt;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
+use crate::question::{self, Exchanged, Question};
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
@@ -22,6 +26,19 @@ use crate::wire::registry::NotifyType;
 const LONGEST_REQUEST: usize = 16 << 10;
 /// The same in TCP, where no datagram bounds the public value: that of FrodoKEM-1344 has 21,520 octets.
 const LONGEST_IN_TCP: usize = 32 << 10;
+
+/// An IKE_SA_INIT request that was let in.
+struct InitRequest<'a> {
+    id: IkeSaId,
+    path: Path,
+    octets: &'a [u8],
+    message: &'a Message<'a>,
+    hash: u64,
+    /// It brought a cookie.
+    brought: bool,
+    /// This end's SPI, if it has one already.
+    spi_r: Option<u64>,
+}
 
 /// Times an IKE_SA_INIT request's octets that are sent to an address before it is validated.
 const AMPLIFIED: usize = 3;
@@ -39,13 +56,15 @@ impl Endpoint {
         if !plausible {
             return self.drop_datagram(path, "not an IKE_SA_INIT request");
         }
-        // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
-        // key with all its peers would be authenticated by itself.
         let tcp = path.transport == Transport::Tcp;
         if octets.len() > if tcp { LONGEST_IN_TCP } else { LONGEST_REQUEST } {
             return self.drop_datagram(path, "IKE_SA_INIT request too long");
         }
-        if self.by_spi.contains_key(&header.spi_i) {
+        // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
+        // key with all its peers would be authenticated by itself. That of another shard is not in the
+        // table here; it cannot come but by a TCP connection whose first message was for this one.
+        let own = self.by_spi.contains_key(&header.spi_i);
+        if own || self.config.shard.may_be_anothers(header.spi_i) {
             return self.drop_datagram(path, "own IKE_SA_INIT request");
         }
         if self.shutdown.is_some() {
@@ -83,8 +102,28 @@ impl Endpoint {
             return self.demand_cookie(now, path, message);
         }
         let id = self.ids.ike();
+        let request = InitRequest { id, path, octets, message, hash, brought, spi_r: None };
+        self.answer_init(now, &request, connections, None);
+    }
+
+    /// Answers a request that was let in.
+    fn answer_init(
+        &mut self,
+        now: Now,
+        request: &InitRequest<'_>,
+        connections: Candidates,
+        waited: Option<Waited>,
+    ) {
+        let InitRequest { id, path, octets, message, hash, brought, spi_r } = *request;
+        let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
         let Some((_, mut ctx)) = self.parts(now, id) else { return };
-        match sa_init::respond(&mut ctx, connections, path, message, octets) {
+        let answered = sa_init::respond(&mut ctx, spi_r, connections, path, message, octets);
+        let answered = answered.map(|answer| Answer {
+            connections: self.lists.share(answer.connections.iter()),
+            ..answer
+        });
+        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        match answered {
             // Nobody is to make this end send others much more than he sends himself: not before it is
             // known that he is where he says. RFC 9000 §8.1 draws the line there.
             Ok(answer)
@@ -93,20 +132,71 @@ impl Endpoint {
             {
                 // It leaves nothing half-open, but has cost a key exchange.
                 self.refused.count(now.mono);
+                self.remove(now, id, Failure::Replaced);
                 self.demand_cookie(now, path, message);
             }
             Ok(answer) => {
                 let spi = answer.spi_r;
                 let response = Arc::clone(&answer.transcript.response);
-                let Some(entry) = half_open(&ctx, id, path, answer, header.spi_i) else { return };
+                let entry = half_open(&ctx, id, path, answer, spi_i, waited);
+                let Some(entry) = entry else { return self.remove(now, id, Failure::Crypto) };
                 self.transmit_init(path, response, TransmitKind::Ike);
-                self.insert(now, id, spi, entry);
-                self.answered.insert(hash, id);
-                if let Some(slot) = self.entries.get_mut(&id) {
-                    slot.request = Some(hash);
-                }
+                self.put(now, request, spi, entry);
             }
-            Err(refusal) => self.refuse_init(now, path, message, refusal),
+            Err(Halt::Refuse(refusal)) => {
+                self.remove(now, id, Failure::Refused(refusal.kind));
+                self.refuse_init(now, path, message, refusal);
+            }
+            Err(Halt::Ask(exchange)) => {
+                let key = exchange.key();
+                let ticket = ctx.ask(Question::Exchange(exchange));
+                let spi_r = ctx.ids.ike_spi(ctx.rng);
+                let asked = Asked { ticket, key, request: octets.into(), hash, brought, spi_r };
+                let parked = Parked::asked(&ctx, id, path, asked, spi_i);
+                self.put(now, request, spi_r, Entry::Parked(Box::new(parked)));
+            }
+        }
+    }
+
+    /// The key exchange is done that a request waits for.
+    pub(super) fn on_init_exchanged(
+        &mut self,
+        now: Now,
+        id: IkeSaId,
+        ticket: Ticket,
+        answer: question::Answer,
+    ) {
+        let Some(Slot { entry: Entry::Parked(parked), .. }) = self.entries.get(&id) else { return };
+        let Some((asked, waited)) = parked.waiting_for(ticket) else { return };
+        let done = match answer {
+            question::Answer::Exchanged(done) if done.is_of(&asked.key) => done,
+            _ => Exchanged::failed(asked.key.clone()),
+        };
+        let (path, octets) = (parked.path(), Arc::clone(&asked.request));
+        let (hash, brought, spi_r) = (asked.hash, asked.brought, Some(asked.spi_r));
+        // It was decoded before.
+        let Ok(message) = Message::decode(&octets) else { return };
+        let octets = &*octets;
+        let request = InitRequest { id, path, octets, message: &message, hash, brought, spi_r };
+        let connections = self.connections_for(path);
+        self.ids.exchanged = vec![done];
+        self.answer_init(now, &request, connections, Some(waited));
+        self.ids.exchanged.clear();
+    }
+
+    /// Adds an entry that began by the request with this hash, or puts it in the place of what waited.
+    fn put(&mut self, now: Now, request: &InitRequest<'_>, spi: u64, entry: Entry) {
+        let InitRequest { id, hash, spi_r, .. } = *request;
+        if spi_r.is_some() {
+            if let Some(slot) = self.entries.get_mut(&id) {
+                slot.entry = entry;
+            }
+            return self.settle(now, id);
+        }
+        self.insert(now, id, spi, entry);
+        self.answered.insert(hash, id);
+        if let Some(slot) = self.entries.get_mut(&id) {
+            slot.request = Some(hash);
         }
     }
 
@@ -136,8 +226,8 @@ impl Endpoint {
                 })
             }
             Some(Entry::Parked(parked)) => {
-                let (response, to) = parked.answer_again(now.mono);
-                Some((response, to.remote == path.remote))
+                let again = parked.answer_again(now.mono);
+                again.map(|(response, to)| (response, to.remote == path.remote))
             }
             _ => None,
         };
@@ -153,7 +243,7 @@ impl Endpoint {
     }
 
     /// Connections whose addresses fit, exact addresses before ranges and `%any`.
-    fn connections_for(&self, path: Path) -> Vec<Arc<ConnectionConfig>> {
+    fn connections_for(&mut self, path: Path) -> Candidates {
         let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
         let mut found: Vec<_> = self
             .config
@@ -175,7 +265,7 @@ impl Endpoint {
             })
             .collect();
         found.sort_by_key(|(vague, _)| *vague);
-        found.into_iter().map(|(_, connection)| Arc::clone(connection)).collect()
+        self.lists.share(found.iter().map(|(_, connection)| *connection))
     }
 
     /// True if the request brought a good cookie: its sender receives what is sent to its address.
@@ -216,7 +306,7 @@ impl Endpoint {
         let courtesy = needed || self.courtesy.take(now.mono);
         if courtesy && !needed {
             let (payloads, connections) = (Payloads(&message.payloads), self.connections_for(path));
-            let why = detail::init(&self.config, connections, &payloads, &refusal);
+            let why = detail::init(&self.config, connections.to_vec(), &payloads, &refusal);
             self.out.push_back(Output::Event(Event::InitRefused { path, why }));
         }
         if courtesy {
@@ -243,13 +333,14 @@ fn cookie_address(path: Path) -> SocketAddr {
 
 fn half_open(
     ctx: &crate::ike_sa::context::Context<'_>,
-    id: crate::event::IkeSaId,
+    id: IkeSaId,
     path: Path,
     answer: Answer,
     spi_i: u64,
+    waited: Option<Waited>,
 ) -> Option<Entry> {
     let separate = answer.extensions.separate;
-    let mut parked = Parked::new(ctx, id, path, answer, spi_i);
+    let mut parked = Parked::new(ctx, id, path, answer, spi_i, waited);
     if path.transport != Transport::Tcp {
         return Some(Entry::Parked(Box::new(parked)));
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::child_sa::{Parts, ReadyChild, resolve};
+use super::key_exchange::Undone;
 use super::mode::{self, Asked, Requirements};
 use super::ppk::{self, MixedPpk};
 use super::resource::{self, Join};
@@ -19,6 +20,7 @@ use crate::event::{Failure, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Retry, State};
+use crate::question::Exchange;
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
 
@@ -39,13 +41,36 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) retry: Retry,
 }
 
+/// Why there is no offer.
+pub(crate) enum NoOffer {
+    Failed(Failure),
+    /// This has to be done first.
+    Ask(Exchange),
+}
+
+impl NoOffer {
+    /// For an offer that cannot come to ask.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Self::Failed(failure) => failure,
+            Self::Ask(_) => Failure::Crypto,
+        }
+    }
+}
+
+impl From<Failure> for NoOffer {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// Makes an offer; fails if the configuration leaves nothing to offer.
 pub(crate) fn offer(
     ctx: &mut Context<'_>,
     ike: IkeSaId,
     path: Path,
     spec: &OfferSpec<'_>,
-) -> Result<Box<ChildOffer>, Failure> {
+) -> Result<Box<ChildOffer>, NoOffer> {
     let id = ctx.ids.child();
     let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
         // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
@@ -79,10 +104,11 @@ pub(crate) fn offer(
     let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
     let ke = match method.filter(|&method| method != KeMethodId::NONE) {
         None => None,
-        Some(method) => {
-            let backend = ctx.crypto.ke(method).ok_or(Failure::Crypto)?;
-            Some((method, backend.initiate(ctx.rng).map_err(|_| Failure::Crypto)?))
-        }
+        Some(method) => match ctx.initiate(method) {
+            Ok(ke) => Some((method, ke)),
+            Err(Undone::Ask(exchange)) => return Err(NoOffer::Ask(exchange)),
+            Err(Undone::Failed(_)) => return Err(Failure::Crypto.into()),
+        },
     };
     let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
     let proposals: Vec<_> = (1..)
@@ -292,22 +318,20 @@ impl IkeSa {
     fn complete_ke(
         &self,
         ctx: &Context<'_>,
-        ours: Option<&(KeMethodId, Box<dyn PendingKe>)>,
+        ours: Option<&(KeMethodId, Arc<dyn PendingKe>)>,
         selected: &Selected,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<Secret>, Refusal> {
         let ke = payloads.ke()?;
         match (ours, selected.ke) {
             (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
-            (Some((method, pending)), chosen) if *method == chosen => {
+            (Some((method, half)), chosen) if *method == chosen => {
                 let ke = required(ke)?;
-                let lengths = ctx.crypto.ke(chosen).map(|method| method.lengths());
-                if ke.method != chosen
-                    || lengths.is_none_or(|lengths| lengths.responder != ke.data.len())
-                {
+                if ke.method != chosen {
                     return Err(NotifyType::INVALID_SYNTAX.into());
                 }
-                pending.complete(ke.data).map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+                let shared = ctx.complete(chosen, half, ke.data);
+                shared.map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
             }
             _ => Err(NotifyType::INVALID_SYNTAX.into()),
         }

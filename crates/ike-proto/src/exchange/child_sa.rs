@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::key_exchange::{Halt, Undone};
 use super::mode::{Asked, Requirements};
 use super::ppk::MixedPpk;
 use super::resource;
@@ -57,9 +58,9 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
         old: Option<&ChildSa>,
-    ) -> Result<AnsweredChild, Refusal> {
+    ) -> Result<AnsweredChild, Halt> {
         let answer = self.make_child(ctx, payloads, request, old);
-        if let Err(refusal) = &answer
+        if let Err(Halt::Refuse(refusal)) = &answer
             && let Some(why) = detail::child(&self.connection.children, payloads, refusal)
         {
             let remote_id = match &self.state {
@@ -77,9 +78,9 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
         old: Option<&ChildSa>,
-    ) -> Result<AnsweredChild, Refusal> {
+    ) -> Result<AnsweredChild, Halt> {
         let started = ctx.now.mono;
-        let sa = &required(payloads.sa()?)?.with_spi(Spi::is_usable);
+        let sa = &*required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
         let asked = Asked::read(payloads);
@@ -384,17 +385,17 @@ pub(crate) fn respond_ke(
     ctx: &mut Context<'_>,
     chosen: KeMethodId,
     payloads: &Payloads<'_, '_>,
-) -> Result<(Vec<u8>, Secret), Refusal> {
+) -> Result<(Vec<u8>, Secret), Halt> {
     let method = ctx.crypto.ke(chosen).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     match payloads.ke()? {
         Some(ke) if ke.method == chosen => {
             if ke.data.len() != method.lengths().initiator {
                 return Err(NotifyType::INVALID_SYNTAX.into());
             }
-            method.respond(ke.data, ctx.rng).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+            ctx.respond_to(method, ke.data).map_err(Undone::halt)
         }
         // RFC 7296 §1.3: names the method that was chosen instead.
-        _ => Err(invalid_ke(chosen)),
+        _ => Err(invalid_ke(chosen).into()),
     }
 }
 

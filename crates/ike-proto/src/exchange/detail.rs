@@ -61,7 +61,8 @@ pub(crate) fn init(
     let (NotifyType::NO_PROPOSAL_CHOSEN, Ok(Some(sa))) = (refusal.kind, payloads.sa()) else {
         return refusal.to_string();
     };
-    ppk::retain(config, &mut connections, Announced::read(payloads));
+    let theirs = Announced::read(payloads);
+    connections.retain(|connection| ppk::is_possible(config, connection, theirs));
     if connections.is_empty() {
         return "a PPK is required, and the peer announces none".to_owned();
     }

@@ -14,12 +14,14 @@ use std::sync::Arc;
 use super::auth::announce::OwnAnnouncements;
 use super::auth::blame::Blame;
 use super::child_sa::respond_ke;
+use super::key_exchange::{Halt, Undone};
 use super::ppk::{self, CommonPpk, OfferedPpk, PpkPlace, PpkStage};
 use super::{Payloads, Refusal, required};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::Failure;
 use crate::ike_sa::context::Context;
+use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
     State, Step, Steps,
@@ -41,17 +43,36 @@ impl IkeSa {
         mut rest: Steps,
         auth: ExpectAuthResponse,
     ) {
-        let Some(step) = rest.next() else { return self.begin_auth(ctx, auth) };
+        match rest.next() {
+            Some(step) => self.take_step(ctx, step, rest, auth),
+            None => self.begin_auth(ctx, auth),
+        }
+    }
+
+    /// Sends the request of `step`.
+    pub(crate) fn take_step(
+        &mut self,
+        ctx: &mut Context<'_>,
+        step: Step,
+        rest: Steps,
+        mut auth: ExpectAuthResponse,
+    ) {
         let mut started = None;
         if let Some(method) = step.method {
-            let ke = ctx.crypto.ke(method).and_then(|backend| backend.initiate(ctx.rng).ok());
-            let Some(ke) = ke else {
-                self.state = State::ExpectAuthResponse(Box::new(auth));
-                return self.close(ctx, Failure::Crypto);
-            };
-            started = Some((method, ke));
+            match ctx.initiate(method) {
+                Ok(ke) => started = Some((method, ke)),
+                Err(Undone::Ask(exchange)) => {
+                    let next =
+                        ExpectIntermediateResponse { ke: None, ppks: Vec::new(), rest, auth };
+                    self.state = State::ExpectIntermediateResponse(Box::new(next));
+                    return self.put_off(ctx, exchange, What::Step(step));
+                }
+                Err(Undone::Failed(_)) => {
+                    self.state = State::ExpectAuthResponse(Box::new(auth));
+                    return self.close(ctx, Failure::Crypto);
+                }
+            }
         }
-        let mut auth = auth;
         let ppks = if step.ppk { self.ppks_for_intermediate(ctx, &auth) } else { Vec::new() };
         let public = started.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
         let data: Vec<_> = ppks.iter().map(|ppk| ppk.data.clone()).collect();
@@ -85,10 +106,14 @@ impl IkeSa {
         }
         let shared = match (&waiting.ke, parsed.ke()) {
             (None, Ok(None)) => Some(None),
-            (Some((method, pending)), Ok(Some(ke))) if ke.method == *method => {
-                let lengths = ctx.crypto.ke(ke.method).map(|backend| backend.lengths());
-                let fits = lengths.is_some_and(|lengths| lengths.responder == ke.data.len());
-                if fits { pending.complete(ke.data).ok().map(Some) } else { None }
+            (Some((method, half)), Ok(Some(ke))) if ke.method == *method => {
+                match ctx.complete(*method, half, ke.data) {
+                    Ok(shared) => Some(Some(shared)),
+                    Err(Undone::Ask(exchange)) => {
+                        return self.put_off(ctx, exchange, What::Response(opened.clone()));
+                    }
+                    Err(Undone::Failed(_)) => None,
+                }
             }
             _ => None,
         };
@@ -138,8 +163,13 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        if let Err(refusal) = self.answer_intermediate(ctx, payloads, opened) {
-            self.refuse(ctx, refusal);
+        match self.answer_intermediate(ctx, payloads, opened) {
+            Ok(()) => {}
+            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Ask(exchange)) => {
+                let what = What::Request(ExchangeType::IKE_INTERMEDIATE, opened.clone());
+                self.put_off(ctx, exchange, what);
+            }
         }
     }
 
@@ -148,7 +178,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Halt> {
         let State::ExpectIntermediateRequest(waiting) = &self.state else { return Ok(()) };
         let Step { method, ppk: ppk_due, announce } = waiting.step;
         let parsed = Payloads(payloads);

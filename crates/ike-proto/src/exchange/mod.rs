@@ -8,6 +8,7 @@ pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
+pub(crate) mod key_exchange;
 pub(crate) mod mode;
 pub(crate) mod ppk;
 pub(crate) mod rekey_ike;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::child_offer::usable_methods;
 use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
+use super::key_exchange::{Halt, Undone};
 use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};
 use super::sa_init::invalid_ke;
@@ -61,7 +62,10 @@ impl IkeSa {
                     established.ours = Some(Initiated::RekeyIke(Box::new(offer)));
                 }
             }
-            Err(_) => ctx.done(request, Err(Failure::Crypto)),
+            Err(Undone::Ask(exchange)) => {
+                self.prepare(ctx, exchange, Task::RekeyIke { request, retry });
+            }
+            Err(Undone::Failed(_)) => ctx.done(request, Err(Failure::Crypto)),
         }
     }
 
@@ -70,7 +74,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         request: Option<RequestId>,
         retry: Retry,
-    ) -> Result<RekeyOffer, CryptoError> {
+    ) -> Result<RekeyOffer, Undone> {
         let methods = usable_methods(ctx, &self.connection.proposals);
         let current = self.session.selected.ke;
         let method = retry
@@ -78,7 +82,7 @@ impl IkeSa {
             .or_else(|| methods.iter().copied().find(|&method| method == current))
             .or(methods.first().copied())
             .ok_or(CryptoError::Unsupported)?;
-        let ke = ctx.crypto.ke(method).ok_or(CryptoError::Unsupported)?.initiate(ctx.rng)?;
+        let ke = ctx.initiate(method)?;
         let spi = ctx.ids.ike_spi(ctx.rng);
         let proposals = (1..)
             .zip(&self.connection.proposals)
@@ -230,13 +234,12 @@ impl IkeSa {
         let Spi::Ike(spi_r) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
-        let lengths = ctx.crypto.ke(selected.ke).map(|method| method.lengths());
-        let fits = lengths.is_some_and(|lengths| lengths.responder == ke.data.len());
-        if !fits || ke.method != offer.method || selected.ke != offer.method || spi_r == 0 {
+        if ke.method != offer.method || selected.ke != offer.method || spi_r == 0 {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let shared =
-            offer.ke.complete(ke.data).map_err(|_| Refusal::new(NotifyType::INVALID_SYNTAX))?;
+        let shared = ctx
+            .complete(offer.method, &offer.ke, ke.data)
+            .map_err(|_| Refusal::new(NotifyType::INVALID_SYNTAX))?;
         let successor = Successor {
             initiator: true,
             spis: (offer.spi, spi_r),
@@ -299,7 +302,7 @@ impl IkeSa {
         &mut self,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Halt> {
         let State::Established(established) = &self.state else { return Ok(()) };
         let activity = established.ike_activity();
         let child_exchange = established.child_exchange();
@@ -320,7 +323,7 @@ impl IkeSa {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
-            return Err(invalid_ke(selected.ke));
+            return Err(invalid_ke(selected.ke).into());
         }
         let ppk = self.ppk_for_request(ctx.config, payloads, &ni)?;
         let (ppk, ppk_id) = ppk.unzip();

@@ -14,9 +14,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
+use super::key_exchange::{Halt, Undone};
 use super::ppk::{self, Announced, PpkPlace};
 use super::{Payloads, Refusal, required};
 use crate::config::EndpointConfig;
+use crate::config::lookup::Candidates;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{
     Childless, ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation,
@@ -31,6 +33,7 @@ use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::epoch::Epoch;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
+use crate::question::Exchange;
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -65,7 +68,7 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
         let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
-        let mut payloads = Vec::with_capacity(8);
+        let mut payloads = Vec::with_capacity(12);
         if let Some(cookie) = self.cookie {
             payloads.push(Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)));
         }
@@ -157,6 +160,8 @@ pub(crate) enum Unfit {
     Useless(&'static str),
     /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
     Policy(&'static str),
+    /// This has to be done first.
+    Ask(Exchange),
 }
 
 impl From<&'static str> for Unfit {
@@ -203,7 +208,10 @@ pub(crate) fn accept_response(
     if refuses_short_transcript(request.connection, extensions) {
         return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
     }
-    let shared = sent.ke.complete(ke.data).map_err(|_| "public value refused")?;
+    let shared = ctx.complete(ke.method, &sent.ke, ke.data).map_err(|undone| match undone {
+        Undone::Ask(exchange) => Unfit::Ask(exchange),
+        Undone::Failed(_) => "public value refused".into(),
+    })?;
     let header = &message.header;
     let spis = (header.spi_i, header.spi_r);
     let session = session(ctx.crypto, selected, &shared, (request.nonce, nr), spis, true)
@@ -242,30 +250,35 @@ pub(crate) struct Answer {
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
     /// Connections whose addresses fit, the one whose proposal was chosen first.
-    pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+    pub(crate) connections: Candidates,
 }
 
-/// Judges a request and makes the answer. `connections` fit the addresses.
+/// Judges a request and makes the answer. `connections` fit the addresses; `spi_r` is the SPI of this end if
+/// it has one already.
 pub(crate) fn respond(
     ctx: &mut Context<'_>,
-    mut connections: Vec<Arc<ConnectionConfig>>,
+    spi_r: Option<u64>,
+    mut connections: Candidates,
     path: Path,
     message: &Message<'_>,
     octets: &[u8],
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, Halt> {
     let payloads = Payloads(&message.payloads);
     //= RFC 7296 §3.3.1
     //# For an initial IKE SA negotiation, this field
     //# MUST be zero; the SPI is obtained from the outer header.
-    let sa = &required(payloads.sa()?)?.with_spi(Spi::is_empty);
+    let sa = &*required(payloads.sa()?)?.with_spi(Spi::is_empty);
     let ke = required(payloads.ke()?)?;
     let ni = required(payloads.nonce()?)?;
     let ppks = Announced::read(&payloads);
-    ppk::retain(ctx.config, &mut connections, ppks);
     let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
-    connections.retain(|connection| {
-        full || connection.downgrade_prevention != DowngradePrevention::Require
-    });
+    let possible = |connection: &&Arc<ConnectionConfig>| {
+        ppk::is_possible(ctx.config, connection, ppks)
+            && (full || connection.downgrade_prevention != DowngradePrevention::Require)
+    };
+    if !connections.iter().all(|connection| possible(&connection)) {
+        connections = connections.iter().filter(possible).cloned().collect();
+    }
     // RFC 9370 §2.2.1: without both notifies additional key exchanges are unknown transforms
     let intermediate = payloads.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some();
     let (chosen, selected) = connections
@@ -276,21 +289,25 @@ pub(crate) fn respond(
             Some((index, proposal::select(&connection.proposals, sa, options)?))
         })
         .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-    connections.rotate_left(chosen);
-    let ppk = ppk::choose_place(ctx.config, &connections, ppks);
+    if chosen > 0 {
+        let (passed_over, rest) = connections.split_at(chosen);
+        connections = rest.iter().chain(passed_over).cloned().collect();
+    }
+    let ppk = ppk::choose_place(ctx.config, connections.iter(), ppks);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
-        return Err(invalid_ke(selected.ke));
+        return Err(invalid_ke(selected.ke).into());
     }
     if ke.data.len() != method.lengths().initiator {
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
-    let (public, shared) = method.respond(ke.data, ctx.rng).map_err(|error| match error {
-        CryptoError::InvalidPublic => Refusal::new(NotifyType::INVALID_SYNTAX),
-        _ => Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN),
+    let (public, shared) = ctx.respond_to(method, ke.data).map_err(|undone| match undone {
+        Undone::Ask(exchange) => Halt::Ask(exchange),
+        Undone::Failed(CryptoError::InvalidPublic) => NotifyType::INVALID_SYNTAX.into(),
+        Undone::Failed(_) => NotifyType::NO_PROPOSAL_CHOSEN.into(),
     })?;
     let spi_i = message.header.spi_i;
-    let spi_r = ctx.ids.ike_spi(ctx.rng);
+    let spi_r = spi_r.unwrap_or_else(|| ctx.ids.ike_spi(ctx.rng));
     let nr = ctx.nonce();
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
@@ -366,11 +383,12 @@ struct Response<'a> {
 
 impl Response<'_> {
     fn encode(&self) -> Vec<u8> {
-        let mut reply = vec![
+        let mut reply = Vec::with_capacity(12);
+        reply.extend([
             Payload::Sa(Sa { proposals: vec![self.selected.to_wire(Spi::None)] }),
             Payload::Ke(Ke { method: self.selected.ke, data: self.public }),
             Payload::Nonce(self.nonce),
-        ];
+        ]);
         if let Some(hashes) = &self.nat {
             hashes.push(&mut reply);
         }

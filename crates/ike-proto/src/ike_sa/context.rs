@@ -1,7 +1,7 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, S
 use crate::endpoint::Registry;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
-use crate::question::Question;
+use crate::question::{Exchanged, Question};
+use crate::table::{OwnTable, Table};
 
 /// The lowest SPI RFC 4303 §2.1 leaves to use.
 const FIRST_ESP_SPI: u32 = 256;
@@ -166,11 +167,13 @@ pub(crate) struct Ids {
     /// The SA that handles the input: tickets are its own.
     pub(crate) owner: IkeSaId,
     /// Whom the data plane's answers are for.
-    pub(crate) tickets: HashMap<Ticket, IkeSaId>,
+    pub(crate) tickets: OwnTable<Ticket, IkeSaId>,
     /// Who asked the questions that are open.
-    pub(crate) asked: HashMap<Ticket, IkeSaId>,
+    pub(crate) asked: OwnTable<Ticket, IkeSaId>,
+    /// Slow key exchanges that were done for the message that is being handled again.
+    pub(crate) exchanged: Vec<Exchanged>,
     /// Batches that no SA waits for.
-    pub(crate) unattended: HashMap<Ticket, Unattended>,
+    pub(crate) unattended: OwnTable<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
     pub(crate) esp: EspIndex,
     pub(crate) policies: Policies,
@@ -190,7 +193,7 @@ struct Streams {
 #[derive(Default)]
 pub(crate) struct Policies {
     last: u32,
-    installed: HashMap<PolicyId, (Ticket, Option<SaId>)>,
+    installed: OwnTable<PolicyId, (Ticket, Option<SaId>)>,
 }
 
 impl Policies {
@@ -228,23 +231,34 @@ impl Policies {
 #[derive(Default)]
 pub(crate) struct EspIndex {
     /// By inbound SPI.
-    inbound: HashMap<u32, (IkeSaId, ChildSaId)>,
-    /// By outbound SA, with the inbound SPI that goes with it.
-    outbound: HashMap<SaId, u32>,
-    /// Since when an SPI or an SA is in use, counted as tickets are.
-    inbound_since: HashMap<u32, u64>,
-    outbound_since: HashMap<SaId, u64>,
-    /// The other way round.
-    claims: HashMap<u32, SaId>,
+    inbound: OwnTable<u32, Inbound>,
+    /// By outbound SA.
+    outbound: Table<SaId, Outbound>,
     /// Inbound SPIs by child.
-    children: HashMap<ChildSaId, u32>,
+    children: OwnTable<ChildSaId, u32>,
     /// The outbound SAs of all shards, and the index of this one, if there are several.
     shared: Option<(Registry, u8)>,
 }
 
+/// An inbound SPI in use.
+struct Inbound {
+    owner: (IkeSaId, ChildSaId),
+    /// Since when, counted as tickets are.
+    since: u64,
+    /// The outbound SA that goes with it.
+    outbound: Option<SaId>,
+}
+
+/// An outbound SA in use.
+struct Outbound {
+    /// The inbound SPI that goes with it.
+    spi_in: u32,
+    since: u64,
+}
+
 impl EspIndex {
     pub(crate) fn get(&self, spi_in: &u32) -> Option<&(IkeSaId, ChildSaId)> {
-        self.inbound.get(spi_in)
+        self.inbound.get(spi_in).map(|inbound| &inbound.owner)
     }
 
     /// The IKE SA that has `child`.
@@ -254,26 +268,34 @@ impl EspIndex {
 
     /// The child that has `sa`, in either direction.
     pub(crate) fn owner_of(&self, sa: SaId) -> Option<(IkeSaId, ChildSaId)> {
-        if let Some(spi_in) = self.outbound.get(&sa) {
-            return self.get(spi_in).copied();
+        if let Some(outbound) = self.outbound.get(&sa) {
+            return self.get(&outbound.spi_in).copied();
         }
         // Peers choose these SPIs: what another shard sends by may have the number of an inbound one here.
         let elsewhere = self.shared.as_ref().is_some_and(|(all, _)| all.is_claimed(&sa));
         self.get(&sa.spi).copied().filter(|_| !elsewhere)
     }
 
-    pub(crate) fn insert(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
-        self.inbound.insert(spi_in, owner);
+    /// Hands an SPI that is in use to another owner.
+    pub(crate) fn hand_over(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
+        if let Some(inbound) = self.inbound.get_mut(&spi_in) {
+            inbound.owner = owner;
+            self.children.insert(owner.1, spi_in);
+        }
+    }
+
+    fn insert(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId), since: u64) {
+        self.inbound.insert(spi_in, Inbound { owner, since, outbound: None });
         self.children.insert(owner.1, spi_in);
     }
 
     /// Releases the SPI, and the outbound SA that goes with it.
     pub(crate) fn remove(&mut self, spi_in: &u32) {
-        if let Some((_, child)) = self.inbound.remove(spi_in) {
-            self.children.remove(&child);
-        }
-        self.inbound_since.remove(spi_in);
-        if let Some(outbound) = self.claims.remove(spi_in) {
+        let Some(Inbound { owner: (_, child), outbound, .. }) = self.inbound.remove(spi_in) else {
+            return;
+        };
+        self.children.remove(&child);
+        if let Some(outbound) = outbound {
             self.release(&outbound);
         }
     }
@@ -283,15 +305,16 @@ impl EspIndex {
     /// that could name the SA of another would replace or remove it.
     #[must_use]
     fn claim(&mut self, id: SaId, spi_in: u32, since: u64) -> bool {
-        match self.outbound.get(&id) {
-            Some(owner) => return *owner == spi_in,
-            None if !self.shared.as_ref().is_none_or(|(all, index)| all.claim(id, *index)) => {
-                return false;
-            }
-            None => self.outbound.insert(id, spi_in),
-        };
-        self.outbound_since.insert(id, since);
-        if let Some(former) = self.claims.insert(spi_in, id) {
+        if let Some(known) = self.outbound.get(&id) {
+            return known.spi_in == spi_in;
+        }
+        // Nothing goes with an SPI that is given back already.
+        let Some(inbound) = self.inbound.get_mut(&spi_in) else { return false };
+        if !self.shared.as_ref().is_none_or(|(all, index)| all.claim(id, *index)) {
+            return false;
+        }
+        self.outbound.insert(id, Outbound { spi_in, since });
+        if let Some(former) = inbound.outbound.replace(id) {
             self.release(&former);
         }
         true
@@ -303,7 +326,6 @@ impl EspIndex {
         {
             all.release(outbound);
         }
-        self.outbound_since.remove(outbound);
     }
 }
 
@@ -314,9 +336,10 @@ impl Ids {
             shard,
             next: shard.index.into(),
             owner: IkeSaId(0),
-            tickets: HashMap::new(),
-            asked: HashMap::new(),
-            unattended: HashMap::new(),
+            tickets: OwnTable::default(),
+            asked: OwnTable::default(),
+            exchanged: Vec::new(),
+            unattended: OwnTable::default(),
             esp: EspIndex { shared, ..EspIndex::default() },
             policies: Policies::default(),
             numbers: Numbers::default(),
@@ -359,9 +382,9 @@ impl Ids {
                 self.policies.installed.get(&id).is_some_and(|(since, _)| *since > issued)
             }
             Removal::Sa(id) => {
-                let outbound = self.esp.outbound_since.get(&id);
-                let since = outbound.or_else(|| self.esp.inbound_since.get(&id.spi));
-                since.is_some_and(|since| *since > issued.0)
+                let outbound = self.esp.outbound.get(&id).map(|sa| sa.since);
+                let inbound = || self.esp.inbound.get(&id.spi).map(|sa| sa.since);
+                outbound.or_else(inbound).is_some_and(|since| since > issued.0)
             }
         }
     }
@@ -441,9 +464,8 @@ impl Ids {
                 if self.shard.count > 1 { self.shard.index } else { 0xc0 | octets[0] & 0x0f };
             let spi = u32::from_be_bytes(octets);
             if spi >= FIRST_ESP_SPI && self.esp.get(&spi).is_none() {
-                self.esp.insert(spi, owner);
                 let since = self.next();
-                self.esp.inbound_since.insert(spi, since);
+                self.esp.insert(spi, owner, since);
                 return spi;
             }
         }
@@ -466,12 +488,40 @@ mod tests {
         let at = |n| IpAddr::V4(Ipv4Addr::new(192, 0, 2, n));
         let (victim, other) = ((IkeSaId(1), ChildSaId(1)), (IkeSaId(2), ChildSaId(2)));
         let (spi, host, peer) = (0x0000_1234, at(1), at(9));
-        ours.insert(spi, victim);
-        theirs.insert(0x0100_0001, other);
+        ours.insert(spi, victim, 1);
+        theirs.insert(0x0100_0001, other, 1);
         let outbound = SaId { spi, dst: peer };
         assert!(theirs.claim(outbound, 0x0100_0001, 1));
         assert_eq!(theirs.owner_of(outbound), Some(other));
         assert_eq!(ours.owner_of(outbound), None);
         assert_eq!(ours.owner_of(SaId { spi, dst: host }), Some(victim));
+    }
+
+    /// Of two shards whose peers chose the same outbound SA one has it, until that one is gone.
+    #[test]
+    fn an_outbound_sa_is_one_shards_at_a_time() {
+        let registry = Registry::default();
+        let shard =
+            |index| EspIndex { shared: Some((registry.clone(), index)), ..EspIndex::default() };
+        let (mut one, mut two) = (shard(0), shard(1));
+        one.insert(0x0000_0001, (IkeSaId(2), ChildSaId(2)), 0);
+        two.insert(0x0100_0001, (IkeSaId(1), ChildSaId(1)), 0);
+        let at = |n| SaId { spi: 0x1234, dst: IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)) };
+        assert!(one.claim(at(9), 0x0000_0001, 1));
+        assert!(one.claim(at(9), 0x0000_0001, 2), "again");
+        assert!(!two.claim(at(9), 0x0100_0001, 3));
+        // What was refused is not given back for the other.
+        two.remove(&0x0100_0001);
+        two.insert(0x0100_0001, (IkeSaId(1), ChildSaId(1)), 0);
+        assert!(!two.claim(at(9), 0x0100_0001, 4));
+        // By a move, or by its end.
+        assert!(one.claim(at(8), 0x0000_0001, 5));
+        assert!(two.claim(at(9), 0x0100_0001, 6));
+        assert!(!two.claim(at(8), 0x0100_0001, 7));
+        one.remove(&0x0000_0001);
+        assert!(two.claim(at(8), 0x0100_0001, 8));
+        assert!(!one.claim(at(9), 0x0000_0001, 9), "for an SPI that is gone");
+        one.insert(0x0000_0001, (IkeSaId(2), ChildSaId(2)), 0);
+        assert!(one.claim(at(9), 0x0000_0001, 9), "given back by the move");
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
 mod path;
+pub(crate) mod pending;
 pub(crate) mod plane;
 pub(crate) mod pmtu;
 pub(crate) mod reassembly;
@@ -40,6 +41,7 @@ use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 use context::Context;
 use fragment_ack::FragmentAcks;
+use pending::Pending;
 use pmtu::Probe;
 use reassembly::Reassembly;
 use state::{Extensions, NatStatus, Session, State};
@@ -96,6 +98,8 @@ pub(crate) struct IkeSa {
     pub(crate) renews: bool,
     /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
     pub(crate) put_off_since: Option<Instant>,
+    /// Since when what this end wants waits for exchanges that the peer has begun.
+    pub(crate) held_since: Option<Instant>,
     /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4).
     pub(crate) forgotten: u8,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
@@ -105,6 +109,8 @@ pub(crate) struct IkeSa {
     pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
+    /// Slow key exchanges that are being done elsewhere.
+    pending: Option<Box<Pending>>,
     /// What it has found out about the size of datagrams.
     pub(crate) probe: Probe,
     requests: Reassembly,
@@ -167,10 +173,12 @@ impl IkeSa {
             if_ids: IfIds::default(),
             renews: false,
             put_off_since: None,
+            held_since: None,
             forgotten: 0,
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
+            pending: None,
             probe: Probe::default(),
             requests: Reassembly::new(ctx.config.max_packet),
             responses: Reassembly::new(ctx.config.max_packet),
@@ -234,7 +242,7 @@ impl IkeSa {
                 TimerKey::Ike(Timer::Pace) => self.pace(ctx),
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
-                    let asked = self.state.ticket().is_some();
+                    let asked = self.state.ticket().is_some() || self.pending.is_some();
                     let unanswered = || Failure::Credentials("no answer in time".to_owned());
                     self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
                 }
@@ -243,6 +251,7 @@ impl IkeSa {
                     self.responses.release(ctx.budget);
                 }
                 TimerKey::Ike(Timer::Acknowledge) => self.acknowledge(ctx),
+                TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
                     let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
@@ -296,6 +305,9 @@ impl IkeSa {
         self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
         if let State::Established(established) = &mut self.state {
             established.trim();
+            if established.ours.is_none() {
+                self.timers.trim();
+            }
         }
         self.timers.next().map(|(at, _)| at)
     }
@@ -307,6 +319,7 @@ impl IkeSa {
         if let Some(ticket) = state.ticket() {
             ctx.ids.asked.remove(&ticket);
         }
+        self.give_up_pending(ctx);
         self.let_go(ctx);
         self.requests.release(ctx.budget);
         self.responses.release(ctx.budget);

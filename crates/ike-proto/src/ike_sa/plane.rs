@@ -57,17 +57,18 @@ impl IkeSa {
             }
             Err(error) => {
                 let State::Established(established) = &mut self.state else { return };
-                let spi = established
-                    .children
-                    .iter()
-                    .find(|other| other.id == child)
-                    .map(|other| other.spi_in);
+                let failed = established.children.iter().find(|other| other.id == child);
+                let replaces = failed.and_then(|failed| failed.replaces);
                 // The peer has it already: take it back there too.
+                let spi = failed.map(|failed| failed.spi_in);
                 established.queue.extend(spi.map(Task::DeleteSpi));
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
                 self.child_failed(ctx, &name, failure);
+                if let Some(old) = replaces {
+                    self.rearm_rekey(ctx, old);
+                }
             }
         }
     }

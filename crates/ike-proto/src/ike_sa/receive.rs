@@ -288,7 +288,7 @@ impl IkeSa {
         !redundant
     }
 
-    pub(super) fn on_request(
+    pub(crate) fn on_request(
         &mut self,
         ctx: &mut Context<'_>,
         exchange: ExchangeType,
@@ -314,10 +314,10 @@ impl IkeSa {
                 self.on_complaint(ctx, payloads);
             }
             (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
-                self.on_create_child_request(ctx, payloads);
+                self.on_create_child_request(ctx, payloads, opened);
             }
             (State::Established(_), ExchangeType::IKE_FOLLOWUP_KE) => {
-                self.on_followup_request(ctx, payloads);
+                self.on_followup_request(ctx, payloads, opened);
             }
             (State::Established(_), ExchangeType::INFORMATIONAL) => {
                 self.on_informational_request(ctx, payloads);
@@ -326,7 +326,7 @@ impl IkeSa {
         }
     }
 
-    pub(super) fn on_response(
+    pub(crate) fn on_response(
         &mut self,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],

@@ -7,8 +7,9 @@ use std::time::Instant;
 use super::established::Lingering;
 use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
+use crate::config::lookup::Candidates;
 use crate::config::proposal::Selected;
-use crate::config::{ChildConfig, ConnectionConfig, FragmentAckTypes};
+use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::{PendingKe, Prf, Secret};
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
@@ -135,7 +136,7 @@ pub(crate) struct NatStatus {
 pub(crate) struct ExpectAuthRequest {
     pub(crate) transcript: InitTranscript,
     /// What the peer may turn out to be; one after its first round.
-    pub(crate) connections: Vec<Arc<ConnectionConfig>>,
+    pub(crate) connections: Candidates,
     pub(crate) announced: Announcements,
     pub(crate) rounds: Rounds,
     /// The first IKE_AUTH request: its Child SA waits for the last round (RFC 4739 §2).
@@ -204,7 +205,7 @@ pub(crate) struct ExpectIntermediateRequest {
 }
 
 pub(crate) struct ExpectIntermediateResponse {
-    pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    pub(crate) ke: Option<(KeMethodId, Arc<dyn PendingKe>)>,
     /// PPKs offered.
     pub(crate) ppks: Vec<OfferedPpk>,
     /// What comes after it.
@@ -259,7 +260,7 @@ pub(crate) struct Established {
     pub(crate) phase: IkePhase,
     /// Tasks to be made again later.
     pub(crate) delayed: Vec<(Instant, Task)>,
-    /// Inbound SAs of rekeyed children that still decrypt.
+    /// SAs of rekeyed children: the inbound ones still decrypt, the outbound ones seal what the stack had.
     pub(crate) lingering: Vec<Lingering>,
     /// Counters asked for.
     pub(crate) queries: Vec<(Ticket, Query)>,
@@ -365,7 +366,7 @@ pub(crate) struct ChildOffer {
     pub(crate) remote_ts: Vec<TrafficSelector>,
     pub(crate) mode: Mode,
     pub(crate) nonce: Box<[u8]>,
-    pub(crate) ke: Option<(KeMethodId, Box<dyn PendingKe>)>,
+    pub(crate) ke: Option<(KeMethodId, Arc<dyn PendingKe>)>,
     /// PPKs offered.
     pub(crate) ppks: Vec<OfferedPpk>,
     /// The child to replace.
@@ -392,7 +393,7 @@ pub(crate) struct RekeyOffer {
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) nonce: Box<[u8]>,
     pub(crate) method: KeMethodId,
-    pub(crate) ke: Box<dyn PendingKe>,
+    pub(crate) ke: Arc<dyn PendingKe>,
     /// PPKs offered.
     pub(crate) ppks: Vec<OfferedPpk>,
     pub(crate) crossed: Option<CrossedIke>,

@@ -58,11 +58,11 @@ impl IkeSa {
         }
         for child in &children {
             arm_child(&mut self.timers, child, now);
-            ctx.ids.esp.insert(child.spi_in, (id, child.id));
+            ctx.ids.esp.hand_over(child.spi_in, (id, child.id));
         }
         for old in &lingering {
             self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
-            ctx.ids.esp.insert(old.inbound.spi, (id, old.child));
+            ctx.ids.esp.hand_over(old.inbound.spi, (id, old.child));
         }
         established.children.reserve_exact(children.len());
         established.children.extend(children);

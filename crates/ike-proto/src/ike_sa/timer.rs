@@ -9,6 +9,8 @@ use crate::event::ChildSaId;
 pub(crate) enum Timer {
     /// The next datagram of a large message may leave.
     Pace,
+    /// A slow key exchange is not done in time.
+    Exchange,
     /// The outstanding request is due again (RFC 7296 §2.4).
     Retransmit,
     /// The SA is not established in time.
@@ -99,7 +101,9 @@ impl TimerTable {
 
     /// Gives room back that is not needed now.
     pub(crate) fn trim(&mut self) {
-        self.armed.shrink_to_fit();
+        if self.armed.capacity() - self.armed.len() > GROWTH {
+            self.armed.shrink_to_fit();
+        }
     }
 
     /// Disarms all timers of `child`.

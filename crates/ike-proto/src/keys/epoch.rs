@@ -81,7 +81,8 @@ impl Epoch {
     ///
     /// # Errors
     ///
-    /// [`CryptoError::Unsupported`] if the backend lacks the suite, or what it answers to the keys.
+    /// [`CryptoError::Unsupported`] if the backend lacks the suite, [`CryptoError::Length`] if a key has
+    /// not the length of it.
     pub fn new(
         ciphers: &'static dyn CipherProvider,
         suite: CipherSuite,

@@ -96,8 +96,17 @@ impl std::error::Error for AuthFailure {}
 
 /// Authentication Data of a shared key (RFC 7296 §2.15).
 pub fn psk_auth(prf: &dyn Prf, psk: &Secret, octets: &SignedOctets) -> Secret {
-    let key = prf.prf(psk.expose(), &[KEY_PAD]);
-    prf.prf(key.expose(), &[octets.as_bytes()])
+    auth_by(prf, &padded(prf, psk), octets)
+}
+
+/// `prf(Shared Secret, "Key Pad for IKEv2")`: the same in every handshake.
+pub(crate) fn padded(prf: &dyn Prf, psk: &Secret) -> Secret {
+    prf.prf(psk.expose(), &[KEY_PAD])
+}
+
+/// [`psk_auth`] by the [`padded`] key.
+pub(crate) fn auth_by(prf: &dyn Prf, padded: &Secret, octets: &SignedOctets) -> Secret {
+    prf.prf(padded.expose(), &[octets.as_bytes()])
 }
 
 /// Checks the peer's Authentication Data `received` in constant time; `octets` are the peer's.
@@ -107,7 +116,17 @@ pub fn verify_psk(
     octets: &SignedOctets,
     received: &[u8],
 ) -> Result<PeerAuthenticated, AuthFailure> {
-    if psk_auth(prf, psk, octets).ct_eq(received) {
+    verify_by(prf, &padded(prf, psk), octets, received)
+}
+
+/// [`verify_psk`] by the [`padded`] key.
+pub(crate) fn verify_by(
+    prf: &dyn Prf,
+    padded: &Secret,
+    octets: &SignedOctets,
+    received: &[u8],
+) -> Result<PeerAuthenticated, AuthFailure> {
+    if auth_by(prf, padded, octets).ct_eq(received) {
         Ok(PeerAuthenticated(()))
     } else {
         Err(AuthFailure)

@@ -58,7 +58,11 @@ pub fn decode_payloads(
     base_offset: usize,
 ) -> Result<Vec<Payload<'_>>, DecodeError> {
     // As many as most messages have.
-    let mut payloads = Vec::with_capacity(if first == PayloadType::NONE { 0 } else { 12 });
+    let mut payloads = Vec::with_capacity(match first {
+        PayloadType::NONE => 0,
+        PayloadType::SK | PayloadType::SKF => 1,
+        _ => 12,
+    });
     let mut kind = first;
     let mut r = Reader::new(octets);
     while kind != PayloadType::NONE {

@@ -174,17 +174,13 @@ impl Selected {
     }
 
     /// RFC 9370 §2.2.1 forbids this among the additional key exchanges, and leaves open whether the first one
-    /// counts. It does here, at both ends: the same method again adds nothing, and "non-duplicated algorithm
-    /// for each proposed key exchange" can be read so.
+    /// counts. To a responder here it does ([`assign`]): the same method again adds nothing, and
+    /// "non-duplicated algorithm for each proposed key exchange" can be read so. An initiator takes the
+    /// answer of one that reads it otherwise.
     fn repeats_a_method(&self) -> bool {
-        let mut used: Vec<KeMethodId> = std::iter::once(self.ke)
-            .chain(self.additional_ke)
-            .filter(|id| *id != KeMethodId::NONE)
-            .collect();
-        let count = used.len();
-        used.sort();
-        used.dedup();
-        used.len() != count
+        self.additional_ke.iter().enumerate().any(|(place, id)| {
+            *id != KeMethodId::NONE && self.additional_ke.split_at(place).0.contains(id)
+        })
     }
 }
 
@@ -207,12 +203,15 @@ fn choose(
     if !options.ignore_ke && !options.intermediate && theirs.transforms.iter().any(addke) {
         return None;
     }
-    let mut chosen = choose_cipher(ours, theirs)?;
+    let (encr, integ) = choose_cipher(ours, theirs)?;
+    let mut chosen = Vec::with_capacity(4);
+    chosen.push(encr);
+    chosen.extend(integ);
     let mandatory =
         if ours.protocol == ProtocolId::IKE { TransformType::PRF } else { TransformType::SN };
     chosen.push(*common(ours, theirs, mandatory).next()?);
-    if !options.ignore_ke {
-        chosen.extend(choose_ke(ours, theirs)?);
+    if !options.ignore_ke && !choose_ke(ours, theirs, &mut chosen) {
+        return None;
     }
     chosen.sort_by_key(|t| t.kind);
     Some(chosen)
@@ -239,84 +238,85 @@ fn common<'a>(
 }
 
 /// An encryption algorithm and what integrity it needs.
-fn choose_cipher(ours: &ProposalConfig, theirs: &Proposal) -> Option<Vec<Transform>> {
+fn choose_cipher(
+    ours: &ProposalConfig,
+    theirs: &Proposal,
+) -> Option<(Transform, Option<Transform>)> {
     common(ours, theirs, TransformType::ENCR).find_map(|encr| {
         if !EncrId(encr.id).is_aead() {
-            return Some(vec![*encr, *common(ours, theirs, TransformType::INTEG).next()?]);
+            return Some((*encr, Some(*common(ours, theirs, TransformType::INTEG).next()?)));
         }
         let mut integ = theirs.of_type(TransformType::INTEG).peekable();
         if integ.peek().is_none() {
-            return Some(vec![*encr]);
+            return Some((*encr, None));
         }
-        Some(vec![*encr, *integ.find(|t| is_none(t))?])
+        Some((*encr, Some(*integ.find(|t| is_none(t))?)))
     })
 }
 
-/// A key exchange method for each type, none of them twice (RFC 9370 §2.2.1).
-fn choose_ke(ours: &ProposalConfig, theirs: &Proposal) -> Option<Vec<Transform>> {
-    let slots = std::iter::once(TransformType::KE)
+/// Adds a key exchange method for each type, none of them twice (RFC 9370 §2.2.1). False if that cannot be.
+fn choose_ke(ours: &ProposalConfig, theirs: &Proposal, chosen: &mut Vec<Transform>) -> bool {
+    // A type without an alternative ends it before combinations are tried.
+    let possible = |kind| ke_alternatives(ours, theirs, kind).next().is_some();
+    ke_types(0).all(possible) && assign(ours, theirs, 0, chosen)
+}
+
+/// The types of key exchanges from the one with number `first` on.
+fn ke_types(first: usize) -> impl Iterator<Item = TransformType> {
+    let all = std::iter::once(TransformType::KE)
         .chain((0..7).filter_map(TransformType::from_additional_ke));
-    let mut candidates = Vec::new();
-    for kind in slots {
-        let alternatives = ke_alternatives(ours, theirs, kind);
-        if alternatives.is_empty() {
-            return None;
-        }
-        candidates.push(alternatives);
-    }
-    let mut chosen = Vec::new();
-    assign(&candidates, &mut chosen).then(|| chosen.into_iter().flatten().collect())
+    all.skip(first)
 }
 
 /// What may stand for `kind`, best first. `Some(NONE)` is answered as such; `None` means the peer does
 /// not offer the type, which is the same as NONE without saying so.
-fn ke_alternatives(
-    ours: &ProposalConfig,
-    theirs: &Proposal,
+fn ke_alternatives<'a>(
+    ours: &'a ProposalConfig,
+    theirs: &'a Proposal,
     kind: TransformType,
-) -> Vec<Option<Transform>> {
+) -> impl Iterator<Item = Option<Transform>> + use<'a> {
     let none = Transform::new(kind, KeMethodId::NONE.0);
     let they_take_none = if theirs.of_type(kind).next().is_none() {
         Some(None)
     } else {
         theirs.transforms.contains(&none).then_some(Some(none))
     };
-    if ours.of_type(kind).next().is_none() {
-        return they_take_none.into_iter().collect();
-    }
-    ours.of_type(kind)
-        .filter_map(|t| {
-            if is_none(t) {
-                they_take_none
-            } else {
-                theirs.transforms.contains(t).then_some(Some(*t))
-            }
-        })
-        .collect()
+    let unsaid = they_take_none.filter(|_| ours.of_type(kind).next().is_none());
+    let said = ours.of_type(kind).filter_map(move |t| {
+        if is_none(t) { they_take_none } else { theirs.transforms.contains(t).then_some(Some(*t)) }
+    });
+    unsaid.into_iter().chain(said)
 }
 
-/// Extends `chosen` by one alternative for each further slot, trying the better ones first.
-fn assign(candidates: &[Vec<Option<Transform>>], chosen: &mut Vec<Option<Transform>>) -> bool {
-    let Some(alternatives) = candidates.get(chosen.len()) else {
+/// Extends `chosen` by one alternative for each type from the one with number `slot` on, trying the better
+/// ones first.
+fn assign(
+    ours: &ProposalConfig,
+    theirs: &Proposal,
+    slot: usize,
+    chosen: &mut Vec<Transform>,
+) -> bool {
+    let Some(kind) = ke_types(slot).next() else {
         return true;
     };
-    for alternative in alternatives {
+    for alternative in ke_alternatives(ours, theirs, kind) {
         //= RFC 9370 §2.2.1
         //# for the Additional Key Exchange types, the responder's choice MUST NOT contain
         //# duplicated algorithms (those with identical Transform ID and attributes), except for
         //# the transform ID of NONE.
         let repeated = alternative.is_some_and(|t| {
-            !is_none(&t)
-                && chosen.iter().flatten().any(|c| (c.id, c.key_bits) == (t.id, t.key_bits))
+            let mut methods = chosen.iter().filter(|c| c.kind.is_ke());
+            !is_none(&t) && methods.any(|c| (c.id, c.key_bits) == (t.id, t.key_bits))
         });
         if repeated {
             continue;
         }
-        chosen.push(*alternative);
-        if assign(candidates, chosen) {
+        let before = chosen.len();
+        chosen.extend(alternative);
+        if assign(ours, theirs, slot + 1, chosen) {
             return true;
         }
-        chosen.pop();
+        chosen.truncate(before);
     }
     false
 }

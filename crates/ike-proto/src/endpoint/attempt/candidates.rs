@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::waiting::{Response, What};
 use super::{Attempt, MAX_CANDIDATES, Wanted};
 use crate::config::Childless;
 use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, signs};
-use crate::exchange::child_offer::{OfferSpec, offer};
+use crate::exchange::child_offer::{NoOffer, OfferSpec, offer};
 use crate::exchange::sa_init::{self, Accepted, Unfit};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::rtt::OVERHEAD;
@@ -25,14 +27,18 @@ impl Attempt {
         path: Path,
         octets: &[u8],
         message: &Message<'_>,
+        heard: Instant,
     ) {
+        if self.responses().any(|waiting| *waiting.octets == *octets) {
+            return;
+        }
         if self.seen.iter().any(|seen| **seen == *octets) {
             for candidate in &mut self.candidates {
                 candidate.window.on_init_answered_twice();
             }
             return;
         }
-        if self.admitted >= MAX_CANDIDATES {
+        if self.admitted + self.responses().count() >= MAX_CANDIDATES {
             return ctx.dropped(path, "too many IKE_SA_INIT responses");
         }
         let method = message.payloads.iter().find_map(|payload| match payload {
@@ -48,12 +54,16 @@ impl Attempt {
                 self.seen.push(octets.into());
                 self.admitted += 1;
                 if let Some(accepted) = self.known_keys(accepted)
-                    && let Err(failure) = self.start_candidate(ctx, accepted, octets.len())
+                    && let Err(failure) = self.start_candidate(ctx, accepted, octets.len(), heard)
                 {
                     self.doubt(ctx, failure);
                 }
             }
             Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            Err(Unfit::Ask(exchange)) => {
+                let response = Response { path, octets: octets.into(), heard };
+                self.put_off(ctx, exchange, What::Response(response));
+            }
             //= RFC 8784 §6
             //# it is RECOMMENDED that, if using PPKs is
             //# mandatory for the initiator and the received response doesn't contain
@@ -92,14 +102,15 @@ impl Attempt {
         None
     }
 
-    /// Builds the SA on an IKE_SA_INIT response of `octets` and sends IKE_AUTH.
+    /// Builds the SA on an IKE_SA_INIT response of `octets`, which came at `heard`, and goes on.
     pub(super) fn start_candidate(
         &mut self,
         ctx: &mut Context<'_>,
         accepted: Accepted,
         octets: usize,
+        heard: Instant,
     ) -> Result<(), Failure> {
-        let rtt = self.window.rtt_with(ctx.now.mono, octets + OVERHEAD);
+        let rtt = self.window.rtt_with(heard, octets + OVERHEAD);
         let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let natt_port = ctx.config.natt_port;
         let udp = sa_init::floated(self.path, nat, natt_port);
@@ -148,7 +159,7 @@ impl Attempt {
                         request: *request,
                         retry: Retry::default(),
                     };
-                    child = Some(offer(ctx, self.id, path, &spec)?);
+                    child = Some(offer(ctx, self.id, path, &spec).map_err(NoOffer::failure)?);
                 }
                 Some(config) => queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),

@@ -155,8 +155,9 @@ impl Attempt {
         }
         let heard = self.candidates.iter().map(|candidate| candidate.last_heard).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
-        // A signature or a verdict takes its time here, not on the way.
-        let busy = self.candidates.iter().any(|candidate| candidate.state.ticket().is_some());
+        // A signature, a verdict or a key exchange takes its time here, not on the way.
+        let busy = !self.put_off.is_empty()
+            || self.candidates.iter().any(|candidate| candidate.is_waiting_here());
         let tries = self.candidates.iter().map(|candidate| candidate.window.tries()).max();
         let tries = tries.unwrap_or_else(|| self.window.tries());
         self.fall_back_at = if self.tcp.is_some() {

@@ -19,7 +19,7 @@ use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
 use crate::keys::epoch::Opened;
-use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_psk};
+use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Auth, Id, Payload, Sa};
@@ -62,7 +62,7 @@ impl IkeSa {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
-        let psk = own_psk(ctx.config, ctx.lookup, &id, remote);
+        let psk = own_psk(ctx.lookup, &id, remote);
         let covered = (self.own_covered(&waiting.transcript, &id), unmixed);
         match self.own_turn(round, id, psk, &waiting.announced, covered) {
             Err(failure) => self.close(ctx, failure),
@@ -105,7 +105,8 @@ impl IkeSa {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
-        let mut payloads = vec![Payload::IdI(own.used.id.as_id())];
+        let mut payloads = Vec::with_capacity(12);
+        payloads.push(Payload::IdI(own.used.id.as_id()));
         if first && waiting.initial_contact {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
         }
@@ -204,22 +205,21 @@ impl IkeSa {
         id: Id<'_>,
         auth: &Auth<'_>,
     ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
-        let secret = match &round.auth {
+        let prf = self.session.prf;
+        let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
-            AuthConfig::Null => self.session.keys.pr.duplicate(),
+            AuthConfig::Null => padded(prf, &self.session.keys.pr),
             AuthConfig::Psk => {
                 let State::ExpectAuthResponse(waiting) = &self.state else { return None };
                 let local = waiting.rounds.local.last().map(|used| &used.id);
                 let local = local.unwrap_or(&waiting.local_id);
                 match peer_psk(ctx.lookup, local, &id.to_owned()) {
-                    Some(psk) => psk.secret.duplicate(),
+                    Some(psk) => psk.padded(prf),
                     None => return Some(Err(Failure::Authentication)),
                 }
             }
         };
-        let prf = self.session.prf;
-        let verdict =
-            self.with_twins(ctx, id, |octets| verify_psk(prf, &secret, octets, auth.data));
+        let verdict = self.with_twins(ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let proven = |evidence| (used(id.to_owned(), auth.method), evidence);
         Some(verdict.map(proven).map_err(|AuthFailure| Failure::Authentication))
     }
@@ -241,7 +241,9 @@ impl IkeSa {
             Answer::Failed(why) => {
                 return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
             }
-            Answer::Signed(_) => return self.reject_responder(ctx, Failure::Authentication),
+            Answer::Signed(_) | Answer::Exchanged(_) => {
+                return self.reject_responder(ctx, Failure::Authentication);
+            }
         };
         if let Some((known, used, evidence)) = known {
             if key.revocation_pending || key.spki != known.spki {

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 
 use super::matches_id;
-use crate::config::lookup::Lookup;
-use crate::config::{EndpointConfig, IdMatch, PreSharedKey};
+use crate::config::IdMatch;
+use crate::config::lookup::{Lookup, Psk};
 use crate::wire::payload::IdData;
 
 /// The key to sign with before the peer's identity is proven.
-pub(super) fn own_psk(
-    config: &EndpointConfig,
-    lookup: &Lookup,
-    local: &IdData,
-    remote: &IdMatch,
-) -> Option<Arc<PreSharedKey>> {
+pub(super) fn own_psk(lookup: &Lookup, local: &IdData, remote: &IdMatch) -> Option<Arc<Psk>> {
     match remote {
         IdMatch::Exact(remote) => peer_psk(lookup, local, remote),
         IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => {
-            best(config.secrets.iter(), |psk| {
-                match psk.ids.iter().find(|id| !id.matches(local.as_id())) {
-                    None => Some(u8::from(!psk.ids.is_empty())),
+            best(lookup.all_secrets().iter(), |psk| {
+                match psk.ids().iter().find(|id| !id.matches(local.as_id())) {
+                    None => Some(u8::from(!psk.ids().is_empty())),
                     Some(other) => matches_id(remote, other).then_some(2),
                 }
             })
@@ -29,26 +24,22 @@ pub(super) fn own_psk(
 
 /// The key shared with exactly this peer. A key that names identities besides this end's is good
 /// for those alone (bug class 31).
-pub(super) fn peer_psk(
-    lookup: &Lookup,
-    local: &IdData,
-    remote: &IdData,
-) -> Option<Arc<PreSharedKey>> {
+pub(super) fn peer_psk(lookup: &Lookup, local: &IdData, remote: &IdData) -> Option<Arc<Psk>> {
     best(lookup.secrets(local, remote), |psk| {
-        let mine = psk.ids.iter().any(|id| id.matches(local.as_id()));
+        let mine = psk.ids().iter().any(|id| id.matches(local.as_id()));
         // This end's own identity, asserted by the peer, is none of those.
         let is_remote = |id: &IdData| id.matches(remote.as_id()) && !id.matches(local.as_id());
-        if psk.ids.iter().any(is_remote) {
+        if psk.ids().iter().any(is_remote) {
             return Some(2 + u8::from(mine));
         }
-        psk.ids.iter().all(|id| id.matches(local.as_id())).then_some(u8::from(mine))
+        psk.ids().iter().all(|id| id.matches(local.as_id())).then_some(u8::from(mine))
     })
 }
 
 fn best<'a>(
-    secrets: impl DoubleEndedIterator<Item = &'a Arc<PreSharedKey>>,
-    score: impl Fn(&PreSharedKey) -> Option<u8>,
-) -> Option<Arc<PreSharedKey>> {
+    secrets: impl DoubleEndedIterator<Item = &'a Arc<Psk>>,
+    score: impl Fn(&Psk) -> Option<u8>,
+) -> Option<Arc<Psk>> {
     // The first of equals wins, hence the reversal.
     secrets
         .rev()

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::blame::Blame;
 use super::rounds::{OwnAuth, used};
 use super::signature;
-use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, PreSharedKey, SendCert};
+use crate::config::lookup::Psk;
+use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, SendCert};
 use crate::crypto::{Secret, SignatureScheme};
 use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
@@ -14,7 +15,7 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{InitTranscript, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, psk_auth};
+use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, padded};
 use crate::question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
 };
@@ -83,15 +84,15 @@ impl IkeSa {
         &self,
         round: &LocalAuth,
         id: IdData,
-        psk: Option<Arc<PreSharedKey>>,
+        psk: Option<Arc<Psk>>,
         announced: &Announcements,
         (covered, unmixed): (Covered, Option<Covered>),
     ) -> Result<OwnTurn, Failure> {
         let prf = self.session.prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
-            let data = psk_auth(prf, &key(&covered), &covered.octets);
+            let data = auth_by(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
-            let no_ppk = no_ppk.map(|c| psk_auth(prf, &key(c), &c.octets));
+            let no_ppk = no_ppk.map(|c| auth_by(prf, &key(c), &c.octets));
             let used = used(id.clone(), method);
             OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk })
         };
@@ -101,13 +102,13 @@ impl IkeSa {
                     let peer = self.peer_name();
                     Failure::Config(format!("no pre-shared key for {id} and {peer}"))
                 })?;
-                Ok(mac(AuthMethod::PSK, &|_| psk.secret.duplicate()))
+                Ok(mac(AuthMethod::PSK, &|_| psk.padded(prf)))
             }
             //= RFC 7619 §2.1
             //# The value of SK_pi for the
             //# initiator and SK_pr for the responder is used as the shared secret
             //# for the content of the AUTH payload.
-            AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| c.sk_p.duplicate())),
+            AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| padded(prf, &c.sk_p))),
             AuthConfig::Pubkey(pubkey) => {
                 let accepted = signature::accepted(announced, &pubkey.ike);
                 if accepted.is_empty() {
@@ -168,6 +169,9 @@ impl IkeSa {
 
     /// The answer to the open question.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        if self.awaits_exchange(ticket) {
+            return self.on_exchanged(ctx, ticket, answer);
+        }
         if self.state.ticket() != Some(ticket) {
             return;
         }
@@ -196,7 +200,9 @@ impl SigningRound {
         let Signed { mut certs, scheme, signatures } = match answer {
             Answer::Signed(signed) => signed,
             Answer::Failed(why) => return Err(Failure::Credentials(why)),
-            Answer::Key(_) => return Err(wrong("an answer to another question")),
+            Answer::Key(_) | Answer::Exchanged(_) => {
+                return Err(wrong("an answer to another question"));
+            }
         };
         if !self.accepted.iter().any(|accepted| accepted.scheme == scheme) {
             return Err(wrong("signed by a scheme that was not asked for"));

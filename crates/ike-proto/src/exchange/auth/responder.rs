@@ -11,10 +11,10 @@ use super::{answers_to, exactness, local_id, round_id, signature, takes, too_muc
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
-use crate::crypto::Secret;
 use crate::event::{Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::create_child::answer_notifies;
+use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
@@ -24,7 +24,7 @@ use crate::ike_sa::state::{
 };
 use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::Opened;
-use crate::keys::signed_octets::{PeerAuthenticated, verify_psk};
+use crate::keys::signed_octets::{PeerAuthenticated, padded, verify_by};
 use crate::question::{Answer, PeerKey, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Id, IdData, Payload, Sa, Spi};
@@ -177,20 +177,21 @@ impl IkeSa {
             (None, None) => local_id(&self.connection, self),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
-        let secret = match round.map(|round| &round.auth) {
+        let prf = self.session.prf;
+        let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
-                psk.map(|psk| psk.secret.duplicate())
+                psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(self.session.keys.pi.duplicate()),
+            Some(AuthConfig::Null) => Some(padded(prf, &self.session.keys.pi)),
             _ => None,
         };
         // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
         // identity and a wrong secret must take the same way (bug class 43).
-        let known = secret.is_some();
-        let secret = secret.unwrap_or_else(|| Secret::copy_from(&[0x5a; 32]));
+        let known = key.is_some();
+        let key = key.unwrap_or_else(|| lookup.decoy(prf));
         let octets = self.peer_octets(&waiting.transcript, id_i);
-        let verdict = verify_psk(self.session.prf, &secret, &octets, data);
+        let verdict = verify_by(prf, &key, &octets, data);
         verdict.ok().filter(|_| known)
     }
 
@@ -206,7 +207,7 @@ impl IkeSa {
         let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
         let id = Payloads(&payloads).id_i().ok().flatten().map(Id::to_owned);
         // For a decoy whoever takes public keys will do.
-        let mut possible = judging.candidates.iter().chain(&waiting.connections);
+        let mut possible = judging.candidates.iter().chain(&*waiting.connections);
         let asked = id.and_then(|id| {
             possible.find_map(|connection| {
                 Self::peer_credentials(connection, index, id.clone(), &payloads)
@@ -277,7 +278,7 @@ impl IkeSa {
         let key = match answer {
             Answer::Key(key) => key,
             Answer::Failed(why) => return Err(Failure::Untrusted(why)),
-            Answer::Signed(_) => return Err(Failure::Authentication),
+            Answer::Signed(_) | Answer::Exchanged(_) => return Err(Failure::Authentication),
         };
         if let Some((known, used, evidence)) = judging.proven.take() {
             if key.revocation_pending || key.spki != known.spki {
@@ -287,7 +288,7 @@ impl IkeSa {
         }
         let parsed = Payloads(payloads);
         let index = waiting.rounds.proven();
-        let connections = judging.candidates.iter().chain(&waiting.connections);
+        let connections = judging.candidates.iter().chain(&*waiting.connections);
         let constraints =
             connections.flat_map(|c| c.remote.get(index)).find_map(|round| match &round.auth {
                 AuthConfig::Pubkey(pubkey) => Some(&pubkey.ike),
@@ -326,7 +327,7 @@ impl IkeSa {
     ) {
         self.connection = Arc::clone(connection);
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        waiting.connections = vec![Arc::clone(connection)];
+        waiting.connections = Arc::from([Arc::clone(connection)]);
         waiting.rounds.prove(used, evidence);
         if waiting.first.is_none() {
             waiting.announced.read(&Payloads(payloads));
@@ -460,7 +461,8 @@ impl IkeSa {
             }
             Ok(Some(_)) => {
                 let request = ChildRequest { rekeys: None, with_ke: false };
-                Some(self.answer_child(ctx, parsed, &request, None))
+                // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
+                Some(self.answer_child(ctx, parsed, &request, None).map_err(Halt::refusal))
             }
             Err(refusal) => {
                 self.refuse(ctx, refusal);
@@ -510,7 +512,7 @@ impl IkeSa {
 
 /// True if a connection that the initiator may turn out to be takes a public key in this round.
 fn takes_keys(state: &State, index: usize) -> bool {
-    let connections = state.half_open().map(|waiting| waiting.connections.as_slice());
+    let connections = state.half_open().map(|waiting| &*waiting.connections);
     let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
     rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
 }

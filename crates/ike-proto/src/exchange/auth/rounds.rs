@@ -98,7 +98,9 @@ impl AuthReply {
     /// IDr, CERT and AUTH.
     pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
         let Some(own) = &self.own else { return Vec::new() };
-        let mut payloads = vec![Payload::IdR(own.used.id.as_id())];
+        // As many as most answers have.
+        let mut payloads = Vec::with_capacity(8);
+        payloads.push(Payload::IdR(own.used.id.as_id()));
         payloads.extend(own.certs());
         payloads.push(own.auth());
         payloads

@@ -131,20 +131,18 @@ impl Announced {
     }
 }
 
-/// Responder: drops the connections that `theirs` rules out.
-pub(crate) fn retain(
+/// Responder: false if `theirs` rules the connection out.
+pub(crate) fn is_possible(
     config: &EndpointConfig,
-    connections: &mut Vec<Arc<ConnectionConfig>>,
+    connection: &Arc<ConnectionConfig>,
     theirs: Announced,
-) {
+) -> bool {
     //= RFC 9867 §3.1
     //# If the initiator did not propose using this extension in the
     //# IKE_SA_INIT request and the responder's policy mandates protecting
     //# initial IKE SA with a PPK, then the responder MUST return the
     //# NO_PROPOSAL_CHOSEN notification.
-    connections.retain(|connection| {
-        !connection.requires_ppk() || choose_place(config, [connection], theirs).is_some()
-    });
+    !connection.requires_ppk() || choose_place(config, [connection], theirs).is_some()
 }
 
 /// Responder: chooses for the first of `connections` that has a PPK.

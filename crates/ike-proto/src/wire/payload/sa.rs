@@ -1,5 +1,6 @@
 //! Security Association payload (RFC 7296 §3.3).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::wire::codec::{DecodeError, Reader, patch_length};
@@ -128,9 +129,12 @@ impl Sa {
     }
 
     /// The proposals whose SPI is as it must be.
-    pub fn with_spi(&self, must: impl Fn(Spi) -> bool) -> Self {
+    pub fn with_spi(&self, must: impl Fn(Spi) -> bool) -> Cow<'_, Self> {
+        if self.proposals.iter().all(|proposal| must(proposal.spi)) {
+            return Cow::Borrowed(self);
+        }
         let proposals = self.proposals.iter().filter(|proposal| must(proposal.spi));
-        Self { proposals: proposals.cloned().collect() }
+        Cow::Owned(Self { proposals: proposals.cloned().collect() })
     }
 
     /// Appends the body.
@@ -167,7 +171,8 @@ impl Proposal {
                 Spi::None
             }
         };
-        let mut transforms = Vec::new();
+        let most = r.rest().len() / TRANSFORM_HEADER_LEN;
+        let mut transforms = Vec::with_capacity(usize::from(count).min(most));
         for i in 1..=count {
             let more = more(r, MORE_TRANSFORMS, "transform")?;
             if more != (i < count) {

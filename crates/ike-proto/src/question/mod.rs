@@ -1,9 +1,12 @@
-//! What the engine asks of whoever holds private keys and certificates, and the answers.
+//! What the engine asks of whoever holds private keys and certificates, or has the time for a slow key
+//! exchange, and the answers.
 //!
-//! No private key is ever in the engine, and no certificate is read there. Signing and judging a
-//! peer's certificates leave as [`Output::Ask`](crate::Output::Ask) and come back, at any time, as
+//! No long-term private key is ever in the engine, and no certificate is read there. Signing, judging a
+//! peer's certificates and key exchanges that take long leave as [`Output::Ask`](crate::Output::Ask) and come back, at any time, as
 //! [`Input::Answered`](crate::Input::Answered); meanwhile the IKE SA waits, and everything else goes
 //! on. Whether the peer's signature is right is for the engine itself to decide.
+
+mod exchange;
 
 use std::fmt;
 
@@ -12,6 +15,8 @@ use crate::crypto::SignatureScheme;
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Cert, IdData};
 use crate::wire::registry::CertEncoding;
+pub(crate) use exchange::Key;
+pub use exchange::{Exchange, Exchanged};
 
 /// Something the engine cannot know by itself.
 #[derive(Debug)]
@@ -26,6 +31,9 @@ pub enum Question {
     /// Fetch what has to be fetched and judge again: answered by [`Answer::Key`] with the same key and
     /// nothing pending, or by [`Answer::Failed`].
     Revocation(PeerCredentials),
+    /// Do a key exchange that takes long ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)).
+    /// Answered by what [`Exchange::perform`] makes, on whatever thread, or by [`Answer::Failed`].
+    Exchange(Exchange),
 }
 
 /// What is to be signed, and how the peer can verify it.
@@ -86,7 +94,10 @@ pub enum Answer {
     Signed(Signed),
     /// The peer's key.
     Key(PeerKey),
-    /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more.
+    /// The key exchange is done, or the method refused what the peer sent.
+    Exchanged(Exchanged),
+    /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more; of a
+    /// key exchange, that it may try again.
     Failed(String),
 }
 

@@ -1,0 +1,121 @@
+//! Slow key exchanges of IKE_SA_INIT that are being done elsewhere: the half for a request, and the secret of
+//! a response. There may be several: responses are not authenticated.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Attempt;
+use crate::event::{Path, Ticket};
+use crate::ike_sa::context::Context;
+use crate::question::{Answer, Exchange, Exchanged, Key, Question};
+use crate::wire::Message;
+use crate::wire::registry::KeMethodId;
+
+/// What waits for one of them.
+pub(super) struct Waiting {
+    ticket: Ticket,
+    key: Key,
+    /// When it is taken for failed.
+    until: Instant,
+    what: What,
+}
+
+/// What waits.
+pub(super) enum What {
+    /// The request with this method.
+    Request(KeMethodId),
+    Response(Response),
+}
+
+/// A response that could be genuine.
+pub(super) struct Response {
+    pub(super) path: Path,
+    pub(super) octets: Arc<[u8]>,
+    pub(super) heard: Instant,
+}
+
+impl Attempt {
+    pub(super) fn put_off(&mut self, ctx: &mut Context<'_>, exchange: Exchange, what: What) {
+        let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
+        let ticket = ctx.ask(Question::Exchange(exchange));
+        self.put_off.push(Waiting { ticket, key, until, what });
+    }
+
+    /// True while the half of `method` is being made.
+    pub(super) fn is_making(&self, method: KeMethodId) -> bool {
+        let its = |what: &What| matches!(what, What::Request(made) if *made == method);
+        self.put_off.iter().any(|waiting| its(&waiting.what))
+    }
+
+    /// Responses that wait.
+    pub(super) fn responses(&self) -> impl Iterator<Item = &Response> {
+        self.put_off.iter().filter_map(|waiting| match &waiting.what {
+            What::Response(response) => Some(response),
+            What::Request(_) => None,
+        })
+    }
+
+    /// The answer to what the attempt itself asked; `None` if it did, else the answer again.
+    pub(super) fn on_exchanged(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: Ticket,
+        answer: Answer,
+    ) -> Option<Answer> {
+        let index = self.put_off.iter().position(|waiting| waiting.ticket == ticket);
+        let Some(index) = index else { return Some(answer) };
+        let Waiting { key, what, .. } = self.put_off.swap_remove(index);
+        let done = match answer {
+            Answer::Exchanged(done) if done.is_of(&key) => done,
+            _ => Exchanged::failed(key),
+        };
+        self.resume(ctx, what, done);
+        None
+    }
+
+    /// What is not done by now has failed.
+    pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now.mono;
+        let late = |waiting: &Waiting| waiting.until <= now;
+        while let Some(index) = self.put_off.iter().position(late) {
+            let Waiting { ticket, key, what, .. } = self.put_off.swap_remove(index);
+            ctx.ids.asked.remove(&ticket);
+            self.resume(ctx, what, Exchanged::failed(key));
+        }
+    }
+
+    fn resume(&mut self, ctx: &mut Context<'_>, what: What, done: Exchanged) {
+        ctx.ids.exchanged = vec![done];
+        match what {
+            What::Request(method) => {
+                if let Err(failure) = self.send(ctx, method) {
+                    match self.sent.is_empty() {
+                        true => self.give_up(ctx, failure),
+                        // The request before it may yet be answered.
+                        false => self.failure = Some(failure),
+                    }
+                }
+            }
+            What::Response(response) => {
+                // It was decoded before.
+                if let Ok(message) = Message::decode(&response.octets) {
+                    let Response { path, octets, heard } = &response;
+                    self.add_candidate(ctx, *path, octets, &message, *heard);
+                }
+            }
+        }
+        ctx.ids.exchanged.clear();
+    }
+
+    /// When the first of them is taken for failed.
+    pub(super) fn exchange_deadline(&self) -> Option<Instant> {
+        self.put_off.iter().map(|waiting| waiting.until).min()
+    }
+
+    /// Waits for nothing any more.
+    pub(super) fn give_up_exchanges(&mut self, ctx: &mut Context<'_>) {
+        for waiting in self.put_off.drain(..) {
+            ctx.ids.asked.remove(&waiting.ticket);
+        }
+    }
+}

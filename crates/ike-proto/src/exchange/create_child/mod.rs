@@ -1,0 +1,28 @@
+//! CREATE_CHILD_SA (RFC 7296 §1.3) for new and rekeyed Child SAs; for the IKE SA see
+//! [`rekey_ike`](crate::exchange::rekey_ike).
+//!
+//! ```text
+//!    HDR, SK {[N(REKEY_SA),] SA, Ni, [KEi,] TSi, TSr}  -->
+//!                               <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr}
+//! ```
+
+mod initiator;
+mod responder;
+
+pub(crate) use responder::answer_notifies;
+
+use crate::event::{Event, Failure};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::wire::registry::NotifyType;
+
+impl IkeSa {
+    pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
+        ctx.event(Event::ChildFailed { ike: self.id, name: name.to_owned(), reason });
+    }
+}
+
+/// The peer chose an SPI that another child has at its address.
+pub(super) fn taken() -> Failure {
+    Failure::Refused(NotifyType::NO_ADDITIONAL_SAS)
+}

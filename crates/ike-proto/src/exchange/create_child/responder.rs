@@ -1,0 +1,300 @@
+//! Answering a request for a child.
+
+use super::taken;
+use crate::child::ChildSa;
+use crate::dataplane::{Command, DataPlaneError};
+use crate::event::{ChildSaId, Failure};
+use crate::exchange::child_sa::{ChildRequest, ReadyChild};
+use crate::exchange::followup::TheirOffer;
+use crate::exchange::key_exchange::Halt;
+use crate::exchange::{Payloads, mode, required, resource};
+use crate::ike_sa::collision::{self, Answer, ChildActivity};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::pending::What;
+use crate::ike_sa::state::{CrossedChild, Initiated, Reply, Responding, State};
+use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::epoch::Opened;
+use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
+use crate::wire::registry::ExchangeType;
+use crate::wire::registry::{NotifyType, ProtocolId};
+
+/// Children that a peer may make on one IKE SA, those that still decrypt after a rekey among them.
+const MAX_CHILDREN: usize = 500;
+
+impl IkeSa {
+    pub(crate) fn on_create_child_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        let parsed = Payloads(payloads);
+        let for_ike = match parsed.sa() {
+            Ok(Some(sa)) => sa.proposals.iter().any(|p| p.protocol == ProtocolId::IKE),
+            Ok(None) => return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            Err(refusal) => return self.refuse(ctx, refusal),
+        };
+        let result = if for_ike {
+            self.answer_rekey_ike(ctx, &parsed)
+        } else {
+            self.answer_create_child(ctx, &parsed)
+        };
+        match result {
+            Ok(()) => {}
+            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Ask(exchange)) => {
+                let what = What::Request(ExchangeType::CREATE_CHILD_SA, opened.clone());
+                self.put_off(ctx, exchange, what);
+            }
+        }
+    }
+
+    fn answer_create_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<(), Halt> {
+        let State::Established(established) = &self.state else { return Ok(()) };
+        let ni = *required(payloads.nonce()?)?;
+        let ike = established.ike_activity();
+        let rekeys = payloads.notify(NotifyType::REKEY_SA);
+        let (answer, old) = match rekeys {
+            None => (collision::on_create_child_request(ike), None),
+            Some(notify) => {
+                let old = established.children.iter().find(|child| {
+                    notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
+                });
+                let unknown = match established.ours.as_ref().and_then(Initiated::child) {
+                    Some(_) => ChildActivity::Unborn,
+                    None => ChildActivity::Gone,
+                };
+                let activity = old.map_or(unknown, |old| established.activity(old));
+                (collision::on_child_rekey_request(activity, ike), old)
+            }
+        };
+        match answer {
+            Answer::Accept => {}
+            Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
+            Answer::ChildSaNotFound => {
+                self.respond_child_sa_not_found(ctx, rekeys);
+                return Ok(());
+            }
+        }
+        let old_id = old.map(|old| old.id);
+        // Rekeying goes on where there is no room for more.
+        let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
+        if established.children.len() + established.lingering.len() >= limit {
+            return Err(match resource::is_asked(payloads) {
+                true => NotifyType::TS_MAX_QUEUE.into(),
+                false => NotifyType::NO_ADDITIONAL_SAS.into(),
+            });
+        }
+        if let Some(id) = old_id {
+            // Who rekeys a child has it.
+            self.activate(ctx, id);
+        }
+        let State::Established(established) = &self.state else { return Ok(()) };
+        let old = old_id.and_then(|id| established.children.iter().find(|child| child.id == id));
+        let nr = ctx.nonce();
+        let (ppk, ppk_id) = self.ppk_for_request(ctx.config, payloads, ni)?.unzip();
+        let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
+        let answered = self.answer_child(ctx, payloads, &request, old)?;
+        let child = &answered.child;
+        let reply = Reply {
+            auth: None,
+            proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
+            ke: answered.ke,
+            nonce: Some(nr.to_vec()),
+            ts_i: child.remote_ts.clone(),
+            ts_r: child.local_ts.clone(),
+            notifies: answer_notifies(child),
+            ppk: ppk_id,
+        };
+        let (old, new) = (request.rekeys, child.id);
+        let shared: Vec<_> = answered.shared.into_iter().collect();
+        if child.selected.additional().next().is_some() {
+            let what = TheirOffer::Child(Box::new(answered.child));
+            let link = self.start_chain(ctx, what, shared, (ni, &nr), ppk);
+            let mut payloads = reply.payloads();
+            payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
+            self.respond(ctx, &payloads);
+            self.note_crossed(old, None, ni, &nr);
+            return Ok(());
+        }
+        let shared: Vec<_> = shared.iter().collect();
+        let ready = self.keyed(ctx, answered.child, &shared, (ni, &nr), ppk)?;
+        self.note_crossed(old, Some(new), ni, &nr);
+        self.install_then_respond(ctx, ready, reply);
+        Ok(())
+    }
+
+    /// Answers that the child of REKEY_SA is not there.
+    fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
+        //= RFC 7296 §2.25
+        //# The SA that the
+        //# initiator attempted to rekey is indicated by the SPI field in the
+        //# Notify payload, which is copied from the SPI field in the REKEY_SA
+        //# notification.
+        if let Some(notify) = rekeys {
+            let reply = Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
+            self.respond(ctx, &[Payload::Notify(reply)]);
+        }
+    }
+
+    /// If this end is rekeying the same child, its response will have to choose.
+    fn note_crossed(
+        &mut self,
+        old: Option<ChildSaId>,
+        new: Option<ChildSaId>,
+        ni: &[u8],
+        nr: &[u8],
+    ) {
+        let State::Established(established) = &mut self.state else { return };
+        if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut established.ours)
+            && offer.rekeys == Some(old)
+        {
+            offer.crossed = Some(CrossedChild { child: new, nonces: (ni.to_vec(), nr.to_vec()) });
+        }
+    }
+
+    /// Hands a child to the data plane; the response leaves when it is installed.
+    pub(crate) fn install_then_respond(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ready: ReadyChild,
+        reply: Reply,
+    ) {
+        let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
+        if !ctx.ids.claim(outbound, spi_in) {
+            ctx.ids.esp.remove(&spi_in);
+            let kind = self.no_room(&ready.child);
+            return self.respond_without_child(
+                ctx,
+                &reply,
+                kind,
+                &ready.child.config.name,
+                taken(),
+            );
+        }
+        let State::Established(established) = &mut self.state else { return };
+        let (child, batch) = if ready.child.replaces.is_some() {
+            ready.install_inbound(false)
+        } else {
+            let routed = established.take_route(&ready.child);
+            ready.install_all(false, routed)
+        };
+        let ticket = ctx.data_plane(batch);
+        established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
+        established.children.reserve_exact(1);
+        established.children.push(child);
+    }
+
+    /// The data plane has installed, or refused, the child of a request that waits for its answer.
+    pub(crate) fn on_responding_completed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        responding: Responding,
+        result: Result<(), DataPlaneError>,
+    ) {
+        let Responding { child, reply, .. } = responding;
+        match result {
+            Ok(()) => {
+                self.respond(ctx, &reply.payloads());
+                self.child_installed(ctx, child);
+            }
+            Err(error) => {
+                let State::Established(established) = &self.state else { return };
+                let failed = established.children.iter().find(|failed| failed.id == child);
+                let kind =
+                    failed.map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.no_room(failed));
+                let name = self.remove_failed(ctx, child);
+                let failure = Failure::DataPlane(error.0);
+                self.respond_without_child(ctx, &reply, kind, &name, failure);
+            }
+        }
+    }
+
+    /// Answers that the child of a request cannot be, by an error of this `kind`.
+    fn respond_without_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        reply: &Reply,
+        kind: NotifyType,
+        name: &str,
+        reason: Failure,
+    ) {
+        let refusal = notify(kind, &[]);
+        match &reply.auth {
+            Some(auth) => {
+                let mut payloads = auth.payloads();
+                payloads.extend(reply.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+                payloads.push(refusal);
+                self.respond(ctx, &payloads);
+            }
+            None => self.respond(ctx, &[refusal]),
+        }
+        self.child_failed(ctx, name, reason);
+    }
+
+    /// Takes back what a failed installation may have left. Returns the child's name.
+    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
+        let State::Established(established) = &mut self.state else { return String::new() };
+        if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
+            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
+        {
+            offer.crossed = None;
+        }
+        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+            return String::new();
+        };
+        let child = established.children.swap_remove(index);
+        self.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
+        ctx.ids.esp.remove(&child.spi_in);
+        let mut batch =
+            vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
+        match established.heir(&child) {
+            None => batch.insert(0, Command::RemovePolicy(child.policy)),
+            Some(other) if other.carries() && child.routed => {
+                other.routed = true;
+                ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
+            }
+            Some(_) => {}
+        }
+        ctx.data_plane(batch);
+        child.config.name.clone()
+    }
+}
+
+/// What the answer to a request for `child` says in front of SA.
+pub(crate) fn answer_notifies(child: &ChildSa) -> Vec<Payload<'static>> {
+    let mode = mode::payload(child.mode, &child.config.processing);
+    // Whether a rekeyed one is for a CPU goes without saying (RFC 9611 §3).
+    let resource = child.processing.per_cpu && child.replaces.is_none();
+    mode.into_iter().chain(resource.then(|| resource::payload(&[]))).collect()
+}
+
+impl Reply {
+    fn payloads(&self) -> Vec<Payload<'_>> {
+        let mut payloads = match &self.auth {
+            Some(auth) => auth.payloads(),
+            None => Vec::new(),
+        };
+        payloads.extend(self.notifies.iter().cloned());
+        if let Some(proposal) = &self.proposal {
+            payloads.push(Payload::Sa(Sa { proposals: vec![proposal.clone()] }));
+        }
+        if let Some(nonce) = &self.nonce {
+            payloads.push(Payload::Nonce(nonce));
+        }
+        if let Some((method, data)) = &self.ke {
+            payloads.push(Payload::Ke(Ke { method: *method, data }));
+        }
+        if self.proposal.is_some() {
+            payloads.push(Payload::TsI(self.ts_i.clone()));
+            payloads.push(Payload::TsR(self.ts_r.clone()));
+        }
+        payloads.extend(self.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        payloads
+    }
+}

@@ -1,0 +1,299 @@
+//! The initiator's side of a chain: its exchanges one after the other, and then the CREATE_CHILD_SA response.
+
+use super::{Followup, OurOffer};
+
+use crate::crypto::Secret;
+use crate::event::Failure;
+use crate::exchange::Payloads;
+use crate::exchange::key_exchange::Undone;
+use crate::ike_sa::collision::{self, AfterRekey, Nonces, RekeyResponse};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::pending::What;
+use crate::ike_sa::state::{ChildOffer, Initiated, RekeyOffer, Retry, State, Task};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::epoch::Opened;
+use crate::question::Exchange;
+use crate::wire::decode_payloads;
+use crate::wire::payload::{Ke, Payload};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
+
+/// Chains in a row that the peer has forgotten when it is asked to go on, before this end gives up.
+const MAX_FORGOTTEN: u8 = 3;
+
+impl IkeSa {
+    /// The response to a CREATE_CHILD_SA request: the end of the matter, or the start of a chain.
+    pub(crate) fn on_offer_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        what: OurOffer,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        let parsed = Payloads(payloads);
+        let methods = additional_of(&what, &parsed);
+        let (Some(link), false) =
+            (parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE), methods.is_empty())
+        else {
+            if !methods.is_empty() && parsed.error().is_none() {
+                // Chosen, but no link to go on with: the answer is of no use.
+                return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
+            }
+            if let Err((what, exchange)) = self.complete_offer(ctx, what, payloads, &[]) {
+                self.wait_for_secret(ctx, what.initiated(), exchange, opened);
+            }
+            return;
+        };
+        let offered = match &what {
+            OurOffer::Child(offer) => &offer.ppks,
+            OurOffer::Ike(offer) => &offer.ppks,
+        };
+        if let Err(reason) = self.ppk_taken(offered, &parsed) {
+            // The chain is not worth walking to its end.
+            return self.refuse_ppk(ctx, what, payloads, reason, true);
+        }
+        if self.loses(&what, &parsed) {
+            // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
+            return self.withdraw(ctx, what);
+        }
+        let response =
+            Opened { first: opened.first, octets: opened.octets.clone(), front: Vec::new() };
+        let (method, rest) = first_of(methods);
+        let shared = Vec::new();
+        let followup = Followup { what, response, shared, method, ke: None, rest };
+        self.send_followup(ctx, followup, link.data);
+    }
+
+    /// True if the peer's rekey of the same SA crossed this one, and stays.
+    fn loses(&self, what: &OurOffer, payloads: &Payloads<'_, '_>) -> bool {
+        let Ok(Some(r)) = payloads.nonce() else { return false };
+        let after = match what {
+            OurOffer::Child(offer) if offer.rekeys.is_some() => {
+                let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
+                collision::after_rekey(created, self.meanwhile(offer, None))
+            }
+            OurOffer::Child(_) => return false,
+            OurOffer::Ike(offer) => {
+                let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
+                collision::after_rekey(created, offer.meanwhile())
+            }
+        };
+        after == AfterRekey::DeleteNew
+    }
+
+    fn withdraw(&mut self, ctx: &mut Context<'_>, what: OurOffer) {
+        ctx.done(what.request(), Ok(()));
+        match what {
+            OurOffer::Child(offer) => {
+                ctx.ids.esp.remove(&offer.spi_in);
+                self.watch_child(ctx, &offer);
+            }
+            OurOffer::Ike(offer) => self.yield_ike(ctx, &offer),
+        }
+    }
+
+    /// The peer's rekey of the IKE SA stays in the place of ours: it takes over if it is complete.
+    pub(crate) fn yield_ike(&mut self, ctx: &mut Context<'_>, offer: &RekeyOffer) {
+        match offer.crossed.as_ref().map(|crossed| crossed.ike) {
+            Some(Some(theirs)) => self.replaced_by(ctx, theirs),
+            // The peer may never go on. The wish ends with this SA.
+            Some(None) => {
+                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+            }
+            None => {}
+        }
+    }
+
+    /// The same of a child. The timer ends with the child that is replaced.
+    pub(crate) fn watch_child(&mut self, ctx: &mut Context<'_>, offer: &ChildOffer) {
+        let crossed = offer.crossed.as_ref();
+        if let Some(old) = offer.rekeys.filter(|_| crossed.is_some_and(|c| c.child.is_none())) {
+            self.rearm_rekey(ctx, old);
+        }
+    }
+
+    /// Sends the next request of the chain, whose `ke` is to be made.
+    pub(crate) fn send_followup(
+        &mut self,
+        ctx: &mut Context<'_>,
+        mut followup: Followup,
+        link: &[u8],
+    ) {
+        let method = followup.method;
+        let ke = match ctx.initiate(method) {
+            Ok(ke) => ke,
+            Err(Undone::Ask(exchange)) => {
+                if let State::Established(established) = &mut self.state {
+                    established.ours = Some(Initiated::Followup(Box::new(followup)));
+                }
+                return self.put_off(ctx, exchange, What::Followup(link.to_vec()));
+            }
+            Err(Undone::Failed(_)) => {
+                return self.fail_offer(ctx, followup.what, NotifyType::NO_PROPOSAL_CHOSEN);
+            }
+        };
+        let payloads = [
+            Payload::Ke(Ke { method, data: ke.public() }),
+            notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
+        ];
+        self.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        followup.ke = Some(ke);
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(Initiated::Followup(Box::new(followup)));
+        }
+    }
+
+    /// The response in `opened` to `ours` is whole, and its secret takes a while.
+    fn wait_for_secret(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ours: Initiated,
+        exchange: Exchange,
+        opened: &Opened,
+    ) {
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(ours);
+        }
+        self.put_off(ctx, exchange, What::Response(opened.clone()));
+    }
+
+    pub(crate) fn on_followup_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        followup: Followup,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        let parsed = Payloads(payloads);
+        if let Some(error) = parsed.error() {
+            self.note_forgotten(error.kind);
+            return match followup.what {
+                OurOffer::Child(offer) => self.on_child_error(ctx, *offer, error),
+                OurOffer::Ike(offer) => {
+                    self.on_rekey_ike_error(ctx, *offer, error.kind, error.data);
+                }
+            };
+        }
+        let secret = match (parsed.ke(), &followup.ke) {
+            (Ok(Some(theirs)), Some(ke)) if theirs.method == followup.method => {
+                match ctx.complete(followup.method, ke, theirs.data) {
+                    Ok(secret) => Some(secret),
+                    Err(Undone::Ask(exchange)) => {
+                        let ours = Initiated::Followup(Box::new(followup));
+                        return self.wait_for_secret(ctx, ours, exchange, opened);
+                    }
+                    Err(Undone::Failed(_)) => None,
+                }
+            }
+            _ => None,
+        };
+        let Followup { what, response, mut shared, method, ke, rest } = followup;
+        let Some(secret) = secret else {
+            // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, since the ends no longer
+            // agree.
+            return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
+        };
+        shared.push(secret);
+        match parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE) {
+            Some(link) if !rest.is_empty() => {
+                let (method, rest) = first_of(rest);
+                let followup = Followup { what, response, shared, method, ke: None, rest };
+                self.send_followup(ctx, followup, link.data);
+            }
+            None if rest.is_empty() => {
+                self.forgotten = 0;
+                match decode_payloads(response.first, &response.octets, 0) {
+                    Ok(created) => {
+                        let done = self.complete_offer(ctx, what, &created, &shared);
+                        if let Err((what, exchange)) = done {
+                            // The last secret is taken again with this message.
+                            shared.pop();
+                            drop(created);
+                            let followup = Followup { what, response, shared, method, ke, rest };
+                            let ours = Initiated::Followup(Box::new(followup));
+                            self.wait_for_secret(ctx, ours, exchange, opened);
+                        }
+                    }
+                    // It was decoded before.
+                    Err(_) => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+                }
+            }
+            _ => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+        }
+    }
+
+    /// Counts how often the peer has forgotten a chain.
+    fn note_forgotten(&mut self, error: NotifyType) {
+        if error != NotifyType::STATE_NOT_FOUND {
+            return;
+        }
+        self.forgotten = self.forgotten.saturating_add(1);
+        //= RFC 9370 §2.2.4
+        //# If the initiator continues to receive
+        //# STATE_NOT_FOUND notifications after several retries, it MUST treat
+        //# this situation as a fatal error and delete the IKE SA by sending a
+        //# DELETE payload.
+        if self.forgotten >= MAX_FORGOTTEN {
+            let reason = Failure::Peer(error);
+            self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+        }
+    }
+
+    /// Acts on the CREATE_CHILD_SA response to `what`, which comes back if something has to be done first.
+    fn complete_offer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        what: OurOffer,
+        payloads: &[Payload<'_>],
+        additional: &[Secret],
+    ) -> Result<(), (OurOffer, Exchange)> {
+        if let Some(exchange) = unfinished(ctx, &what, &Payloads(payloads)) {
+            return Err((what, exchange));
+        }
+        match what {
+            OurOffer::Child(offer) => self.on_child_response(ctx, offer, payloads, additional),
+            OurOffer::Ike(offer) => self.on_rekey_ike_response(ctx, *offer, payloads, additional),
+        }
+        Ok(())
+    }
+
+    /// The answer cannot be used, and the two ends no longer agree: the peer has an SA that this end
+    /// has no keys for.
+    pub(crate) fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
+        self.abandon(ctx, what.initiated(), kind);
+    }
+}
+
+/// The slow key exchange that is left to do before the CREATE_CHILD_SA response to `what` can be acted on.
+fn unfinished(ctx: &Context<'_>, what: &OurOffer, payloads: &Payloads<'_, '_>) -> Option<Exchange> {
+    let (method, half) = match what {
+        OurOffer::Child(offer) => offer.ke.as_ref().map(|(method, half)| (*method, half))?,
+        OurOffer::Ike(offer) => (offer.method, &offer.ke),
+    };
+    let theirs = payloads.ke().ok()??;
+    if theirs.method != method || !ctx.crypto.ke(method)?.is_slow() {
+        return None;
+    }
+    match ctx.complete(method, half, theirs.data) {
+        Err(Undone::Ask(exchange)) => Some(exchange),
+        _ => None,
+    }
+}
+
+/// The next method, and those after it; there is one.
+fn first_of(mut methods: Vec<KeMethodId>) -> (KeMethodId, Vec<KeMethodId>) {
+    (methods.remove(0), methods)
+}
+
+/// The additional key exchanges that the answer to `what` chose.
+fn additional_of(what: &OurOffer, payloads: &Payloads<'_, '_>) -> Vec<KeMethodId> {
+    let proposals = match what {
+        OurOffer::Child(offer) => &offer.proposals,
+        OurOffer::Ike(offer) => &offer.proposals,
+    };
+    match payloads.sa() {
+        Ok(Some(sa)) => crate::config::proposal::accept(proposals, sa)
+            .map(|selected| selected.additional().collect())
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,147 @@
+//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): the additional key exchanges of a CREATE_CHILD_SA.
+//!
+//! ```text
+//!    HDR, SK {SA, Ni, KEi, ...}  -->
+//!                               <--  HDR, SK {SA, Nr, KEr, ..., N(ADDITIONAL_KEY_EXCHANGE)(link1)}
+//!    HDR, SK {KEi(1), N(ADDITIONAL_KEY_EXCHANGE)(link1)}  -->
+//!                               <--  HDR, SK {KEr(1), [N(ADDITIONAL_KEY_EXCHANGE)(link2)]}
+//! ```
+//!
+//! The initiator keeps the CREATE_CHILD_SA response and acts on it after the last exchange, as if it
+//! had just arrived; the responder keeps what it answered.
+
+mod initiator;
+mod responder;
+
+pub(crate) use responder::drop_chain;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::child::{ChildSa, Phase};
+use crate::config::proposal::Selected;
+use crate::crypto::{PendingKe, Secret};
+use crate::event::RequestId;
+use crate::exchange::ppk::MixedPpk;
+use crate::ike_sa::collision::{ChildActivity, IkeActivity};
+use crate::ike_sa::state::Initiated;
+use crate::ike_sa::state::{ChildOffer, Established, IkePhase, RekeyOffer};
+use crate::keys::epoch::Opened;
+use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// What this end asked for in CREATE_CHILD_SA.
+pub(crate) enum OurOffer {
+    Child(Box<ChildOffer>),
+    Ike(Box<RekeyOffer>),
+}
+
+impl OurOffer {
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Child(offer) => offer.request,
+            Self::Ike(offer) => offer.request,
+        }
+    }
+
+    pub(crate) fn child(&self) -> Option<&ChildOffer> {
+        if let Self::Child(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn child_mut(&mut self) -> Option<&mut ChildOffer> {
+        if let Self::Child(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
+        if let Self::Ike(offer) = self { Some(offer) } else { None }
+    }
+
+    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
+        if let Self::Ike(offer) = self { Some(offer) } else { None }
+    }
+
+    /// The same, with CREATE_CHILD_SA in flight.
+    fn initiated(self) -> Initiated {
+        match self {
+            Self::Child(offer) => Initiated::Child(offer),
+            Self::Ike(offer) => Initiated::RekeyIke(offer),
+        }
+    }
+}
+
+/// The initiator's side of a chain, its next exchange in flight.
+pub(crate) struct Followup {
+    pub(crate) what: OurOffer,
+    /// The CREATE_CHILD_SA response.
+    response: Opened,
+    /// Shared secrets of the additional key exchanges so far.
+    shared: Vec<Secret>,
+    method: KeMethodId,
+    /// `None` while it is being made.
+    ke: Option<Arc<dyn PendingKe>>,
+    /// Methods after it.
+    rest: Vec<KeMethodId>,
+}
+
+/// What the peer asked for in CREATE_CHILD_SA.
+pub(crate) enum TheirOffer {
+    Child(Box<ChildSa>),
+    Ike { spis: (u64, u64), selected: Selected, started: Instant },
+}
+
+/// The responder's side of a chain, waiting for its next exchange.
+pub(crate) struct Chain {
+    what: TheirOffer,
+    link: [u8; 8],
+    nonces: (Vec<u8>, Vec<u8>),
+    shared: Vec<Secret>,
+    ppk: Option<MixedPpk>,
+    method: KeMethodId,
+    rest: Vec<KeMethodId>,
+    expires: Instant,
+    /// It is not prolonged beyond this.
+    latest: Instant,
+}
+
+impl Chain {
+    pub(crate) fn is_child(&self) -> bool {
+        self.child().is_some()
+    }
+
+    /// The child it is to make.
+    pub(crate) fn child(&self) -> Option<&ChildSa> {
+        match &self.what {
+            TheirOffer::Child(child) => Some(child),
+            TheirOffer::Ike { .. } => None,
+        }
+    }
+}
+
+impl Established {
+    /// The error for the next exchange of `chain`, if what CREATE_CHILD_SA was answered with does not hold
+    /// any more: the rules are those of that request (RFC 7296 §2.25), but that an exchange of ours which
+    /// this one crosses was taken in there.
+    pub(super) fn overtaken(&self, chain: &Chain) -> Option<NotifyType> {
+        let put_off = Some(NotifyType::TEMPORARY_FAILURE);
+        let ike = self.ike_activity();
+        let Some(new) = chain.child() else {
+            let ends = matches!(ike, IkeActivity::Closing | IkeActivity::FollowUp);
+            let free = self.phase == IkePhase::Alive && !ends && !self.own_child_exchange();
+            return put_off.filter(|_| !free);
+        };
+        if ike != IkeActivity::Idle {
+            return put_off;
+        }
+        let id = new.replaces?;
+        let Some(old) = self.children.iter().find(|old| old.id == id) else {
+            // The peer has deleted it.
+            return Some(NotifyType::STATE_NOT_FOUND);
+        };
+        let replaced = || self.children.iter().any(|other| other.replaces == Some(id));
+        let free = match self.activity(old) {
+            ChildActivity::Idle | ChildActivity::Rekeying => true,
+            ChildActivity::Rekeyed => old.phase == Phase::Installed && !replaced(),
+            _ => false,
+        };
+        put_off.filter(|_| !free)
+    }
+}

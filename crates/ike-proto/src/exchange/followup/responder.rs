@@ -1,0 +1,263 @@
+//! The responder's side: what it agreed to, and how long it keeps it.
+
+use super::{Chain, TheirOffer};
+use std::time::{Duration, Instant};
+
+use crate::crypto::Secret;
+use crate::exchange::child_sa::respond_ke;
+use crate::exchange::key_exchange::Halt;
+use crate::exchange::ppk::MixedPpk;
+use crate::exchange::rekey_ike::Successor;
+use crate::exchange::{Payloads, Refusal, required};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::pending::What;
+use crate::ike_sa::state::{Reply, State};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::epoch::Opened;
+use crate::wire::payload::{Ke, Notify, Payload};
+use crate::wire::registry::ExchangeType;
+use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// How long the responder waits for the next exchange of a chain: RFC 9370 §2.2.4 asks for 5 to 20
+/// seconds.
+const CHAIN_LIFE: Duration = Duration::from_secs(20);
+/// The time is granted so often to a peer whose fragments arrive.
+const CHAIN_TIMES: u32 = 4;
+/// Chains a peer may have open at a time: links exist so that they may interleave.
+const MAX_CHAINS: usize = 4;
+
+impl IkeSa {
+    /// Keeps what a CREATE_CHILD_SA request agreed on until its additional key exchanges are done.
+    /// Returns the link that the next one must bring.
+    pub(crate) fn start_chain(
+        &mut self,
+        ctx: &mut Context<'_>,
+        what: TheirOffer,
+        shared: Vec<Secret>,
+        (ni, nr): (&[u8], &[u8]),
+        ppk: Option<MixedPpk>,
+    ) -> [u8; 8] {
+        let selected = match &what {
+            TheirOffer::Child(child) => &child.selected,
+            TheirOffer::Ike { selected, .. } => selected,
+        };
+        let mut rest: Vec<_> = selected.additional().collect();
+        let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
+        let nonces = (ni.to_vec(), nr.to_vec());
+        let (expires, latest) = self.chain_life(ctx, selected.ke, method);
+        let mut link = [0; 8];
+        ctx.rng.fill(&mut link);
+        let State::Established(established) = &mut self.state else { return link };
+        if matches!(what, TheirOffer::Ike { .. }) {
+            // One IKE SA has one successor. Who asks anew has given the one before up.
+            for chain in established.theirs.extract_if(.., |chain| !chain.is_child()) {
+                drop_chain(ctx, chain);
+            }
+        }
+        if established.theirs.len() >= MAX_CHAINS {
+            drop_chain(ctx, established.theirs.remove(0));
+        }
+        established.theirs.push(Chain {
+            what,
+            link,
+            nonces,
+            shared,
+            ppk,
+            method,
+            rest,
+            expires,
+            latest,
+        });
+        self.arm_chains();
+        link
+    }
+
+    pub(crate) fn on_followup_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        match self.answer_followup(ctx, payloads) {
+            Ok(()) => {}
+            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Ask(exchange)) => {
+                let what = What::Request(ExchangeType::IKE_FOLLOWUP_KE, opened.clone());
+                self.put_off(ctx, exchange, what);
+            }
+        }
+    }
+
+    fn answer_followup(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> Result<(), Halt> {
+        let parsed = Payloads(payloads);
+        let State::Established(established) = &mut self.state else { return Ok(()) };
+        //= RFC 9370 §2.2.4
+        //# If the responder receives an
+        //# IKE_FOLLOWUP_KE message for which it does not have a key exchange
+        //# state, it MUST send back a new error type notification
+        //# STATE_NOT_FOUND.
+        if established.theirs.is_empty() {
+            return Err(NotifyType::STATE_NOT_FOUND.into());
+        }
+        // RFC 9370 §2.2.4 has it in every request. INVALID_SYNTAX, which ends the IKE SA (RFC 7296
+        // §2.21.3): STATE_NOT_FOUND would be for a link that is unknown.
+        let Notify { data: link, .. } =
+            required(parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE))?;
+        // RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
+        let index = established
+            .theirs
+            .iter()
+            .position(|chain| chain.link.as_slice() == *link)
+            .ok_or(NotifyType::STATE_NOT_FOUND)?;
+        let mut chain = established.theirs.remove(index);
+        let overtaken = established.overtaken(&chain);
+        self.arm_chains();
+        if let Some(kind) = overtaken {
+            drop_chain(ctx, chain);
+            return Err(kind.into());
+        }
+        let answered = match parsed.ke() {
+            Ok(Some(ke)) if ke.method == chain.method => respond_ke(ctx, chain.method, &parsed),
+            Ok(_) => Err(NotifyType::INVALID_SYNTAX.into()),
+            Err(refusal) => Err(refusal.into()),
+        };
+        let (public, secret) = match answered {
+            Ok(answered) => answered,
+            Err(Halt::Ask(exchange)) => {
+                // The peer is in time.
+                chain.expires = chain.expires.max(ctx.now.mono + ctx.config.half_open_timeout);
+                if let State::Established(established) = &mut self.state {
+                    established.theirs.push(chain);
+                }
+                self.arm_chains();
+                return Err(Halt::Ask(exchange));
+            }
+            Err(Halt::Refuse(refusal)) => {
+                drop_chain(ctx, chain);
+                return Err(refusal.into());
+            }
+        };
+        chain.shared.push(secret);
+        let method = chain.method;
+        if chain.rest.is_empty() {
+            return Ok(self.finish_chain(ctx, chain, (method, public))?);
+        }
+        chain.method = chain.rest.remove(0);
+        (chain.expires, chain.latest) = self.chain_life(ctx, method, chain.method);
+        ctx.rng.fill(&mut chain.link);
+        let reply = [
+            Payload::Ke(Ke { method, data: &public }),
+            notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),
+        ];
+        self.respond(ctx, &reply);
+        if let State::Established(established) = &mut self.state {
+            established.theirs.push(chain);
+        }
+        self.arm_chains();
+        Ok(())
+    }
+
+    fn finish_chain(
+        &mut self,
+        ctx: &mut Context<'_>,
+        chain: Chain,
+        (method, public): (KeMethodId, Vec<u8>),
+    ) -> Result<(), Refusal> {
+        let Chain { what, nonces: (ni, nr), shared, ppk, .. } = chain;
+        let shared: Vec<_> = shared.iter().collect();
+        match what {
+            TheirOffer::Child(child) => {
+                if self.has_lost_its_place(&child) {
+                    ctx.ids.esp.remove(&child.spi_in);
+                    return Err(NotifyType::TS_MAX_QUEUE.into());
+                }
+                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr), ppk)?;
+                let reply = Reply {
+                    auth: None,
+                    proposal: None,
+                    ke: Some((method, public)),
+                    nonce: None,
+                    ts_i: Vec::new(),
+                    ts_r: Vec::new(),
+                    notifies: Vec::new(),
+                    ppk: None,
+                };
+                self.install_then_respond(ctx, ready, reply);
+            }
+            TheirOffer::Ike { spis, selected, started } => {
+                let new = Successor {
+                    initiator: false,
+                    spis,
+                    selected,
+                    shared: &shared,
+                    nonces: (&ni, &nr),
+                    ppk,
+                    started,
+                };
+                let new = self.successor(ctx, new)?;
+                self.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
+                self.hand_over(ctx, new, ni, nr);
+            }
+        }
+        Ok(())
+    }
+
+    /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
+    /// put off. The way back of that and the way here of `next` are not the peer's time.
+    fn chain_life(
+        &self,
+        ctx: &Context<'_>,
+        answered: KeMethodId,
+        next: KeMethodId,
+    ) -> (Instant, Instant) {
+        let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
+        let back = lengths(answered).map_or(0, |lengths| lengths.responder);
+        let here = lengths(next).map_or(0, |lengths| lengths.initiator);
+        let latest = ctx.now.mono + CHAIN_LIFE * CHAIN_TIMES;
+        let expires = ctx.now.mono + CHAIN_LIFE + self.window.rtt().cost(back + here);
+        (expires.min(latest), latest)
+    }
+
+    /// A fragment of an IKE_FOLLOWUP_KE request has come: the path is slow, and the peer goes on. Which
+    /// chain it is of, the whole message will tell.
+    pub(crate) fn prolong_chains(&mut self, now: Instant) {
+        let State::Established(established) = &mut self.state else { return };
+        for chain in &mut established.theirs {
+            chain.expires = chain.expires.max((now + CHAIN_LIFE).min(chain.latest));
+        }
+        self.arm_chains();
+    }
+
+    /// Forgets chains whose next exchange did not come.
+    pub(crate) fn expire_chains(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now.mono;
+        self.drop_chains(ctx, |chain| chain.expires <= now);
+    }
+
+    /// Forgets the chains that `which` is true for.
+    pub(crate) fn drop_chains(&mut self, ctx: &mut Context<'_>, which: impl Fn(&Chain) -> bool) {
+        let State::Established(established) = &mut self.state else { return };
+        for chain in established.theirs.extract_if(.., |chain| which(chain)) {
+            drop_chain(ctx, chain);
+        }
+        self.arm_chains();
+    }
+
+    fn arm_chains(&mut self) {
+        let State::Established(established) = &self.state else { return };
+        let first = established.theirs.iter().map(|chain| chain.expires).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
+    }
+}
+
+/// Gives back what a chain held.
+pub(crate) fn drop_chain(ctx: &mut Context<'_>, chain: Chain) {
+    if let TheirOffer::Child(child) = chain.what {
+        ctx.ids.esp.remove(&child.spi_in);
+    }
+}

@@ -1,0 +1,121 @@
+//! Key exchange: done in place by a method that is quick, else asked for.
+//!
+//! Who gets [`Undone::Ask`] has changed nothing yet. It leaves what it was doing to
+//! [`Pending`](crate::ike_sa::pending::Pending), and is called again, from the start, with what came of
+//! it: as if the message had come only now.
+
+use std::sync::Arc;
+
+use super::Refusal;
+use crate::crypto::{CryptoError, KeMethod, PendingKe, Secret};
+use crate::ike_sa::context::Context;
+use crate::question::Exchange;
+use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// Why there is no result, or none yet.
+pub(crate) enum Undone {
+    Failed(CryptoError),
+    /// This has to be done first.
+    Ask(Exchange),
+}
+
+/// Why a request is not answered.
+pub(crate) enum Halt {
+    Refuse(Refusal),
+    /// It will be, when this is done.
+    Ask(Exchange),
+}
+
+impl Context<'_> {
+    /// The initiator's half by `method`.
+    pub(crate) fn initiate(&mut self, method: KeMethodId) -> Result<Arc<dyn PendingKe>, Undone> {
+        let method = self.crypto.ke(method).ok_or(CryptoError::Unsupported)?;
+        if !method.is_slow() {
+            return Ok(method.initiate(self.rng)?);
+        }
+        // A private key serves once.
+        let done = &mut self.ids.exchanged;
+        match done.iter().position(|done| done.half(method.id()).is_some()) {
+            Some(index) => match done.swap_remove(index).half(method.id()) {
+                Some(half) => Ok(half?),
+                None => Err(CryptoError::Backend.into()),
+            },
+            None => Err(Undone::Ask(Exchange::initiate(method))),
+        }
+    }
+
+    /// The responder's public value by `method`, and the secret. `peer` is of the right length.
+    pub(crate) fn respond_to(
+        &mut self,
+        method: &'static dyn KeMethod,
+        peer: &[u8],
+    ) -> Result<(Vec<u8>, Secret), Undone> {
+        if !method.is_slow() {
+            return Ok(method.respond(peer, self.rng)?);
+        }
+        match self.ids.exchanged.iter().find_map(|done| done.responded(method.id())) {
+            Some(done) => Ok(done?),
+            None => Err(Undone::Ask(Exchange::respond(method, peer))),
+        }
+    }
+
+    /// The secret of `half` by `method`. What the peer sent must be of the right length.
+    pub(crate) fn complete(
+        &self,
+        method: KeMethodId,
+        half: &Arc<dyn PendingKe>,
+        peer: &[u8],
+    ) -> Result<Secret, Undone> {
+        let method = self.crypto.ke(method).ok_or(CryptoError::Unsupported)?;
+        if method.lengths().responder != peer.len() {
+            return Err(CryptoError::InvalidPublic.into());
+        }
+        if !method.is_slow() {
+            return Ok(half.complete(peer)?);
+        }
+        match self.ids.exchanged.iter().find_map(|done| done.completed(half)) {
+            Some(done) => Ok(done?),
+            None => Err(Undone::Ask(Exchange::complete(method, half, peer))),
+        }
+    }
+}
+
+impl Undone {
+    /// As the answer to a request.
+    pub(crate) fn halt(self) -> Halt {
+        match self {
+            Self::Ask(exchange) => Halt::Ask(exchange),
+            // The peer has done nothing wrong.
+            Self::Failed(CryptoError::Backend) => NotifyType::TEMPORARY_FAILURE.into(),
+            Self::Failed(_) => NotifyType::INVALID_SYNTAX.into(),
+        }
+    }
+}
+
+impl Halt {
+    /// For a request that cannot come to ask.
+    pub(crate) fn refusal(self) -> Refusal {
+        match self {
+            Self::Refuse(refusal) => refusal,
+            Self::Ask(_) => NotifyType::TEMPORARY_FAILURE.into(),
+        }
+    }
+}
+
+impl From<CryptoError> for Undone {
+    fn from(error: CryptoError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}
+
+impl From<NotifyType> for Halt {
+    fn from(kind: NotifyType) -> Self {
+        Self::Refuse(kind.into())
+    }
+}

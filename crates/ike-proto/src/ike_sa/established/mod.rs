@@ -1,0 +1,199 @@
+//! An established IKE SA: what it is doing. Its queue of requests, its children's lives and its timers
+//! are in the files beside.
+
+mod children;
+mod queue;
+mod timers;
+
+pub(super) use timers::arm_child;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::child::{ChildSa, Phase};
+use crate::dataplane::{Command, PolicyId, SaId};
+use crate::event::{ChildSaId, Failure};
+use crate::exchange::followup::Chain;
+use crate::ike_sa::collision::{ChildActivity, IkeActivity};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
+
+/// What is left of a child that was rekeyed: packets may be under way, from the peer, or in this host's
+/// stack through the outbound SA that no policy names any more.
+pub(crate) struct Lingering {
+    pub(crate) child: ChildSaId,
+    pub(crate) inbound: SaId,
+    pub(crate) outbound: Option<SaId>,
+    pub(crate) until: Instant,
+}
+
+impl Lingering {
+    pub(crate) fn removals(&self) -> impl Iterator<Item = Command> + use<> {
+        self.outbound.into_iter().chain([self.inbound]).map(Command::RemoveSa)
+    }
+}
+
+impl Established {
+    /// What this end is doing with the SA.
+    pub(crate) fn ike_activity(&self) -> IkeActivity {
+        let deleting = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        match (&self.ours, self.phase) {
+            (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
+            (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
+            (Some(ours @ Initiated::Followup(_)), _) if ours.ike().is_some() => {
+                IkeActivity::FollowUp
+            }
+            _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
+            // One rekey of the peer crosses ours; another would leave the first one's SA behind.
+            (Some(Initiated::RekeyIke(offer)), _) if offer.crossed.is_some() => {
+                IkeActivity::Rekeyed
+            }
+            (Some(Initiated::RekeyIke(_)), _) => IkeActivity::Rekeying,
+            _ => IkeActivity::Idle,
+        }
+    }
+
+    /// True while this end is creating, rekeying or closing a child.
+    pub(crate) fn child_exchange(&self) -> bool {
+        self.own_child_exchange() || self.theirs.iter().any(Chain::is_child)
+    }
+
+    /// The same but for what the peer has begun.
+    pub(crate) fn own_child_exchange(&self) -> bool {
+        self.ours.as_ref().is_some_and(|ours| {
+            ours.child().is_some()
+                || matches!(ours, Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
+        }) || !self.installing.is_empty()
+    }
+
+    /// True if the peer is rekeying the IKE SA, and its additional key exchanges are to come.
+    pub(super) fn is_being_rekeyed(&self) -> bool {
+        !self.theirs.iter().all(Chain::is_child)
+    }
+
+    /// True if the peer is rekeying the child `old`, likewise.
+    pub(super) fn child_is_being_rekeyed(&self, old: ChildSaId) -> bool {
+        self.theirs.iter().filter_map(Chain::child).any(|new| new.replaces == Some(old))
+    }
+
+    /// Why this end deletes `child`, if it does.
+    pub(crate) fn reason_to_delete(&self, child: ChildSaId) -> Option<&Failure> {
+        if let Some(Initiated::DeleteChild { child: id, reason, .. }) = &self.ours
+            && *id == child
+        {
+            return Some(reason);
+        }
+        self.queue.iter().find_map(|task| match task {
+            Task::DeleteChild { child: id, reason, .. } if *id == child => Some(reason),
+            _ => None,
+        })
+    }
+
+    /// True while the data plane is at work on what replaces `child` by our own rekey.
+    pub(super) fn is_being_replaced(&self, child: ChildSaId) -> bool {
+        let new = self.children.iter().filter(|new| new.replaces == Some(child));
+        let mut new = new.map(|new| new.id);
+        new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
+    }
+
+    /// Gives the room back of what is empty nearly always.
+    pub(crate) fn trim(&mut self) {
+        fn trim<T>(list: &mut Vec<T>) {
+            if list.is_empty() && list.capacity() > 0 {
+                *list = Vec::new();
+            }
+        }
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
+            self.queue = VecDeque::new();
+        }
+        trim(&mut self.delayed);
+        trim(&mut self.installing);
+        trim(&mut self.lingering);
+        trim(&mut self.queries);
+        trim(&mut self.theirs);
+        trim(&mut self.full);
+    }
+
+    /// The child of the peer's rekey of `old`, if it waits for the peer to use it.
+    pub(crate) fn replacement_of(&self, old: ChildSaId) -> Option<ChildSaId> {
+        let waits = |child: &&ChildSa| child.replaces == Some(old) && child.pending_out.is_some();
+        self.children.iter().find(waits).map(|child| child.id)
+    }
+
+    /// As [`activity`](Self::activity) for a Delete of the peer: one of ours crosses it if it was sent,
+    /// and is not to be sent any more if it was not.
+    pub(crate) fn delete_activity(&self, child: &ChildSa) -> ChildActivity {
+        match &self.ours {
+            Some(Initiated::DeleteChild { child: id, .. }) if *id == child.id => {
+                ChildActivity::Deleting
+            }
+            _ if child.phase == Phase::Rekeyed => ChildActivity::Rekeyed,
+            _ => ChildActivity::Idle,
+        }
+    }
+
+    /// True if the policy of `child` is to send by it: of those for one CPU each, only by one that takes
+    /// the place of another by which it was, or if it is by none.
+    pub(crate) fn routes(&self, child: &ChildSa) -> bool {
+        let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
+        child.cpu.is_none() || self.children.iter().any(replaced) || !self.is_routed(child.policy)
+    }
+
+    /// True if `policy` sends by a child that is there.
+    pub(super) fn is_routed(&self, policy: PolicyId) -> bool {
+        self.children.iter().any(|child| child.policy == policy && child.routed)
+    }
+
+    /// As [`routes`](Self::routes); if so, those that the policy was sending by are not that any more.
+    pub(crate) fn take_route(&mut self, child: &ChildSa) -> bool {
+        let routes = self.routes(child);
+        for other in self.children.iter_mut().filter(|other| other.policy == child.policy) {
+            other.routed &= !routes;
+        }
+        routes
+    }
+
+    /// Which child the policy of `gone` is for without it: one of its line, else another that shares it.
+    pub(crate) fn heir(&mut self, gone: &ChildSa) -> Option<&mut ChildSa> {
+        let lives = |other: &ChildSa| {
+            other.policy == gone.policy
+                && other.id != gone.id
+                && matches!(other.phase, Phase::Installing | Phase::Installed)
+        };
+        let rank =
+            |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
+        self.children.iter_mut().filter(|other| lives(other)).max_by_key(|other| rank(other))
+    }
+
+    /// What this end is doing with `child`.
+    pub(crate) fn activity(&self, child: &ChildSa) -> ChildActivity {
+        let queued = self
+            .queue
+            .iter()
+            .any(|task| matches!(task, Task::DeleteChild { child: id, .. } if *id == child.id));
+        match (&self.ours, child.phase) {
+            (Some(Initiated::DeleteChild { child: id, .. }), _) if *id == child.id => {
+                ChildActivity::Deleting
+            }
+            (_, Phase::Deleting) => ChildActivity::Deleting,
+            _ if queued => ChildActivity::Deleting,
+            // As for the IKE SA: the peer's rekey of it crosses ours once.
+            (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
+                match offer.crossed {
+                    Some(_) => ChildActivity::Rekeyed,
+                    None => ChildActivity::Rekeying,
+                }
+            }
+            (Some(ours @ Initiated::Followup(_)), _)
+                if ours.child().is_some_and(|offer| offer.rekeys == Some(child.id)) =>
+            {
+                ChildActivity::FollowUp
+            }
+            (_, Phase::Rekeyed) => ChildActivity::Rekeyed,
+            // The peer's rekey stands ready; its Delete is still to come.
+            _ if self.children.iter().any(|new| new.replaces == Some(child.id)) => {
+                ChildActivity::Rekeyed
+            }
+            _ => ChildActivity::Idle,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The queue of requests: which is sent when, and what the response to each is for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::child::{ChildSa, Phase};
+use crate::config::ChildConfig;
+use crate::dataplane::{Flow, Processing};
+use crate::event::{Failure, RequestId};
+use crate::exchange::Payloads;
+use crate::exchange::child_offer::NoOffer;
+use crate::exchange::child_offer::{OfferSpec, offer};
+use crate::exchange::followup::OurOffer;
+use crate::exchange::resource::Join;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::pending::{Pending, What};
+use crate::ike_sa::state::{IkePhase, Initiated, Retry, State, Task};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::keys::epoch::Opened;
+use crate::question::Exchange;
+use crate::wire::payload::Payload;
+use crate::wire::registry::NotifyType;
+
+/// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(6);
+pub(super) const RETRY_SPREAD: Duration = Duration::from_secs(4);
+
+/// How long TEMPORARY_FAILURE is taken for that.
+const PUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
+/// pair of addresses.
+const MAX_PAIRS: usize = 64;
+
+impl IkeSa {
+    /// Queues a task; it is sent at the end of the input if the window is free.
+    pub(crate) fn enqueue(&mut self, task: Task) {
+        if let State::Established(established) = &mut self.state {
+            established.queue.push_back(task);
+        }
+    }
+
+    /// As [`enqueue`](Self::enqueue), in front of what waits already.
+    pub(crate) fn enqueue_urgent(&mut self, task: Task) {
+        if let State::Established(established) = &mut self.state {
+            established.queue.push_front(task);
+        }
+    }
+
+    /// True if `packet`, met by a trap, needs no further child of this configuration: one is being made, or there is one
+    /// that takes it or all that the peer wants to take.
+    pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let sent = established.ours.as_ref().and_then(Initiated::child);
+        let asked = sent.is_some_and(|offer| offer.config.name == name);
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let queued = (established.queue.iter().chain(delayed))
+            .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
+        let there = established.children.iter().filter(|child| {
+            child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
+        });
+        // Of a peer that wants an SA for each pair of addresses there is another for this pair.
+        let enough = |child: &ChildSa| {
+            trap.is_none_or(|trap| child.is_marked_like(trap))
+                && (child.takes(packet) || !child.is_single_pair())
+        };
+        asked || queued || there.clone().any(enough) || there.count() >= MAX_PAIRS
+    }
+
+    /// Sends the next queued request, if the window is free.
+    pub(crate) fn pump(&mut self, ctx: &mut Context<'_>) {
+        loop {
+            let State::Established(established) = &mut self.state else { return };
+            let sent = established.ours.is_some() || self.window.outstanding().is_some();
+            if established.queue.is_empty() && !sent && established.delayed.is_empty() {
+                // What was put off is not wanted any more.
+                self.held_since = None;
+            }
+            if established.queue.is_empty() || sent {
+                return;
+            }
+            if established.responding.as_ref().is_some_and(|waiting| waiting.reply.auth.is_some()) {
+                // To the initiator there is no SA before its IKE_AUTH response.
+                return;
+            }
+            let pending = self.pending.as_deref();
+            let preparing = pending.is_some_and(Pending::is_preparing);
+            let answering = pending.is_some_and(Pending::is_answering);
+            let busy =
+                established.responding.is_some() || !established.installing.is_empty() || answering;
+            let waits = match established.queue.front() {
+                // The first of these is being prepared.
+                Some(Task::CreateChild { .. } | Task::RekeyChild { .. }) => preparing,
+                Some(Task::RekeyIke { .. }) => busy || preparing,
+                Some(Task::DeleteChild { child, .. }) => established.is_being_replaced(*child),
+                _ => false,
+            };
+            if waits {
+                return;
+            }
+            let Some(task) = established.queue.pop_front() else { return };
+            self.start(ctx, task);
+        }
+    }
+
+    /// Has `exchange` done, for `task` needs it.
+    pub(crate) fn prepare(&mut self, ctx: &mut Context<'_>, exchange: Exchange, task: Task) {
+        self.enqueue_urgent(task);
+        self.put_off(ctx, exchange, What::Task);
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_>, task: Task) {
+        let State::Established(established) = &mut self.state else { return };
+        let alive = established.phase == IkePhase::Alive;
+        let rekeyed = match &task {
+            Task::CreateChild { .. } => established.is_being_rekeyed(),
+            Task::RekeyChild { child, .. } => {
+                established.is_being_rekeyed() || established.child_is_being_rekeyed(*child)
+            }
+            Task::RekeyIke { .. } => !established.theirs.is_empty(),
+            _ => false,
+        };
+        if alive && rekeyed && established.ike_activity() == IkeActivity::Idle {
+            // The peer would say TEMPORARY_FAILURE, and does not if it gives up. It counts as if it had: who
+            // begins one exchange after the other puts this end off for as long.
+            let since = *self.held_since.get_or_insert(ctx.now.mono);
+            self.is_put_off(ctx.now.mono, since);
+            return self.retry_later(ctx, task);
+        }
+        match task {
+            Task::CreateChild { config, packet, request, retry, join } if alive => {
+                self.start_child(ctx, config, packet, request, retry, join);
+            }
+            Task::RekeyChild { child, request, retry } if alive => {
+                let ike = established.ike_activity();
+                let found = established.children.iter().find(|other| other.id == child);
+                let activity =
+                    found.map_or(ChildActivity::Gone, |other| established.activity(other));
+                if !may_rekey_child(activity, ike) {
+                    return ctx.done(request, Err(Failure::NotFound));
+                }
+                if found.is_some_and(|other| other.pending_out.is_some()) {
+                    // The peer made it and may not know yet that it exists.
+                    let task = Task::RekeyChild { child, request, retry };
+                    return self.retry_later(ctx, task);
+                }
+                if !self.send_rekey_child(ctx, child, request, retry) {
+                    ctx.done(request, Err(Failure::NotFound));
+                }
+            }
+            Task::RekeyIke { request, retry } if alive => {
+                if !may_rekey_ike(established.ike_activity(), established.child_exchange()) {
+                    return ctx.done(request, Err(Failure::NotFound));
+                }
+                self.send_rekey_ike(ctx, request, retry);
+            }
+            Task::CreateChild { request, .. }
+            | Task::RekeyChild { request, .. }
+            | Task::RekeyIke { request, .. } => ctx.done(request, Err(Failure::NotFound)),
+            Task::DeleteChild { child, reason, request } => {
+                let found = established.children.iter_mut().find(|other| other.id == child);
+                // Gone by itself since the task was queued.
+                let Some(found) = found else { return ctx.done(request, Ok(())) };
+                if found.phase != Phase::Rekeyed {
+                    found.phase = Phase::Deleting;
+                }
+                let spi = found.spi_in;
+                // What the peer has just made to replace it goes as well.
+                let new = established.children.iter().find(|new| new.replaces == Some(child));
+                if let Some(new) = new.map(|new| new.id).filter(|_| reason == Failure::Terminated) {
+                    let (reason, request) = (reason.clone(), None);
+                    established.queue.push_front(Task::DeleteChild { child: new, reason, request });
+                }
+                self.send_delete_child(ctx, spi, Initiated::DeleteChild { child, reason, request });
+            }
+            Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
+            Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
+            Task::Liveness => self.send_liveness(ctx),
+        }
+    }
+
+    fn start_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        config: Arc<ChildConfig>,
+        packet: Option<Flow>,
+        request: Option<RequestId>,
+        retry: Retry,
+        join: Option<Join>,
+    ) {
+        let State::Established(established) = &self.state else { return };
+        let asked = join;
+        let join = join.or_else(|| established.headless(&config.name, packet));
+        let other = join.map(|join| (join, established.sharing(join.policy).next()));
+        let joins = match other {
+            None => None,
+            Some((join, Some(other))) => Some((other, join)),
+            // They have all gone meanwhile: the next packet asks for a new first one.
+            Some((_, None)) => return ctx.done(request, Err(Failure::NotFound)),
+        };
+        let ordinal = joins.map_or(0, |(other, _)| established.unused_ordinal(other.policy));
+        let spec = OfferSpec {
+            config: &config,
+            rekeys: None,
+            joins,
+            packet,
+            with_ke: true,
+            ordinal,
+            request,
+            retry,
+        };
+        match offer(ctx, self.id, self.path, &spec) {
+            Ok(offer) => self.send_offer(ctx, offer),
+            Err(NoOffer::Ask(exchange)) => {
+                let task = Task::CreateChild { config, packet, request, retry, join: asked };
+                self.prepare(ctx, exchange, task);
+            }
+            Err(NoOffer::Failed(failure)) => {
+                ctx.done(request, Err(failure.clone()));
+                self.child_failed(ctx, &config.name, failure);
+            }
+        }
+    }
+
+    pub(crate) fn on_established_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        if Payloads(payloads).notify(NotifyType::INVALID_SYNTAX).is_some() {
+            //= RFC 7296 §2.21.3
+            //# this
+            //# error notification is considered fatal in both peers, meaning that
+            //# the IKE SA is deleted without needing an explicit Delete payload.
+            return self.close(ctx, Failure::Peer(NotifyType::INVALID_SYNTAX));
+        }
+        self.note_put_off(ctx, payloads);
+        let State::Established(established) = &mut self.state else { return };
+        match established.ours.take() {
+            Some(Initiated::Child(offer)) => {
+                self.on_offer_response(ctx, OurOffer::Child(offer), payloads, opened);
+            }
+            Some(Initiated::RekeyIke(offer)) => {
+                self.on_offer_response(ctx, OurOffer::Ike(offer), payloads, opened);
+            }
+            Some(Initiated::Followup(followup)) => {
+                self.on_followup_response(ctx, *followup, payloads, opened);
+            }
+            Some(Initiated::DeleteChild { child, reason, request }) => {
+                self.on_child_deleted(ctx, child, &reason, request);
+            }
+            Some(Initiated::DeleteIke { reason, request }) => {
+                ctx.done(request, Ok(()));
+                self.close(ctx, reason);
+            }
+            Some(Initiated::DeleteSpi | Initiated::Liveness) | None => {}
+        }
+    }
+
+    /// Counts how long the peer has been putting off what this end asks for.
+    fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
+        let State::Established(established) = &mut self.state else { return };
+        let offers = |ours: &Initiated| ours.child().is_some() || ours.ike().is_some();
+        if !established.ours.as_ref().is_some_and(offers) {
+            return;
+        }
+        self.held_since = None;
+        let payloads = Payloads(payloads);
+        if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
+            // The last exchange of the chain will tell.
+            return;
+        }
+        let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
+        if put_off {
+            let since = *self.put_off_since.get_or_insert(ctx.now.mono);
+            self.is_put_off(ctx.now.mono, since);
+        } else {
+            self.put_off_since = None;
+        }
+    }
+
+    /// What this end asks for, or would, has to wait for the peer.
+    fn is_put_off(&mut self, now: Instant, since: Instant) {
+        //= RFC 7296 §2.25
+        //# If a peer continues to
+        //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
+        //# it SHOULD conclude that the state information is out of sync and
+        //# close the IKE SA.
+        if now >= since + PUT_OFF {
+            let reason = Failure::Peer(NotifyType::TEMPORARY_FAILURE);
+            self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+        }
+    }
+
+    /// Makes `task` again after a while.
+    pub(crate) fn retry_later(&mut self, ctx: &mut Context<'_>, task: Task) {
+        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD);
+        let State::Established(established) = &mut self.state else { return };
+        established.delayed.push((at, task));
+        let first = established.delayed.iter().map(|(at, _)| *at).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+    }
+}

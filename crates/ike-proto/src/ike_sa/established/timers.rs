@@ -1,0 +1,128 @@
+//! What an established IKE SA wakes for.
+
+use std::time::{Duration, Instant};
+
+use crate::child::{ChildSa, Phase};
+use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::plane::Query;
+use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
+
+impl IkeSa {
+    /// Arms what an established SA wakes for.
+    pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
+        let connection = self.connection.clone();
+        let now = ctx.now.mono;
+        self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        let mut longest = Duration::ZERO;
+        for (timer, time) in
+            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
+        {
+            if !time.is_zero() {
+                longest = longest.max(time);
+                let at = now + ctx.jittered(time, connection.rand_time);
+                self.timers.set(TimerKey::Ike(timer), at);
+            }
+        }
+        if !longest.is_zero() {
+            let at = now + longest + connection.over_time;
+            self.timers.set(TimerKey::Ike(Timer::HardLifeIke), at);
+        }
+        if !connection.dpd_delay.is_zero() {
+            self.timers.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
+        }
+    }
+
+    pub(crate) fn on_ike_timer(&mut self, ctx: &mut Context<'_>, timer: Timer) {
+        let now = ctx.now.mono;
+        let State::Established(established) = &mut self.state else { return };
+        match timer {
+            Timer::RekeyIke => {
+                self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
+            }
+            Timer::ReauthIke => ctx.effects.push_back(Effect::Reauthenticate(self.id)),
+            Timer::HardLifeIke => {
+                established.phase = IkePhase::Closing;
+                let task = Task::DeleteIke { reason: Failure::Expired, request: None };
+                established.queue.push_front(task);
+            }
+            Timer::Dpd => self.on_dpd(ctx),
+            Timer::RetryTemporaryFailure => {
+                let (due, later): (Vec<_>, Vec<_>) =
+                    established.delayed.drain(..).partition(|(at, _)| *at <= now);
+                established.queue.extend(due.into_iter().map(|(_, task)| task));
+                let next = later.iter().map(|(at, _)| *at).min();
+                established.delayed = later;
+                self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+            }
+            Timer::Followup => self.expire_chains(ctx),
+            Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
+            Timer::Pace
+            | Timer::Retransmit
+            | Timer::HalfOpen
+            | Timer::Reassembly
+            | Timer::Exchange
+            | Timer::Acknowledge
+            | Timer::KeepAlive
+            | Timer::Reopen
+            | Timer::Forget => {}
+        }
+    }
+
+    fn on_dpd(&mut self, ctx: &mut Context<'_>) {
+        let delay = self.connection.dpd_delay;
+        let due = self.last_heard + delay;
+        if due > ctx.now.mono {
+            return self.timers.set(TimerKey::Ike(Timer::Dpd), due);
+        }
+        if self.window.outstanding().is_some() {
+            // The request in flight is a liveness check of its own.
+            return self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+        }
+        self.query(ctx, Query::Liveness);
+    }
+
+    pub(crate) fn on_child_timer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        timer: ChildTimer,
+    ) {
+        match timer {
+            ChildTimer::RekeyChild => {
+                self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() })
+            }
+            ChildTimer::HardLifeChild => {
+                self.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
+            }
+            ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
+            ChildTimer::DeleteRekeyed => {
+                let State::Established(established) = &mut self.state else { return };
+                let gone: Vec<_> =
+                    established.lingering.extract_if(.., |old| old.child == child).collect();
+                for old in gone {
+                    ctx.ids.esp.remove(&old.inbound.spi);
+                    ctx.data_plane(old.removals().collect());
+                }
+            }
+        }
+    }
+}
+
+/// Arms what a child wakes its IKE SA for.
+pub(crate) fn arm_child(
+    timers: &mut crate::ike_sa::timer::TimerTable,
+    child: &ChildSa,
+    now: Instant,
+) {
+    if child.phase != Phase::Installed {
+        return;
+    }
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::RekeyChild), child.rekey_at);
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::HardLifeChild), child.expires_at);
+    let inactivity = child.config.inactivity;
+    let at = (!inactivity.is_zero()).then(|| now + inactivity);
+    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
+}

@@ -1,0 +1,196 @@
+//! Slow key exchanges that are being done elsewhere, and what waits for them.
+//!
+//! What waits is done again from the start when the answer is there: so everything that happened
+//! meanwhile is taken into account by the rules that there are anyhow, and what is gone by then needs no
+//! answer. While it waits, the message window takes the peer's request for one in progress, and nothing of
+//! ours leaves that would come after.
+
+use std::time::Instant;
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::{ExpectIntermediateResponse, Initiated, State, Step};
+use super::timer::{Timer, TimerKey};
+use crate::event::{Failure, Ticket};
+use crate::exchange::Refusal;
+use crate::keys::epoch::Opened;
+use crate::question::{Answer, Exchange, Exchanged, Key, Question};
+use crate::wire::decode_inner_payloads;
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+/// What waits, at most one of each end's exchanges.
+#[derive(Default)]
+pub(crate) struct Pending {
+    theirs: Option<Waiting>,
+    ours: Option<Waiting>,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    key: Key,
+    /// When it is taken for failed.
+    until: Instant,
+    /// What is done already for the same message.
+    done: Vec<Exchanged>,
+    what: What,
+    /// Octets of a stranger's message, of those that [`IkeSa::hold`] counts.
+    held: usize,
+}
+
+/// What waits.
+pub(crate) enum What {
+    /// The peer's request.
+    Request(ExchangeType, Opened),
+    /// The peer's response.
+    Response(Opened),
+    /// Our next IKE_INTERMEDIATE; what comes after it is in the state.
+    Step(Step),
+    /// Our next IKE_FOLLOWUP_KE, with this link; the rest is the request in flight.
+    Followup(Vec<u8>),
+    /// The first task of the queue.
+    Task,
+}
+
+impl Pending {
+    fn take(&mut self, which: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+        let theirs = self.theirs.take_if(|waiting| which(waiting));
+        theirs.or_else(|| self.ours.take_if(|waiting| which(waiting)))
+    }
+
+    /// True while a request of the peer waits.
+    pub(super) fn is_answering(&self) -> bool {
+        self.theirs.is_some()
+    }
+
+    /// True while the first task of the queue waits.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.ours.as_ref().is_some_and(|waiting| matches!(waiting.what, What::Task))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Waiting> {
+        self.theirs.iter().chain(&self.ours)
+    }
+}
+
+impl IkeSa {
+    /// Has `exchange` done, and `what` again afterwards.
+    pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, exchange: Exchange, what: What) {
+        let before = self.held;
+        let room = match &what {
+            What::Request(_, message) | What::Response(message) if self.is_stranger() => {
+                self.hold(ctx, message)
+            }
+            _ => true,
+        };
+        if !room {
+            let reason = Failure::Policy("strangers' messages take all the memory they may");
+            if let What::Request(..) = what {
+                let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
+                return self.refuse_because(ctx, &refusal, reason);
+            }
+            return self.close(ctx, reason);
+        }
+        let (held, done) = (self.held - before, std::mem::take(&mut ctx.ids.exchanged));
+        let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
+        let ticket = ctx.ask(Question::Exchange(exchange));
+        let theirs = matches!(what, What::Request(..));
+        let waiting = Waiting { ticket, key, until, done, what, held };
+        let pending = self.pending.get_or_insert_default();
+        let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
+        *place = Some(waiting);
+        self.arm_pending();
+    }
+
+    /// True if the answer to `ticket` is waited for.
+    pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
+    }
+
+    /// True while an answer of whoever signs, judges or exchanges keys is waited for.
+    pub(crate) fn is_waiting_here(&self) -> bool {
+        self.pending.is_some() || self.state.ticket().is_some()
+    }
+
+    /// The answer to `ticket`, which is waited for.
+    pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        let Some(pending) = &mut self.pending else { return };
+        let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
+        let done = match answer {
+            Answer::Exchanged(done) if done.is_of(&waiting.key) => done,
+            _ => Exchanged::failed(waiting.key.clone()),
+        };
+        self.resume(ctx, waiting, done);
+    }
+
+    /// What is not done by now has failed.
+    pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
+        let now = ctx.now.mono;
+        while let Some(pending) = &mut self.pending
+            && let Some(waiting) = pending.take(|its| its.until <= now)
+        {
+            ctx.ids.asked.remove(&waiting.ticket);
+            let failed = Exchanged::failed(waiting.key.clone());
+            self.resume(ctx, waiting, failed);
+        }
+    }
+
+    fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
+        self.pending.take_if(|pending| pending.all().next().is_none());
+        self.arm_pending();
+        let Waiting { mut done, what, held, .. } = waiting;
+        let held = held.min(self.held);
+        self.held -= held;
+        ctx.budget.give_back(held);
+        done.push(last);
+        ctx.ids.exchanged = done;
+        match what {
+            What::Request(exchange, message) => {
+                // It was decoded before.
+                match decode_inner_payloads(message.first, &message.octets) {
+                    Ok(payloads) => self.on_request(ctx, exchange, &payloads, &message),
+                    Err(error) => self.refuse(ctx, Refusal::from(error)),
+                }
+            }
+            What::Response(message) => {
+                if let Ok(payloads) = decode_inner_payloads(message.first, &message.octets) {
+                    self.on_response(ctx, &payloads, &message);
+                }
+            }
+            What::Step(step) => {
+                let state = std::mem::replace(&mut self.state, State::Closed(Failure::Crypto));
+                if let State::ExpectIntermediateResponse(next) = state {
+                    let ExpectIntermediateResponse { rest, auth, .. } = *next;
+                    self.take_step(ctx, step, rest, auth);
+                }
+            }
+            What::Followup(link) => {
+                if let State::Established(established) = &mut self.state
+                    && let Some(Initiated::Followup(followup)) =
+                        established.ours.take_if(|ours| matches!(ours, Initiated::Followup(_)))
+                {
+                    self.send_followup(ctx, *followup, &link);
+                }
+            }
+            What::Task => self.pump(ctx),
+        }
+        ctx.ids.exchanged.clear();
+    }
+
+    /// Waits for nothing any more: the SA ends.
+    pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
+        let Some(pending) = self.pending.take() else { return };
+        for waiting in pending.all() {
+            ctx.ids.asked.remove(&waiting.ticket);
+        }
+    }
+
+    fn is_stranger(&self) -> bool {
+        !matches!(self.state, State::Established(_))
+    }
+
+    fn arm_pending(&mut self) {
+        let all = self.pending.iter().flat_map(|pending| pending.all());
+        let first = all.map(|waiting| waiting.until).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Exchange), first);
+    }
+}

@@ -1,0 +1,181 @@
+//! Hash tables for what comes and goes all day.
+
+use std::borrow::Borrow;
+use std::collections::hash_map::{Entry, HashMap, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::ops::Deref;
+
+/// A table that has room for no more than this does not shrink.
+const SMALL: usize = 256;
+
+/// A [`HashMap`] that does not double because entries came and went, and is halved when most have gone.
+///
+/// What is removed leaves a mark that takes the place of an entry. With no place left, the standard
+/// library's table doubles unless half of it is such marks; this one is made anew in its size when a
+/// sixteenth of it is, so that an insertion moves sixteen entries at most on average.
+pub(crate) struct Table<K, V, S = RandomState> {
+    map: HashMap<K, V, S>,
+    /// Entries that fit before it grows.
+    full: usize,
+}
+
+/// One whose keys this end chose, or keyed a hash to make: nobody else can have them fall together.
+pub(crate) type OwnTable<K, V> = Table<K, V, BuildHasherDefault<OwnHasher>>;
+
+impl<K, V, S: Default> Default for Table<K, V, S> {
+    fn default() -> Self {
+        Self { map: HashMap::default(), full: 0 }
+    }
+}
+
+impl<K, V, S> Deref for Table<K, V, S> {
+    type Target = HashMap<K, V, S>;
+
+    fn deref(&self) -> &HashMap<K, V, S> {
+        &self.map
+    }
+}
+
+impl<K: Hash + Eq, V, S: BuildHasher + Default> Table<K, V, S> {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.make_room();
+        self.map.insert(key, value)
+    }
+
+    pub(crate) fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+        self.make_room();
+        self.map.entry(key)
+    }
+
+    pub(crate) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let removed = self.map.remove(key);
+        // Half of it would have room to spare: a sixteenth more have to come before it grows again.
+        if self.full >= SMALL && self.map.len() <= self.full / 32 * 15 {
+            self.map.shrink_to(self.full / 2);
+            self.full = self.map.capacity();
+        }
+        removed
+    }
+
+    pub(crate) fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.map.get_mut(key)
+    }
+
+    fn make_room(&mut self) {
+        let (len, room) = (self.map.len(), self.map.capacity());
+        self.full = self.full.max(room);
+        if len < room || self.full - len <= self.full / 16 {
+            return;
+        }
+        let anew = HashMap::with_capacity_and_hasher(self.full, S::default());
+        let old = std::mem::replace(&mut self.map, anew);
+        self.map.extend(old);
+    }
+}
+
+/// Spreads numbers. Anybody can foresee how.
+#[derive(Default)]
+pub(crate) struct OwnHasher(u64);
+
+/// 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Hasher for OwnHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.write_u64((*octet).into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * u128::from(SPREAD);
+        // Both halves: a table goes by the low bits and by the highest.
+        let (low, high) = (product as u64, (product >> 64) as u64);
+        self.0 = low ^ high;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// As many entries as fit, nearly, one replaced after the other: the table keeps its size, and
+    /// loses nothing.
+    #[test]
+    fn comings_and_goings_do_not_make_it_grow() {
+        let mut table = OwnTable::default();
+        let count = 100_000_u64;
+        for n in 0..count {
+            table.insert(n, n);
+        }
+        let full = table.capacity();
+        assert!(full - table.len() > full / 16, "the test wants room for marks");
+        for n in 0..3 * count {
+            assert_eq!(table.remove(&n), Some(n));
+            table.insert(n + count, n + count);
+            assert!(table.capacity() <= full, "{n}");
+        }
+        assert_eq!(table.len(), 100_000);
+        assert!((3 * count..4 * count).all(|n| table.get(&n) == Some(&n)));
+    }
+
+    #[test]
+    fn a_table_that_is_empty_nearly_is_small() {
+        let mut table = OwnTable::default();
+        for n in 0..100_000_u64 {
+            table.insert(n, n);
+        }
+        let full = table.capacity();
+        for n in 0..100_000 {
+            assert_eq!(table.remove(&n), Some(n));
+            assert_eq!(table.get(&(n + 1)).is_some(), n < 99_999);
+        }
+        assert!(table.capacity() < full / 100, "{} of {full}", table.capacity());
+        table.insert(1, 1);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_table_that_is_full_grows() {
+        let mut table = Table::<u64, u64>::default();
+        for n in 0..10_000 {
+            table.entry(n).or_insert(n);
+            // A few marks are no reason to be made anew again and again.
+            table.insert(u64::MAX, 0);
+            table.remove(&u64::MAX);
+        }
+        assert_eq!(table.len(), 10_000);
+        assert!((0..10_000).all(|n| table.get(&n) == Some(&n)));
+    }
+
+    #[test]
+    fn numbers_in_a_row_and_shards_apart_are_spread() {
+        let hash = |n: u64| {
+            let mut hasher = OwnHasher::default();
+            n.hash(&mut hasher);
+            hasher.finish()
+        };
+        for step in [1, 2, 3, 256, 1 << 32, 1 << 56] {
+            let numbers = (0..256).map(|n: u64| n.wrapping_mul(step));
+            let low: HashSet<_> = numbers.clone().map(|n| hash(n) & 0xfff).collect();
+            let high: HashSet<_> = numbers.map(|n| hash(n) >> 57).collect();
+            assert!(low.len() > 200 && high.len() > 64, "{step}: {} {}", low.len(), high.len());
+        }
+    }
+}
