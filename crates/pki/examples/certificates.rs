@@ -129,6 +129,7 @@ fn run(hosts: &mut [Host; 2], now: Now) {
                         Question::Sign(_) => "sign",
                         Question::Judge(_) => "judge the peer's certificate",
                         Question::Revocation(_) => "look whether it was revoked",
+                        Question::Exchange(_) => "do a slow key exchange",
                     };
                     println!("host {side} is asked to {what}");
                     // A signer may be another thread, process or machine, and take its time.

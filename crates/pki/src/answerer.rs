@@ -13,7 +13,7 @@ use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
 use crate::revocation::FetchRequest;
 use crate::trust::TrustStore;
-use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer};
+use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer_by};
 
 /// Keys, certificates and policies of every connection, by its name and that of the round.
 ///
@@ -23,12 +23,12 @@ use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer};
 #[derive(Debug, Default, Clone)]
 pub struct Answerer {
     trust: TrustStore,
-    local: HashMap<Round, Vec<Credential>>,
-    remote: HashMap<Round, PeerPolicy>,
+    local: Rounds<Vec<Credential>>,
+    remote: Rounds<PeerPolicy>,
 }
 
-/// A connection's name and a round's.
-type Round = (String, String);
+/// By a connection's name and a round's.
+type Rounds<T> = HashMap<String, HashMap<String, T>>;
 
 impl Answerer {
     /// Trusts `trust`, and has no keys.
@@ -38,13 +38,14 @@ impl Answerer {
 
     /// Adds a credential for a round of this end; the first that fits is used.
     pub fn add_credential(&mut self, connection: &str, round: &str, credential: Credential) {
-        let round = (connection.to_owned(), round.to_owned());
-        self.local.entry(round).or_default().push(credential);
+        let rounds = self.local.entry(connection.to_owned()).or_default();
+        rounds.entry(round.to_owned()).or_default().push(credential);
     }
 
     /// Sets what a round of the peer is judged by. Without it nobody is trusted in that round.
     pub fn set_policy(&mut self, connection: &str, round: &str, policy: PeerPolicy) {
-        self.remote.insert((connection.to_owned(), round.to_owned()), policy);
+        let rounds = self.remote.entry(connection.to_owned()).or_default();
+        rounds.insert(round.to_owned(), policy);
     }
 
     /// What is trusted.
@@ -105,6 +106,7 @@ impl Answerer {
                 Ok(signed) => Answer::Signed(signed),
                 Err(why) => Answer::Failed(why),
             },
+            Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
             Question::Judge(peer) => key(self.judge(peer, &self.trust, now)),
             Question::Revocation(peer) => {
                 let mut trust = self.trust.clone();
@@ -137,7 +139,8 @@ impl Answerer {
                 let octets: usize = peer.certs.iter().map(|cert| cert.data.len()).sum();
                 peer.certs.len() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
-            Question::Revocation(_) => false,
+            // The engine does what is quick itself.
+            Question::Revocation(_) | Question::Exchange(_) => false,
         }
     }
 
@@ -165,12 +168,12 @@ impl Answerer {
     }
 
     fn credentials(&self, connection: &str, round: &str) -> &[Credential] {
-        let round = (connection.to_owned(), round.to_owned());
-        self.local.get(&round).map(Vec::as_slice).unwrap_or_default()
+        let rounds = self.local.get(connection);
+        rounds.and_then(|rounds| rounds.get(round)).map(Vec::as_slice).unwrap_or_default()
     }
 
     fn policy(&self, connection: &str, round: &str) -> Option<&PeerPolicy> {
-        self.remote.get(&(connection.to_owned(), round.to_owned()))
+        self.remote.get(connection)?.get(round)
     }
 
     fn sign(&self, request: &SignRequest) -> Result<Signed, String> {
@@ -216,9 +219,8 @@ impl Answerer {
         // The configuration may have changed since the engine asked: what is not there any more must not
         // be judged by less than it was.
         let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
-        let policy = PeerPolicy { chain: peer.chain.clone(), ..policy.clone() };
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
-        verify_peer(&peer.id, &certs, &policy, trust, now)
+        verify_peer_by(&peer.id, &certs, policy, &peer.chain, trust, now)
     }
 }
 

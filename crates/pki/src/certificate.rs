@@ -21,6 +21,7 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::time::Validity;
 
+use crate::credential::ca_hash;
 use crate::signed::Signed;
 use crate::text;
 
@@ -32,6 +33,8 @@ pub struct Certificate {
     issuer: Vec<u8>,
     serial: Vec<u8>,
     spki: Vec<u8>,
+    /// Of a CA: what CERTREQ names it by.
+    ca_hash: Option<[u8; 20]>,
     not_before: SystemTime,
     not_after: SystemTime,
     extensions: Extensions,
@@ -90,12 +93,15 @@ impl Certificate {
             extensions = Extensions::parse(&list)?;
         }
         tbs.end().ok_or("octets after the extensions")?;
+        let ca = extensions.basic_constraints.as_ref().is_some_and(|constraints| constraints.ca);
+        let ca_hash = ca.then(|| ca_hash(&spki));
         Ok(Self {
             der: CertificateDer::from(octets.to_vec()),
             subject,
             issuer,
             serial,
             spki,
+            ca_hash,
             not_before: validity.not_before.to_system_time(),
             not_after: validity.not_after.to_system_time(),
             extensions,
@@ -129,6 +135,11 @@ impl Certificate {
     /// The public key: a DER SubjectPublicKeyInfo.
     pub fn spki(&self) -> &[u8] {
         &self.spki
+    }
+
+    /// What CERTREQ names it by, if it is a CA's.
+    pub(crate) fn ca_hash(&self) -> Option<&[u8; 20]> {
+        self.ca_hash.as_ref()
     }
 
     /// Valid from then on.

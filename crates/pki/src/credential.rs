@@ -108,7 +108,7 @@ impl Credential {
         let root = self.chain.last().map(|last| last.issuer());
         let roots = trust.cas().iter().chain(trust.intermediates());
         let root = roots.filter(|ca| Some(ca.subject()) == root);
-        issuers.chain(root).any(|ca| ca_hash(ca.spki()) == *hash)
+        issuers.chain(root).any(|ca| ca.ca_hash() == Some(hash))
     }
 }
 

@@ -29,6 +29,7 @@ mod revocation;
 mod signed;
 mod text;
 mod trust;
+mod verified;
 mod verify;
 
 pub use answerer::Answerer;

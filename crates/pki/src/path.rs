@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{
     EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage,
     RequiredEkuNotFoundContext, VerifiedPath,
@@ -13,7 +13,8 @@ use webpki::{
 
 use crate::certificate::Certificate;
 use crate::error::PkiError;
-use crate::signed::{ALGORITHMS, Signed};
+use crate::signed::Signed;
+use crate::verified::Verified;
 
 /// Which extended key usages a certificate for IKE may have, besides none at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,6 +59,8 @@ pub(crate) struct PathQuery<'a> {
     pub intermediates: &'a [Arc<Certificate>],
     /// One of these must be part of the path, unless there are none.
     pub cacerts: &'a [Arc<Certificate>],
+    /// Signatures that need not be verified again.
+    pub verified: &'a Verified,
     /// Extended key usages.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
     /// The time.
@@ -73,7 +76,10 @@ impl PathQuery<'_> {
         }
         let anchors: Vec<&Arc<Certificate>> =
             self.anchors.iter().filter(|ca| check_validity(ca, self.now).is_ok()).collect();
-        let intermediates = self.vouched_for(&anchors);
+        let algorithms = self.verified.algorithms();
+        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
+            algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let intermediates = self.vouched_for(&anchors, &algorithms);
         let der: Vec<CertificateDer<'_>> =
             intermediates.iter().map(|ca| CertificateDer::from(ca.der())).collect();
         let trusted = anchors
@@ -94,7 +100,7 @@ impl PathQuery<'_> {
             })
         };
         let found = parsed.verify_for_usage(
-            ALGORITHMS,
+            &algorithms,
             &trusted,
             &der,
             unix(self.now),
@@ -116,7 +122,11 @@ impl PathQuery<'_> {
     ///
     /// The search for a path tries every order of certificates with fitting names; what no trusted CA
     /// vouches for is left out before, so that a peer cannot make it expensive.
-    fn vouched_for(&self, anchors: &[&Arc<Certificate>]) -> Vec<Arc<Certificate>> {
+    fn vouched_for(
+        &self,
+        anchors: &[&Arc<Certificate>],
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> Vec<Arc<Certificate>> {
         let mut left: Vec<&Arc<Certificate>> = self.intermediates.iter().collect();
         left.retain(|certificate| !anchors.iter().any(|ca| ca.der() == certificate.der()));
         let mut vouched: Vec<Arc<Certificate>> = Vec::new();
@@ -126,7 +136,9 @@ impl PathQuery<'_> {
                 let Some(signed) = Signed::parse(certificate.der()) else { return false };
                 let mut issuers = anchors.iter().copied().chain(&vouched);
                 let signed = issuers.any(|ca| {
-                    ca.is_ca() && ca.subject() == certificate.issuer() && signed.is_by(ca.spki())
+                    ca.is_ca()
+                        && ca.subject() == certificate.issuer()
+                        && signed.is_by_one(ca.spki(), algorithms)
                 });
                 if signed {
                     vouched.push(Arc::clone(certificate));

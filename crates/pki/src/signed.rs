@@ -103,12 +103,21 @@ impl<'a> Signed<'a> {
 
     /// True if `spki` made the signature, with one of [`ALGORITHMS`].
     pub fn is_by(&self, spki: &[u8]) -> bool {
+        self.is_by_one(spki, ALGORITHMS)
+    }
+
+    /// True if `spki` made the signature, with one of `algorithms`.
+    pub fn is_by_one(
+        &self,
+        spki: &[u8],
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> bool {
         let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return false };
         let (Some(signature), Some(public)) = (inside(self.algorithm), inside(key.algorithm))
         else {
             return false;
         };
-        ALGORITHMS.iter().any(|algorithm| {
+        algorithms.iter().any(|algorithm| {
             algorithm.signature_alg_id().as_ref() == signature
                 && algorithm.public_key_alg_id().as_ref() == public
                 && algorithm.verify_signature(key.key, self.message, self.signature).is_ok()

@@ -6,12 +6,14 @@ use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::path::same_ca;
 use crate::revocation::RevocationStore;
+use crate::verified::Verified;
 
 /// Trusted CAs, further certificates that help to build paths, and revocation information.
 #[derive(Debug, Default, Clone)]
 pub struct TrustStore {
     anchors: Vec<Arc<Certificate>>,
     intermediates: Vec<Arc<Certificate>>,
+    verified: Verified,
     /// Revocation lists and OCSP responses.
     pub revocation: RevocationStore,
 }
@@ -63,6 +65,31 @@ impl TrustStore {
     /// The certificates that only link.
     pub fn intermediates(&self) -> &[Arc<Certificate>] {
         &self.intermediates
+    }
+
+    /// `cert_cache`: whether signatures on certificates that were found good are remembered, as they are by
+    /// default: those of the last thousands of certificates, 32 octets of hash each. Clones of this store
+    /// share them.
+    pub fn set_cert_cache(&mut self, on: bool) {
+        self.verified = if on { Verified::default() } else { Verified::off() };
+    }
+
+    /// Takes over what `other` has found out and fetched: a new configuration need not ask again. Where
+    /// nothing of use was found may be asked anew.
+    pub fn inherit(&mut self, other: &Self) {
+        self.revocation.inherit(&other.revocation);
+        if self.cert_cache() && other.cert_cache() {
+            self.verified = other.verified.clone();
+        }
+    }
+
+    /// False if [`set_cert_cache`](Self::set_cert_cache) has turned it off.
+    pub fn cert_cache(&self) -> bool {
+        self.verified.remembers()
+    }
+
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     /// True if `certificate` is a trusted CA, in this or a renewed certificate.

@@ -106,15 +106,27 @@ pub fn verify_peer(
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
-    match Presented::read(certs)? {
+    verify_peer_by(id, certs, policy, &policy.chain, trust, now)
+}
+
+/// As [`verify_peer`], with `chain` in place of what `policy` says of it.
+pub(crate) fn verify_peer_by(
+    id: &IdData,
+    certs: &[Cert<'_>],
+    policy: &PeerPolicy,
+    chain: &SchemeConstraints,
+    trust: &TrustStore,
+    now: SystemTime,
+) -> Result<TrustedPeer, PkiError> {
+    match Presented::read(certs, trust)? {
         Presented::RawKey(spki) => raw_key(id, spki, policy),
         Presented::Certificates(end_entity, _) if policy.known(id, end_entity.spki()).is_some() => {
             raw_key(id, end_entity.spki(), policy)
         }
         Presented::Certificates(end_entity, others) => {
-            certificate(id, &end_entity, &others, policy, trust, now)
+            certificate(id, &end_entity, &others, (policy, chain), trust, now)
         }
-        Presented::Nothing => configured(id, policy, trust, now),
+        Presented::Nothing => configured(id, (policy, chain), trust, now),
     }
 }
 
@@ -126,7 +138,8 @@ enum Presented<'a> {
 }
 
 impl<'a> Presented<'a> {
-    fn read(certs: &[Cert<'a>]) -> Result<Self, PkiError> {
+    fn read(certs: &[Cert<'a>], trust: &TrustStore) -> Result<Self, PkiError> {
+        let verified = trust.verified();
         if certs.len() > MAX_CERTS {
             return Err(PkiError::TooMuch("CERT payloads"));
         }
@@ -142,21 +155,21 @@ impl<'a> Presented<'a> {
             }
             other => return Err(PkiError::Encoding(other, EncodingProblem::Unsupported)),
         }
-        let end_entity = Certificate::from_der(first.data).map_err(PkiError::Malformed)?;
+        let end_entity = verified.parsed(first.data).map_err(PkiError::Malformed)?;
         let mut others: Vec<Arc<Certificate>> = Vec::new();
         for cert in certs.iter().skip(1) {
             // RFC 4945 §3.3.10: what is unknown, malformed, repeated or of no use is passed over.
             let useful = cert.encoding == CertEncoding::X509_SIGNATURE
                 && !others.iter().any(|other| other.der() == cert.data);
-            let parsed = if useful { Certificate::from_der(cert.data).ok() } else { None };
+            let parsed = if useful { verified.parsed(cert.data).ok() } else { None };
             if let Some(ca) = parsed.filter(|ca| !ca.is_self_issued() || ca.is_ca()) {
-                others.push(Arc::new(ca));
+                others.push(ca);
             }
         }
         if others.len() > MAX_INTERMEDIATES {
             return Err(PkiError::TooMuch("intermediate certificates"));
         }
-        Ok(Self::Certificates(Arc::new(end_entity), others))
+        Ok(Self::Certificates(end_entity, others))
     }
 }
 
@@ -164,7 +177,7 @@ fn certificate(
     id: &IdData,
     end_entity: &Arc<Certificate>,
     others: &[Arc<Certificate>],
-    policy: &PeerPolicy,
+    (policy, chain): (&PeerPolicy, &SchemeConstraints),
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
@@ -180,6 +193,7 @@ fn certificate(
         anchors: &anchors,
         intermediates: &intermediates,
         cacerts: &policy.cacerts,
+        verified: trust.verified(),
         extended_key_usage: policy.extended_key_usage,
         now,
     };
@@ -191,8 +205,11 @@ fn certificate(
         }
         found => Some(found?),
     };
+    for certificate in path.iter().flat_map(|path| &path.certificates) {
+        trust.verified().keep(certificate);
+    }
     identity::check(id, end_entity)?;
-    check_strength(end_entity, path.as_ref(), &policy.chain)?;
+    check_strength(end_entity, path.as_ref(), chain)?;
     let revocation = match &path {
         Some(path) => revocation(path, policy, trust, now)?,
         // Nobody could have revoked a certificate that is trusted without a CA.
@@ -259,7 +276,7 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
 /// valid is taken.
 fn configured(
     id: &IdData,
-    policy: &PeerPolicy,
+    (policy, chain): (&PeerPolicy, &SchemeConstraints),
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
@@ -268,7 +285,7 @@ fn configured(
     };
     let newest = policy.certs.iter().filter(mine).max_by_key(|pin| pin.not_before());
     if let Some(pin) = newest {
-        return certificate(id, pin, &[], policy, trust, now);
+        return certificate(id, pin, &[], (policy, chain), trust, now);
     }
     match policy.pubkeys.iter().find(|key| key.id.matches(id.as_id())) {
         Some(key) => raw_key(id, &key.spki, policy),

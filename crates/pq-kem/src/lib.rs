@@ -58,8 +58,9 @@ pub fn provider() -> CryptoProvider {
 }
 
 /// The operating system's random source, by way of AWS-LC's generator, which it seeds. Never blocks
-/// after start-up and is safe across `fork`. What is drawn ahead is its own and wiped when it is used or
-/// dropped.
+/// after start-up. What is drawn ahead is its own and wiped when it is used or dropped. A child of `fork`
+/// draws anew, which it knows by its process id: one that is forked into another PID namespace may have
+/// that of its parent, and must make a new source.
 pub fn os_random() -> impl SecureRandom + 'static {
     rng::OsRandom::new()
 }

@@ -1,7 +1,13 @@
 //! The random source of a real endpoint.
 
+#[cfg(not(target_os = "linux"))]
+use std::process;
+
 use ike_proto::crypto::SecureRandom;
 use zeroize::Zeroize;
+
+#[cfg(target_os = "linux")]
+use crate::ffi::process;
 
 /// AWS-LC's generator, seeded by the operating system. A call of it costs about the same for few octets
 /// as for hundreds, and a handshake draws a dozen times: so it is asked for many at a time. Octets are
@@ -30,7 +36,7 @@ impl SecureRandom for OsRandom {
         if out.len() > LONG {
             return draw(out);
         }
-        let process = std::process::id();
+        let process = process::id();
         if self.left < out.len() || self.process != process {
             draw(&mut self.ahead);
             self.left = AHEAD;

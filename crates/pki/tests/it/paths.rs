@@ -1,8 +1,10 @@
 //! Paths from a certificate to a trusted CA: algorithms, validity, constraints, usages.
 
-use pki::{ExtendedKeyUsagePolicy, LoadError, PeerPolicy, PkiError, TrustStore};
+use std::time::Duration;
 
-use crate::common::{certificate, now, refused, shared, trusting, verdict, verdict_at};
+use pki::{ExtendedKeyUsagePolicy, LoadError, PeerPolicy, PkiError, TrustStore, verify_peer};
+
+use crate::common::{certificate, id, now, refused, shared, trusting, verdict, verdict_at, x509};
 
 /// The verdict on NAME.pem with its own name and the usual root.
 fn outcome(shown: &[&str]) -> Result<(), String> {
@@ -89,7 +91,7 @@ fn validity_is_that_of_every_certificate_of_the_path() {
     // The last second still counts, the next one does not.
     let trust = trusting(&["root"]);
     let last = certificate("moon").not_after();
-    let second = std::time::Duration::from_secs(1);
+    let second = Duration::from_secs(1);
     let at = |at| verdict_at("moon.example.org", &["moon"], &policy, &trust, at);
     assert!(at(last).is_ok());
     assert!(at(last + second / 2).is_ok());
@@ -229,4 +231,35 @@ fn trust_ends_with_the_first_certificate_of_the_path_to_expire() {
     .unwrap();
     assert_eq!(peer.not_after, Some(certificate("inter").not_after()));
     assert!(peer.not_after.unwrap() > now());
+}
+
+#[test]
+fn what_was_found_good_before_excuses_nothing() {
+    let mut trust = trusting(&["root"]);
+    let (name, shown) = ("chained.example.org", ["chained", "inter"]);
+    let policy = PeerPolicy::default();
+    let late = certificate("inter").not_after() + Duration::from_secs(2);
+    let mut other = trusting(&["rsa-root"]);
+    let mut forged = certificate("chained").der().to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let inter = certificate("inter");
+    for cached in [true, false] {
+        trust.set_cert_cache(cached);
+        other.inherit(&trust);
+        for _ in 0..2 {
+            verdict(name, &shown, &policy, &trust).unwrap();
+            let refusal = verdict_at(name, &shown, &policy, &trust, late);
+            assert!(matches!(refusal, Err(PkiError::Expired { .. })), "{refusal:?}");
+            let refusal = verdict(name, &shown, &policy, &other);
+            assert!(matches!(refusal, Err(PkiError::UnknownCa { .. })), "{refusal:?}");
+            let wants = PeerPolicy { cacerts: vec![shared("rsa-root")], ..PeerPolicy::default() };
+            let refusal = verdict(name, &shown, &wants, &trust);
+            assert!(matches!(refusal, Err(PkiError::CaNotAllowed { .. })), "{refusal:?}");
+            let refusal = verdict("moon.example.org", &shown, &policy, &trust);
+            assert!(refused(refusal).contains("moon.example.org"));
+            let payloads = [x509(&forged), x509(inter.der())];
+            let refusal = verify_peer(&id(name), &payloads, &policy, &trust, now());
+            assert!(matches!(refusal, Err(PkiError::BadSignature { .. })), "{refusal:?}");
+        }
+    }
 }

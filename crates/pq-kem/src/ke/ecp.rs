@@ -1,6 +1,7 @@
 //! ECP groups: NIST curves in IKEv2 (RFC 5903).
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
@@ -56,8 +57,8 @@ impl KeMethod for Ecp {
         KeLengths { initiator: 2 * self.coordinate, responder: 2 * self.coordinate }
     }
 
-    fn initiate(&self, _: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
-        Ok(Box::new(self.generate()?))
+    fn initiate(&self, _: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
+        Ok(Arc::new(self.generate()?))
     }
 
     fn respond(

@@ -2,6 +2,7 @@
 //! unsalted one of NIST's third round, which old strongSwan and liboqs know as FrodoKEM.
 
 use std::fmt;
+use std::sync::Arc;
 
 use frodo_kem_rs::{Algorithm, DecryptionKey, EncryptionKey};
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
@@ -85,9 +86,14 @@ impl KeMethod for FrodoKem {
         KeLengths { initiator: params.encryption_key_length, responder: params.ciphertext_length }
     }
 
-    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
+    fn is_slow(&self) -> bool {
+        // FrodoKEM-640 with AES takes a quarter of a millisecond, but only on processors that have AES.
+        true
+    }
+
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
         let seed = draw(rng, self.set.algorithm().params().key_seed_length);
-        Ok(Box::new(self.pending(&seed)?))
+        Ok(Arc::new(self.pending(&seed)?))
     }
 
     fn respond(

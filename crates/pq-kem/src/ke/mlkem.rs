@@ -1,6 +1,7 @@
 //! ML-KEM (FIPS 203) in IKEv2 (draft-ietf-ipsecme-ikev2-mlkem).
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_lc_rs::kem::{self, Ciphertext, DecapsulationKey, EncapsulationKey};
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
@@ -58,9 +59,9 @@ impl KeMethod for MlKem {
         KeLengths { initiator: self.key, responder: self.ciphertext }
     }
 
-    fn initiate(&self, _: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
+    fn initiate(&self, _: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
         let key = DecapsulationKey::generate(self.algorithm).map_err(|_| CryptoError::Backend)?;
-        Ok(Box::new(self.pending(key)?))
+        Ok(Arc::new(self.pending(key)?))
     }
 
     fn respond(

@@ -7,6 +7,7 @@
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use ike_proto::wire::registry::KeMethodId;
 use pqcrypto_traits::kem::{Ciphertext, PublicKey, SecretKey, SharedSecret};
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Every parameter set.
@@ -33,10 +34,10 @@ macro_rules! ml_kem {
             fn initiate(
                 &self,
                 _: &mut dyn SecureRandom,
-            ) -> Result<Box<dyn PendingKe>, CryptoError> {
+            ) -> Result<Arc<dyn PendingKe>, CryptoError> {
                 let (public, key) = pqcrypto_mlkem::$module::keypair();
                 let key = Zeroizing::new(key.as_bytes().to_vec());
-                Ok(Box::new($pending { key, public: public.as_bytes().to_vec() }))
+                Ok(Arc::new($pending { key, public: public.as_bytes().to_vec() }))
             }
 
             fn respond(

@@ -7,6 +7,7 @@ use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, Sec
 use ike_proto::wire::registry::KeMethodId;
 use ml_kem::kem::{Decapsulate, KeyExport};
 use ml_kem::{B32, Seed};
+use std::sync::Arc;
 use zeroize::Zeroize;
 
 /// Every parameter set.
@@ -30,13 +31,13 @@ macro_rules! ml_kem {
             fn initiate(
                 &self,
                 rng: &mut dyn SecureRandom,
-            ) -> Result<Box<dyn PendingKe>, CryptoError> {
+            ) -> Result<Arc<dyn PendingKe>, CryptoError> {
                 let mut seed = Seed::default();
                 rng.fill(&mut seed);
                 let key = ml_kem::$module::DecapsulationKey::from_seed(seed);
                 seed.zeroize();
                 let public = key.encapsulation_key().to_bytes().to_vec();
-                Ok(Box::new(Pending { key, public }))
+                Ok(Arc::new(Pending { key, public }))
             }
 
             fn respond(

@@ -3,6 +3,7 @@
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use ike_proto::wire::registry::KeMethodId;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// X25519, transform ID 31. 32 octets each way, 32 octets of secret; an all-zero result is refused.
@@ -18,8 +19,8 @@ impl KeMethod for X25519 {
         KeLengths { initiator: LEN, responder: LEN }
     }
 
-    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
-        Ok(Box::new(Pending::generate(rng)?))
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
+        Ok(Arc::new(Pending::generate(rng)?))
     }
 
     fn respond(

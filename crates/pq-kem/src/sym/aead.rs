@@ -53,13 +53,16 @@ impl Key {
     }
 
     fn nonce(&self, frame: Frame<'_>) -> Result<Nonce, CryptoError> {
-        if frame.iv.len() != IV || !frame.trailer.is_empty() {
+        let iv = <[u8; IV]>::try_from(frame.iv).map_err(|_| CryptoError::Length)?;
+        if !frame.trailer.is_empty() {
             return Err(CryptoError::Length);
         }
+        // Put together in registers: the backend reads it in other pieces, and would wait for them.
+        let iv = u64::from_be_bytes(iv);
+        let salt = u64::from(u32::from_be_bytes(*self.salt));
         let mut nonce = [0; SALT + IV];
-        let (salt, iv) = nonce.split_at_mut(SALT);
-        salt.copy_from_slice(self.salt.as_ref());
-        iv.copy_from_slice(frame.iv);
+        nonce[..8].copy_from_slice(&(salt << 32 | iv >> 32).to_be_bytes());
+        nonce[8..].copy_from_slice(&(iv as u32).to_be_bytes());
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 }
