@@ -43,7 +43,7 @@ pub(crate) struct FlowCache {
 }
 
 impl FlowKey {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(packet: &IpPacket) -> Self {
         let IpPacket { src, dst, ports, protocol, fragment, .. } = *packet;
         let number = |address| match address {
@@ -61,7 +61,17 @@ impl FlowKey {
         Self { src: number(src), dst: number(dst), ports, kind }
     }
 
-    #[inline]
+    /// A hash that both directions of a flow have in common.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn symmetric(&self) -> u64 {
+        let (low, high) = (self.src.min(self.dst), self.src.max(self.dst));
+        let (sport, dport) = (self.ports >> 16, self.ports & 0xffff);
+        let ports = u64::from(sport.min(dport)) << 16 | u64::from(sport.max(dport));
+        let fold = |bits: u128| (bits >> 64) as u64 ^ bits as u64 ^ SPREAD;
+        mix(mix(fold(low), fold(high)) ^ ports, SPREAD)
+    }
+
+    #[inline(always)]
     fn hash(&self, [seed0, seed1]: [u64; 2]) -> u64 {
         let fold = |bits: u128| match (bits >> 64) as u64 {
             0 => bits as u64,
@@ -71,6 +81,10 @@ impl FlowKey {
         mix(mix(fold(self.src) ^ seed0, fold(self.dst) ^ seed1), tail ^ seed0)
     }
 }
+
+/// 2^64 divided by the golden ratio: odd, with bits all over.
+#[cfg(all(feature = "tun", target_os = "linux"))]
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Folded multiplication: mixes two words well enough for a table index.
 fn mix(a: u64, b: u64) -> u64 {
@@ -85,7 +99,7 @@ impl FlowCache {
     }
 
     /// The decision for `key` in the tables of `generation`, made by `decide` if it is not known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_or_insert(
         &mut self,
         generation: u64,

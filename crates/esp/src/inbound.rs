@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use ike_proto::dataplane::{Encapsulation, Event, PolicyAction};
 
 use crate::buffer::Buffer;
-use crate::ip::{self, Fragment, IpPacket, proto};
+use crate::ip::{self, BadIp, Fragment, IpPacket, parse_each, proto};
 use crate::packet;
-use crate::plane::{Clock, Shared};
-use crate::sad::{Contents, Refused, Sa};
+use crate::plane::{Clock, RUN, Shared};
+use crate::sad::{Accepted, Contents, Refused, Sa};
 use crate::selector::sides;
 use crate::slots::Slots;
 use crate::stats::{DropReason, Tally};
@@ -63,18 +64,45 @@ impl Inbound {
         esp: &[u8],
         out: &mut Buffer,
     ) -> Result<usize, DropReason> {
-        let start = out.len();
-        let now = self.clock.tick(&self.shared, now);
-        match self.open(now, outer, esp, out) {
-            Ok(()) => {
-                self.tally.opened();
-                Ok(out.len() - start)
-            }
-            Err(reason) => {
-                out.truncate(start);
-                Err(self.tally.dropped(reason))
+        let mut result = Err(DropReason::Truncated);
+        self.handle_batch(now, outer, &[esp], std::slice::from_mut(out), |that| result = that);
+        result
+    }
+
+    /// As [`Self::handle`] for each of `packets`, which arrived under the same headers. What was in them is
+    /// appended to one buffer of `out` each, in their order: returns to how many; the others are as they
+    /// were. Buffers change places if packets of a run turn out to be copies. `each` hears the results, in
+    /// the order of the packets. Where there are fewer buffers than packets, those that are left over are
+    /// dropped. Packets of one SA that follow one another are accounted for together, so this is faster
+    /// than one by one.
+    #[inline]
+    pub fn handle_batch(
+        &mut self,
+        now: Instant,
+        outer: &Outer,
+        packets: &[&[u8]],
+        out: &mut [Buffer],
+        mut each: impl FnMut(Result<usize, DropReason>),
+    ) -> usize {
+        let Self { shared, cache, tally, clock } = self;
+        let now = clock.tick(shared, now);
+        let (mut rest, mut filled) = (packets, 0);
+        while let Some(first) = rest.first() {
+            let spi = spi_of(first);
+            let count = rest.iter().take(RUN).take_while(|esp| spi_of(esp) == spi).count();
+            let (run, others) = rest.split_at(count);
+            rest = others;
+            let sa = spi.ok_or(DropReason::Truncated).and_then(|spi| {
+                let sa = lookup(shared, cache, spi, outer.dst)?;
+                if sa.exhausted() { Err(DropReason::SaExpired) } else { Ok(sa) }
+            });
+            let free = out.get_mut(filled..).unwrap_or_default();
+            match sa {
+                Ok(sa) => filled += open_run(shared, tally, now, outer, sa, run, free, &mut each),
+                Err(reason) => run.iter().for_each(|_| each(Err(tally.dropped(reason)))),
             }
         }
+        filled
     }
 
     /// Judges a packet that arrived in clear, for a front end that sees those: what a policy wants
@@ -98,44 +126,136 @@ impl Inbound {
         };
         verdict.map_err(|reason| self.tally.dropped(reason))
     }
+}
 
-    #[inline(always)]
-    fn open(
-        &mut self,
-        now: u64,
-        outer: &Outer,
-        esp: &[u8],
-        out: &mut Buffer,
-    ) -> Result<(), DropReason> {
-        let (spi, low) = packet::header(esp).ok_or(DropReason::Truncated)?;
-        let Self { shared, cache, .. } = self;
-        let sa = lookup(shared, cache, spi, outer.dst)?;
-        if sa.exhausted() {
-            return Err(DropReason::SaExpired);
-        }
-        let seq = sa.check_replay(low).ok_or(DropReason::Replay)?;
-        let start = out.len();
-        // The header that transport mode puts in front of the payload.
-        let header = match (sa.contents, outer.dst) {
-            (Contents::Packet, _) => 0,
-            (Contents::Payload, IpAddr::V4(_)) => ip::IPV4_HEADER,
-            (Contents::Payload, IpAddr::V6(_)) => ip::IPV6_HEADER,
-        };
-        out.append(header);
-        let opened = sa.cipher.open(esp, seq, out)?;
-        authenticated(shared, now, outer, sa, seq, opened.payload)?;
+/// SPI of an ESP packet, if it has a header at all.
+#[inline]
+fn spi_of(esp: &[u8]) -> Option<u32> {
+    packet::header(esp).map(|(spi, _)| spi)
+}
 
-        let packet = out.get_mut(start..).ok_or(DropReason::Truncated)?;
-        let len = match (opened.next_header, sa.contents) {
-            (proto::NONE, _) => return Err(DropReason::Dummy),
-            (proto::IPV4 | proto::IPV6, Contents::Packet) => {
-                tunnel(sa, outer, opened.next_header, packet)?
+/// What became of a packet of a run.
+struct Item {
+    /// It is authentic: this sequence number, and so many octets of payload data.
+    authentic: bool,
+    seq: u64,
+    payload: usize,
+    /// Why it is dropped, or else the length of the IP packet.
+    dropped: Option<DropReason>,
+    len: usize,
+    /// What its buffer held before, and that it has one.
+    before: usize,
+    filled: bool,
+}
+
+/// Opens packets of one SA into the first buffers of `out`; returns into how many.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "a loop taken out of its function")]
+fn open_run(
+    shared: &Shared,
+    tally: &mut Tally,
+    now: u64,
+    outer: &Outer,
+    sa: &Sa,
+    run: &[&[u8]],
+    out: &mut [Buffer],
+    each: &mut impl FnMut(Result<usize, DropReason>),
+) -> usize {
+    let mut items = ArrayVec::<Item, RUN>::new();
+    let mut filled = 0;
+    for esp in run.iter().take(RUN) {
+        let (mut seq, mut payload, mut authentic) = (0, 0, false);
+        let (mut dropped, mut len, mut before) = (Some(DropReason::QueueFull), 0, 0);
+        if let Some(buffer) = out.get_mut(filled) {
+            before = buffer.len();
+            let result = open(sa, outer, esp, buffer, |of_seq, of_payload| {
+                (seq, payload, authentic) = (of_seq, of_payload, true);
+            });
+            match result {
+                Ok(of) => (len, dropped) = (of, None),
+                Err(reason) => dropped = Some(reason),
             }
-            (_, Contents::Packet) => return Err(DropReason::NextHeader),
-            (next, Contents::Payload) => transport(sa, outer, next, header, packet)?,
+            buffer.truncate(before + len);
+            filled += usize::from(dropped.is_none());
+        }
+        let filled = dropped.is_none();
+        items.push(Item { authentic, seq, payload, dropped, len, before, filled });
+    }
+
+    let (remote, expected) = ends(sa, outer);
+    let mut news = Accepted::default();
+    let mut hard = false;
+    let mut accepting = sa.accepting(now, remote, expected);
+    for item in items.iter_mut().filter(|item| item.authentic) {
+        match accepting.accept(item.seq, item.payload) {
+            Ok(Accepted { first, soft, moved }) => {
+                news.first |= first;
+                news.soft |= soft;
+                news.moved |= moved;
+            }
+            Err(Refused::Replayed) => item.dropped = Some(DropReason::Replay),
+            Err(Refused::Exhausted(exhausted)) => {
+                hard |= exhausted.first;
+                item.dropped = Some(DropReason::SaExpired);
+            }
+        }
+    }
+    drop(accepting);
+    if hard || news != Accepted::default() {
+        tell(shared, sa, outer, news, hard);
+    }
+
+    let mut opened = 0;
+    for item in &items {
+        let Some(reason) = item.dropped else {
+            opened += 1;
+            each(Ok(item.len));
+            continue;
         };
-        out.truncate(start + len);
-        Ok(())
+        if item.filled {
+            // Authentic, and no more than a copy: what follows takes its place.
+            let left = out.get_mut(opened..filled).unwrap_or_default();
+            left.rotate_left(1);
+            left.last_mut().into_iter().for_each(|buffer| buffer.truncate(item.before));
+            filled -= 1;
+        }
+        each(Err(tally.dropped(reason)));
+    }
+    tally.opened(opened as u64);
+    opened
+}
+
+/// Opens one packet and judges what is in it; returns the length of the IP packet, which is appended to
+/// `out`. Tells `authentic` the sequence number and the octets of payload data once it is.
+#[inline(always)]
+fn open(
+    sa: &Sa,
+    outer: &Outer,
+    esp: &[u8],
+    out: &mut Buffer,
+    authentic: impl FnOnce(u64, usize),
+) -> Result<usize, DropReason> {
+    let (_, low) = packet::header(esp).ok_or(DropReason::Truncated)?;
+    let seq = sa.check_replay(low).ok_or(DropReason::Replay)?;
+    let start = out.len();
+    // The header that transport mode puts in front of the payload.
+    let header = match (sa.contents, outer.dst) {
+        (Contents::Packet, _) => 0,
+        (Contents::Payload, IpAddr::V4(_)) => ip::IPV4_HEADER,
+        (Contents::Payload, IpAddr::V6(_)) => ip::IPV6_HEADER,
+    };
+    out.append(header);
+    let opened = sa.cipher.open(esp, seq, out)?;
+    authentic(seq, opened.payload);
+
+    let packet = out.get_mut(start..).ok_or(DropReason::Truncated)?;
+    match (opened.next_header, sa.contents) {
+        (proto::NONE, _) => Err(DropReason::Dummy),
+        (proto::IPV4 | proto::IPV6, Contents::Packet) => {
+            tunnel(sa, outer, opened.next_header, packet)
+        }
+        (_, Contents::Packet) => Err(DropReason::NextHeader),
+        (next, Contents::Payload) => transport(sa, outer, next, header, packet),
     }
 }
 
@@ -153,17 +273,9 @@ fn lookup<'a>(
     found.map(|sa| &**sa)
 }
 
-/// Everything that follows from an authentic packet, whatever is inside.
+/// Where packets under `outer` come from, if that may be where the peer is now, and where it was.
 #[inline]
-fn authenticated(
-    shared: &Shared,
-    now: u64,
-    outer: &Outer,
-    sa: &Sa,
-    seq: u64,
-    len: usize,
-) -> Result<(), DropReason> {
-    let events = &shared.events;
+fn ends(sa: &Sa, outer: &Outer) -> (Option<SocketAddr>, SocketAddr) {
     let (carrier, port) = match sa.path.encap {
         Some(Encapsulation::Udp(ports)) => (Carrier::Udp, ports.src_port),
         //= RFC 9329 §6.1
@@ -173,51 +285,51 @@ fn authenticated(
         None => (Carrier::Ip, 0),
     };
     let moves = carrier != Carrier::Ip && outer.carrier == carrier;
-    let remote = moves.then_some(outer.src);
-    let expected = SocketAddr::new(sa.path.src, port);
-    let accepted = sa.accept(seq, len, now, remote, expected).map_err(|refused| match refused {
-        Refused::Replayed => DropReason::Replay,
-        Refused::Exhausted(exhausted) => {
-            if exhausted.first {
-                events.push(Event::HardExpire(sa.id));
-            }
-            DropReason::SaExpired
-        }
-    })?;
-    if accepted.first {
+    (moves.then_some(outer.src), SocketAddr::new(sa.path.src, port))
+}
+
+/// Raises the events that follow from accepted packets.
+#[cold]
+fn tell(shared: &Shared, sa: &Sa, outer: &Outer, news: Accepted, hard: bool) {
+    let events = &shared.events;
+    if news.first {
         events.push(Event::FirstPacket(sa.id));
     }
-    if accepted.soft {
+    if news.soft {
         events.push(Event::SoftExpire(sa.id));
     }
-    if let Some(remote) = accepted.moved {
-        events.push(Event::Mapping { sa: sa.id, remote });
+    if news.moved {
+        events.push(Event::Mapping { sa: sa.id, remote: outer.src });
     }
-    Ok(())
+    if hard {
+        events.push(Event::HardExpire(sa.id));
+    }
 }
 
 /// Judges the payload of tunnel mode, and gives the packet in it the ECN of RFC 6040. Returns its length:
 /// what follows it is TFC padding (RFC 4303 §2.7).
-#[inline]
+#[inline(always)]
 fn tunnel(
     sa: &Sa,
     outer: &Outer,
     next_header: u8,
     payload: &mut [u8],
 ) -> Result<usize, DropReason> {
-    let ip = IpPacket::parse(payload).map_err(|_| DropReason::InnerMalformed)?;
-    if ip.tunnel_protocol() != next_header {
-        return Err(DropReason::NextHeader);
-    }
-    let (remote, local) = sides(&ip);
-    if !sa.admits(&local, &remote) {
-        return Err(DropReason::Selectors);
-    }
-    let tos = tos::decapsulate(ip.tos, outer.tos).ok_or(DropReason::Congestion)?;
-    if tos != ip.tos {
+    let (len, inner) = parse_each!(payload, |BadIp| DropReason::InnerMalformed, |ip| {
+        if ip.tunnel_protocol() != next_header {
+            return Err(DropReason::NextHeader);
+        }
+        let (remote, local) = sides(&ip);
+        if !sa.admits(&local, &remote) {
+            return Err(DropReason::Selectors);
+        }
+        (ip.total_len, ip.tos)
+    });
+    let tos = tos::decapsulate(inner, outer.tos).ok_or(DropReason::Congestion)?;
+    if tos != inner {
         ip::set_tos(payload, tos);
     }
-    Ok(ip.total_len)
+    Ok(len)
 }
 
 /// Makes a packet of a transport mode payload, `header` octets into `packet`, with a new header between the

@@ -86,6 +86,26 @@ pub struct IpPacket {
     pub total_len: usize,
 }
 
+/// [`IpPacket::parse`], and then a body that is compiled once for each family, so that what was read stays
+/// in registers: an address of either family is written and read again in other pieces, for which the
+/// processor waits.
+macro_rules! parse_each {
+    ($octets:expr, $bad:expr, |$ip:ident| $body:block) => {
+        match $octets.first().map(|first| first >> 4) {
+            Some(4) => {
+                let $ip = IpPacket::parse_v4($octets).map_err($bad)?;
+                $body
+            }
+            Some(6) => {
+                let $ip = IpPacket::parse_v6($octets).map_err($bad)?;
+                $body
+            }
+            _ => return Err($bad(BadIp)),
+        }
+    };
+}
+pub(crate) use parse_each;
+
 /// Not a well-formed IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadIp;
@@ -106,8 +126,8 @@ impl IpPacket {
         if self.dst.is_ipv4() { proto::IPV4 } else { proto::IPV6 }
     }
 
-    #[inline]
-    fn parse_v4(octets: &[u8]) -> Result<Self, BadIp> {
+    #[inline(always)]
+    pub(crate) fn parse_v4(octets: &[u8]) -> Result<Self, BadIp> {
         let (header, _) = octets.split_first_chunk::<IPV4_HEADER>().ok_or(BadIp)?;
         let [vihl, tos, l0, l1, _, _, f0, f1, _, next, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
             *header;
@@ -142,7 +162,8 @@ impl IpPacket {
         })
     }
 
-    fn parse_v6(octets: &[u8]) -> Result<Self, BadIp> {
+    #[inline(always)]
+    pub(crate) fn parse_v6(octets: &[u8]) -> Result<Self, BadIp> {
         let (header, rest) = octets.split_first_chunk::<IPV6_HEADER>().ok_or(BadIp)?;
         let [b0, b1, _, _, l0, l1, next, _, addresses @ ..] = *header;
         let (src, dst) = addresses.split_first_chunk::<16>().ok_or(BadIp)?;

@@ -4,7 +4,9 @@
 //! engine installs through [`DataPlane`](ike_proto::dataplane::DataPlane); an [`Outbound`] turns a
 //! packet of the protected side into ESP, and an [`Inbound`] turns ESP back into a packet. Time is an
 //! argument and randomness is injected. There may be any number of workers of either kind, one per
-//! thread; they share the tables and take no lock for a flow they have seen before.
+//! thread; they share the tables and take no lock for a flow they have seen before. Packets are best handed
+//! over together ([`Outbound::handle_batch`], [`Inbound::handle_batch`]): those of one SA are then accounted
+//! for together.
 //!
 //! ```text
 //!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP or TCP 4500 / protocol 50
@@ -39,6 +41,6 @@ pub mod udp;
 
 pub use buffer::Buffer;
 pub use inbound::{Carrier, Inbound, Outer};
-pub use outbound::{Outbound, Outgoing, Verdict};
+pub use outbound::{Fate, Outbound, Outgoing, Sealed, Verdict};
 pub use plane::Plane;
 pub use stats::{DropReason, Stats};

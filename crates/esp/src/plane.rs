@@ -29,6 +29,9 @@ pub struct Plane {
     shared: Arc<Shared>,
 }
 
+/// Packets that a worker accounts for together, at the most.
+pub(crate) const RUN: usize = 32;
+
 /// What the workers and the control side share.
 pub(crate) struct Shared {
     tables: RwLock<Tables>,

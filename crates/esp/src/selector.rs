@@ -18,7 +18,7 @@ pub struct Side {
 }
 
 /// Source and destination of `packet`.
-#[inline]
+#[inline(always)]
 pub fn sides(packet: &IpPacket) -> (Side, Side) {
     let side = |address, port| Side { address, port, protocol: packet.protocol };
     (
@@ -29,7 +29,7 @@ pub fn sides(packet: &IpPacket) -> (Side, Side) {
 
 /// True if `selector` takes in `side`. Ports 0 to 65535 are ANY and include packets without ports;
 /// 65535 to 0 is OPAQUE, which takes nothing but those.
-#[inline]
+#[inline(always)]
 pub fn matches(selector: &TrafficSelector, side: &Side) -> bool {
     let TrafficSelector { protocol, start_port, end_port, start, end } = *selector;
     let address = match (start, end, side.address) {
@@ -47,7 +47,7 @@ pub fn matches(selector: &TrafficSelector, side: &Side) -> bool {
 }
 
 /// True if one selector of each list takes in its side.
-#[inline]
+#[inline(always)]
 pub fn any_match(
     local_ts: &[TrafficSelector],
     local: &Side,

@@ -19,7 +19,7 @@ impl<K: Clone + PartialEq, V: Clone> Slots<K, V> {
 
     /// The value for `key`, which hashes to `hash`, in the tables of `generation`; made by `find` if it is
     /// not known. What `find` does not find is not remembered.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_or_try_insert<E>(
         &mut self,
         generation: u64,

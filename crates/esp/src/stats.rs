@@ -121,6 +121,12 @@ impl Stats {
         self.sum(|counters| Some(&counters.opened))
     }
 
+    /// Packets protected by each worker there is, the oldest first: how evenly they share the work.
+    pub fn sealed_by_worker(&self) -> Vec<u64> {
+        let present = &self.lock().present;
+        present.iter().map(|counters| counters.sealed.load(Ordering::Relaxed)).collect()
+    }
+
     /// Packets a pass policy let through.
     pub fn passed(&self) -> u64 {
         self.sum(|counters| Some(&counters.passed))
@@ -150,14 +156,14 @@ impl Stats {
 }
 
 impl Tally {
-    /// Counts a packet protected.
-    pub(crate) fn sealed(&mut self) {
-        add(&self.counters.sealed, 1);
+    /// Counts packets protected.
+    pub(crate) fn sealed(&mut self, packets: u64) {
+        add(&self.counters.sealed, packets);
     }
 
-    /// Counts a packet authenticated and handed on.
-    pub(crate) fn opened(&mut self) {
-        add(&self.counters.opened, 1);
+    /// Counts packets authenticated and handed on.
+    pub(crate) fn opened(&mut self, packets: u64) {
+        add(&self.counters.opened, packets);
     }
 
     /// Counts a packet that a pass policy let through.
@@ -199,10 +205,10 @@ mod tests {
     fn what_a_worker_counted_outlives_it() {
         let stats = Arc::new(Stats::default());
         let (mut one, mut two) = (stats.tally(), stats.tally());
-        one.sealed();
+        one.sealed(1);
         one.dropped(DropReason::Replay);
-        two.sealed();
-        two.opened();
+        two.sealed(1);
+        two.opened(1);
         two.passed();
         drop(one);
         two.dropped(DropReason::Replay);

@@ -9,6 +9,8 @@ use tun_rs::{
 };
 
 use crate::buffer::Buffer;
+use crate::flow::FlowKey;
+use crate::ip::{Fragment, IpPacket};
 
 /// Free octets in front of every packet on its way to the device.
 pub(super) const HEADROOM: usize = VIRTIO_NET_HDR_LEN;
@@ -67,10 +69,11 @@ pub(super) struct ReadBatch {
     count: usize,
 }
 
-/// Writes packets to a device.
+/// Writes packets to a device. The kernel gives a queue the packets of those flows whose other direction was
+/// last written to it; so all packets of a flow go to one queue, whoever writes them, and flows are spread.
 #[derive(Clone)]
 pub(super) enum Writer {
-    Tun(Arc<AsyncDevice>),
+    Tun(Arc<[Arc<AsyncDevice>]>),
     Memory(mpsc::Sender<Vec<u8>>),
 }
 
@@ -103,11 +106,11 @@ impl Device {
         let interface = Some((device.name()?, device.if_index()?));
         let mut queues = Vec::new();
         for _ in 1..options.queues {
-            queues.push(Reader::Tun(Arc::new(device.try_clone()?)));
+            queues.push(Arc::new(device.try_clone()?));
         }
-        let device = Arc::new(device);
-        queues.push(Reader::Tun(Arc::clone(&device)));
-        Ok(Self { readers: queues, writer: Writer::Tun(device), interface })
+        queues.push(Arc::new(device));
+        let readers = queues.iter().cloned().map(Reader::Tun).collect();
+        Ok(Self { readers, writer: Writer::Tun(queues.into()), interface })
     }
 
     /// A device in memory for demonstrations and tests, and its far side. Up to `capacity` packets
@@ -190,7 +193,8 @@ impl AsMut<[u8]> for Buffer {
 
 impl ExpandBuffer for Buffer {
     fn buf_capacity(&self) -> usize {
-        self.capacity()
+        // A buffer that has grown must not take more than an IP packet's length can say.
+        self.capacity().min(2 * HEADROOM + MAX_PACKET)
     }
 
     fn buf_resize(&mut self, new_len: usize, value: u8) {
@@ -226,9 +230,27 @@ impl Writer {
         let WriteBatch { packets, count, gro } = batch;
         let used = packets.get_mut(..std::mem::take(count)).unwrap_or_default();
         match self {
-            Self::Tun(device) => {
-                device.send_multiple(gro, used, HEADROOM).await?;
-            }
+            Self::Tun(queues) => match &**queues {
+                [queue] => _ = queue.send_multiple(gro, used, HEADROOM).await?,
+                queues => {
+                    let number = |packet: &Buffer| queue_of(packet, queues.len());
+                    let mut numbers: Vec<_> = used.iter().map(number).collect();
+                    // Stable: the order within a flow stays.
+                    used.sort_by_cached_key(number);
+                    numbers.sort_unstable();
+                    let (mut rest, mut result) = (used, Ok(()));
+                    for run in numbers.chunk_by(usize::eq) {
+                        let (packets, others) = rest.split_at_mut(run.len());
+                        rest = others;
+                        let queue = run.first().and_then(|queue| queues.get(*queue));
+                        let Some(queue) = queue else { continue };
+                        if let Err(error) = queue.send_multiple(gro, packets, HEADROOM).await {
+                            result = Err(error);
+                        }
+                    }
+                    result?;
+                }
+            },
             Self::Memory(channel) => {
                 for packet in used {
                     let packet = packet.get(HEADROOM..).unwrap_or_default().to_vec();
@@ -240,6 +262,17 @@ impl Writer {
     }
 }
 
+/// The one of so many queues that takes the packet behind the headroom.
+fn queue_of(packet: &Buffer, queues: usize) -> usize {
+    let packet = packet.get(HEADROOM..).unwrap_or_default();
+    IpPacket::parse(packet).map_or(0, |ip| {
+        // The ports of later fragments cannot be seen, and fragments stay together.
+        let ports = ip.ports.filter(|_| ip.fragment == Fragment::None);
+        let hash = FlowKey::new(&IpPacket { ports, ..ip }).symmetric();
+        ((u128::from(hash) * queues as u128) >> 64) as usize
+    })
+}
+
 impl WriteBatch {
     pub(super) fn new() -> Self {
         Self { packets: Vec::new(), count: 0, gro: GROTable::new() }
@@ -249,26 +282,29 @@ impl WriteBatch {
         self.count == 0
     }
 
-    /// True if another packet would make the batch larger than is good.
-    pub(super) fn is_full(&self) -> bool {
-        self.count >= IDEAL_BATCH_SIZE
+    /// How many more packets are good in one batch.
+    pub(super) fn room(&self) -> usize {
+        IDEAL_BATCH_SIZE.saturating_sub(self.count)
     }
 
-    /// The buffer of the next packet, of [`HEADROOM`] octets; the packet goes behind them. It counts
-    /// once [`Self::commit`] is called.
-    pub(super) fn slot(&mut self) -> &mut Buffer {
-        if self.count == self.packets.len() {
+    /// The buffers of the next packets, each of [`HEADROOM`] octets; the packet goes behind them. The first
+    /// of them count once [`Self::commit`] is called.
+    pub(super) fn slots(&mut self, packets: usize) -> &mut [Buffer] {
+        let end = self.count + packets;
+        while self.packets.len() < end {
             // Coalescing appends other packets to this one, and does so within the capacity only.
             self.packets.push(Buffer::with_capacity(2 * HEADROOM + MAX_PACKET));
         }
-        let slot = &mut self.packets[self.count];
-        slot.clear();
-        slot.append(HEADROOM).fill(0);
-        slot
+        let slots = self.packets.get_mut(self.count..end).unwrap_or_default();
+        for slot in &mut *slots {
+            slot.clear();
+            slot.append(HEADROOM).fill(0);
+        }
+        slots
     }
 
-    /// Counts the packet in the last slot.
-    pub(super) fn commit(&mut self) {
-        self.count += 1;
+    /// Counts packets in the first of the last slots.
+    pub(super) fn commit(&mut self, packets: usize) {
+        self.count += packets;
     }
 }

@@ -13,6 +13,7 @@ use rustix::net::sockopt::{
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use crate::inbound::{Carrier, Outer};
 use crate::udp::NON_ESP_MARKER;
 
 /// Octets that one receive may coalesce.
@@ -47,12 +48,12 @@ pub(super) struct RecvBatch {
     count: usize,
 }
 
-/// One of them.
-pub(super) struct Received<'a> {
+/// What they arrived under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Headers {
     pub(super) remote: SocketAddr,
     pub(super) local: IpAddr,
-    pub(super) tos: u8,
-    pub(super) bytes: &'a [u8],
+    tos: u8,
 }
 
 impl EncapSocket {
@@ -168,20 +169,37 @@ impl RecvBatch {
         Ok(())
     }
 
-    /// The datagrams, one by one; `local` stands for a destination address the kernel did not tell.
-    pub(super) fn datagrams(&self, local: IpAddr) -> impl Iterator<Item = Received<'_>> {
-        let filled = self.buffer.chunks_exact(MAX_DATAGRAM).zip(&self.meta).take(self.count);
-        filled.flat_map(move |(buffer, meta)| {
-            let (remote, tos) = (meta.addr, meta.ecn.map_or(0, |ecn| ecn as u8));
-            let local = meta.dst_ip.unwrap_or(local);
-            let bytes = buffer.get(..meta.len).unwrap_or_default();
-            bytes.chunks(meta.stride.max(1)).map(move |bytes| Received {
-                remote,
-                local,
-                tos,
-                bytes,
-            })
+    /// The datagrams, those together that follow one another under the same headers; `local` stands for a
+    /// destination address the kernel did not tell.
+    pub(super) fn runs(
+        &self,
+        local: IpAddr,
+    ) -> impl Iterator<Item = (Headers, impl Iterator<Item = &[u8]>)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let filled = self.meta.get(at..self.count).filter(|rest| !rest.is_empty())?;
+            let first = Headers::new(filled.first()?, local);
+            let count = filled.iter().take_while(|meta| Headers::new(meta, local) == first).count();
+            let buffers = self.buffer.chunks_exact(MAX_DATAGRAM).skip(at);
+            at += count;
+            let datagrams = filled.iter().take(count).zip(buffers).flat_map(|(meta, buffer)| {
+                buffer.get(..meta.len).unwrap_or_default().chunks(meta.stride.max(1))
+            });
+            Some((first, datagrams))
         })
+    }
+}
+
+impl Headers {
+    fn new(meta: &RecvMeta, local: IpAddr) -> Self {
+        let tos = meta.ecn.map_or(0, |ecn| ecn as u8);
+        Self { remote: meta.addr, local: meta.dst_ip.unwrap_or(local), tos }
+    }
+
+    pub(super) fn outer(&self, carrier: Carrier) -> Outer {
+        let Self { remote, local, tos } = *self;
+        let port = if carrier == Carrier::Ip { 0 } else { remote.port() };
+        Outer { src: SocketAddr::new(remote.ip(), port), dst: local, tos, carrier }
     }
 }
 

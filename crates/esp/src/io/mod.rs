@@ -1,11 +1,15 @@
 //! Sockets, the TUN device and the routes around a [`Plane`](crate::Plane) (Linux, tokio).
 //!
 //! ```text
-//!            ┌ outbound task (one per TUN queue) ─ Outbound ─ runs of equal datagrams ─▶ UDP GSO
+//!            ┌ outbound task (one per TUN queue) ─ Outbound ─ runs of equal datagrams ─▶ UDP GSO, sendmmsg
 //!  Device ◀──┤
 //!            └ inbound task (one per socket) ───── Inbound ◀─ UDP GRO, recvmmsg ──────── EncapSocket
 //!                                                                                         PlainEsp
 //! ```
+//!
+//! Which queue a packet comes from is the kernel's choice: by a hash of its flow, and once the other direction
+//! was written to a queue, by that. The tasks therefore write each flow to a queue of its own ([`Device`]), or
+//! all flows with answers would end up in one.
 //!
 //! ESP in TCP leaves through [`Streams`] and comes in by a [`Feed`]: whoever owns the connections for IKE
 //! owns them for ESP.

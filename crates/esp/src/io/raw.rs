@@ -1,16 +1,25 @@
 //! Raw sockets: ESP straight over IP, and packets that a pass policy lets out in clear.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use quinn_udp::{EcnCodepoint, Transmit, UdpSockRef, UdpSocketState};
+use nix::cmsg_space;
+use nix::libc;
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg};
+use quinn_udp::{UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::encap::{RecvBatch, allow_fragments, enlarge_buffers};
 use crate::ip::proto;
+
+/// Packets that one system call sends.
+const MAX_SENT: usize = 64;
+
+/// The part of TOS or traffic class that is ESP's business (RFC 3168).
+const ECN: u8 = 0b11;
 
 /// ESP over IP (protocol 50) for one address family.
 pub struct PlainEsp {
@@ -48,29 +57,85 @@ impl PlainEsp {
         self.ipv4
     }
 
-    /// Sends one ESP packet.
+    /// Sends ESP packets of `segment` octets, the last of what is left of `packets`, with as few system
+    /// calls as may be. What the kernel refuses is left out; the last error is told.
     pub(super) async fn send(
         &self,
         src: IpAddr,
         dst: IpAddr,
         tos: u8,
-        esp: &[u8],
+        packets: &[u8],
+        segment: usize,
     ) -> io::Result<()> {
-        let transmit = Transmit {
-            destination: SocketAddr::new(dst, 0),
-            ecn: EcnCodepoint::from_bits(tos & 0b11),
-            contents: esp,
-            segment_size: None,
-            src_ip: Some(src).filter(|src| !src.is_unspecified()),
-        };
-        let send = || self.state.try_send(UdpSockRef::from(&self.socket), &transmit);
-        self.socket.async_io(Interest::WRITABLE, send).await
+        let slices: Vec<_> =
+            packets.chunks(segment.max(1)).map(|esp| [IoSlice::new(esp)]).collect();
+        let mut rest = &*slices;
+        let mut result = Ok(());
+        while !rest.is_empty() {
+            let run = rest.get(..MAX_SENT).unwrap_or(rest);
+            let send = || send_all(&self.socket, src, dst, tos & ECN, run);
+            let sent =
+                self.socket.async_io(Interest::WRITABLE, send).await.unwrap_or_else(|error| {
+                    result = Err(error);
+                    1
+                });
+            rest = rest.get(sent..).unwrap_or_default();
+        }
+        result
     }
 
     /// Waits for ESP packets; [`strip_header`] finds them in what is received.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
         batch.fill(&self.socket, &self.state).await
     }
+}
+
+/// Hands as many of `packets` to the kernel as it takes at once; returns how many, at least one.
+fn send_all(
+    socket: &UdpSocket,
+    src: IpAddr,
+    dst: IpAddr,
+    tos: u8,
+    packets: &[[IoSlice<'_>; 1]],
+) -> io::Result<usize> {
+    let to = vec![Some(SockaddrStorage::from(SocketAddr::new(dst, 0))); packets.len()];
+    let (class, source4, source6);
+    let mut control = Vec::with_capacity(2);
+    // The kernel takes the whole buffer for control messages, so it has to fit them.
+    let mut room = Vec::new();
+    match dst {
+        IpAddr::V4(_) if tos != 0 => {
+            control.push(ControlMessage::Ipv4Tos(&tos));
+            room.extend(cmsg_space!(u8));
+        }
+        IpAddr::V6(_) if tos != 0 => {
+            class = i32::from(tos);
+            control.push(ControlMessage::Ipv6TClass(&class));
+            room.extend(cmsg_space!(i32));
+        }
+        _ => {}
+    }
+    match src {
+        src if src.is_unspecified() => {}
+        IpAddr::V4(src) => {
+            let none = libc::in_addr { s_addr: 0 };
+            let from = libc::in_addr { s_addr: u32::from(src).to_be() };
+            source4 = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: from, ipi_addr: none };
+            control.push(ControlMessage::Ipv4PacketInfo(&source4));
+            room.extend(cmsg_space!(libc::in_pktinfo));
+        }
+        IpAddr::V6(src) => {
+            let from = libc::in6_addr { s6_addr: src.octets() };
+            source6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr: from };
+            control.push(ControlMessage::Ipv6PacketInfo(&source6));
+            room.extend(cmsg_space!(libc::in6_pktinfo));
+        }
+    }
+    let room = Some(room).filter(|room| !room.is_empty());
+    let mut headers = MultiHeaders::preallocate(packets.len(), room);
+    let socket = socket.as_raw_fd();
+    let sent = sendmmsg(socket, &mut headers, packets, to, control, MsgFlags::empty())?;
+    Ok(sent.count())
 }
 
 /// The ESP packet in what a raw socket received: an IPv4 one hands over the IP header too, an IPv6 one

@@ -11,10 +11,14 @@ use super::encap::{EncapSocket, choose};
 use super::raw::PlainEsp;
 use super::streams::Streams;
 use crate::buffer::Buffer;
-use crate::outbound::Outgoing;
+use crate::outbound::{Outgoing, Sealed};
+use crate::sad::Path;
 
 /// Packets that are handed to a TCP connection at once.
 const STREAM_RUN: usize = 64;
+
+/// Packets that a raw socket sends at once.
+const RAW_RUN: usize = 64;
 
 /// Octets of one send: what fits into an IP packet with its headers.
 const MAX_RUN: usize = 65_000;
@@ -32,6 +36,8 @@ struct Run {
     start: usize,
     segment: usize,
     count: usize,
+    /// Packets that one send may hold.
+    most: usize,
     /// A shorter packet ended it.
     closed: bool,
     to: Outgoing,
@@ -42,30 +48,43 @@ struct Run {
 pub(super) struct SendQueue {
     /// What the packets are appended to.
     pub(super) data: Buffer,
-    runs: Vec<Run>,
+    pub(super) runs: Runs,
 }
 
-impl SendQueue {
-    /// Takes note of the packet that was just appended to `data`.
-    pub(super) fn push(&mut self, packet: Outgoing, max_segments: usize) {
-        let start = self.data.len() - packet.len;
+/// Which of them go together.
+#[derive(Default)]
+pub(super) struct Runs {
+    runs: Vec<Run>,
+    /// Octets in all of them.
+    len: usize,
+}
+
+impl Runs {
+    /// Takes note of the packet that was just appended to the data.
+    pub(super) fn push(&mut self, packet: &Sealed<'_>, sockets: &Sockets) {
+        let start = self.len;
+        self.len += packet.len;
         if let Some(run) = self.runs.last_mut() {
             let fits = !run.closed
-                && run.count < max_segments
+                && run.count < run.most
                 && packet.len <= run.segment
-                && start + packet.len - run.start <= MAX_RUN;
-            if fits && same_path(&run.to, &packet) {
+                && self.len - run.start <= MAX_RUN;
+            if fits && same_path(&run.to, packet) {
                 run.count += 1;
                 run.closed = packet.len < run.segment;
                 return;
             }
         }
-        self.runs.push(Run { start, segment: packet.len, count: 1, closed: false, to: packet });
+        let to = Outgoing::from(*packet);
+        let most = sockets.max_segments(&to);
+        self.runs.push(Run { start, segment: packet.len, count: 1, most, closed: false, to });
     }
+}
 
+impl SendQueue {
     /// Sends everything and empties the queue. What a socket refuses is lost, as packets may be.
     pub(super) async fn flush(&mut self, sockets: &Sockets) {
-        let Self { data, runs } = self;
+        let Self { data, runs: Runs { runs, len } } = self;
         let mut end = data.len();
         // From the back, because a run ends where the next begins; then sent in order.
         let mut ranges = Vec::with_capacity(runs.len());
@@ -81,18 +100,19 @@ impl SendQueue {
         }
         data.clear();
         runs.clear();
+        *len = 0;
     }
 }
 
 impl Sockets {
     /// How many packets like `to` one send may hold.
-    pub(super) fn max_segments(&self, to: &Outgoing) -> usize {
+    fn max_segments(&self, to: &Outgoing) -> usize {
         match to.encap {
             Some(Encapsulation::Udp(ports)) => {
                 choose(&self.encap, to.src, ports.src_port).map_or(1, |s| s.max_segments())
             }
             Some(Encapsulation::Tcp(_)) => STREAM_RUN,
-            None => 1,
+            None => RAW_RUN,
         }
     }
 
@@ -114,13 +134,11 @@ impl Sockets {
         }
         let socket = self.plain.iter().find(|s| s.is_ipv4() == to.dst.is_ipv4());
         let socket = socket.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        for packet in contents.chunks(segment.max(1)) {
-            socket.send(to.src, to.dst, to.tos, packet).await?;
-        }
-        Ok(())
+        socket.send(to.src, to.dst, to.tos, contents, segment).await
     }
 }
 
-fn same_path(a: &Outgoing, b: &Outgoing) -> bool {
-    (a.src, a.dst, a.encap, a.tos & 0b11) == (b.src, b.dst, b.encap, b.tos & 0b11)
+fn same_path(a: &Outgoing, b: &Sealed<'_>) -> bool {
+    let Path { src, dst, encap } = b.sa.path;
+    (a.src, a.dst, a.encap, a.tos & 0b11) == (src, dst, encap, b.tos & 0b11)
 }

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, error, warn};
 
@@ -15,8 +16,8 @@ use super::raw::{ClearSockets, PlainEsp, strip_header};
 use super::sender::{SendQueue, Sockets};
 use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
-use crate::outbound::{Outbound, Verdict};
-use crate::plane::Plane;
+use crate::outbound::{Fate, Outbound};
+use crate::plane::{Plane, RUN};
 use crate::udp::{Datagram, classify};
 
 /// Octets to send before more is read from the device.
@@ -70,13 +71,7 @@ pub(super) async fn outbound(
         }
         let now = now();
         loop {
-            for packet in batch.packets() {
-                match worker.handle(now, packet, &mut queue.data) {
-                    Verdict::Send(to) => queue.push(to, sockets.max_segments(&to)),
-                    Verdict::Pass => pass(clear.as_deref(), packet),
-                    Verdict::Held | Verdict::Drop(_) => {}
-                }
-            }
+            seal(&mut worker, now, &batch, &mut queue, &sockets, clear.as_deref());
             // Small packets come one by one from the device; together they make runs to send.
             if queue.data.len() >= ENOUGH || !reader.try_recv(&mut batch) {
                 break;
@@ -84,6 +79,30 @@ pub(super) async fn outbound(
         }
         queue.flush(&sockets).await;
         alarm.check();
+    }
+}
+
+/// Seals what was read into `queue`.
+fn seal(
+    worker: &mut Outbound,
+    now: Instant,
+    batch: &ReadBatch,
+    queue: &mut SendQueue,
+    sockets: &Sockets,
+    clear: Option<&ClearSockets>,
+) {
+    let SendQueue { data, runs } = queue;
+    let mut packets = batch.packets();
+    loop {
+        let run: ArrayVec<_, RUN> = packets.by_ref().take(RUN).collect();
+        if run.is_empty() {
+            return;
+        }
+        worker.handle_batch(now, &run, data, |packet, fate| match fate {
+            Fate::Send(sealed) => runs.push(&sealed, sockets),
+            Fate::Pass => pass(clear, packet),
+            Fate::Held | Fate::Drop(_) => {}
+        });
     }
 }
 
@@ -105,27 +124,27 @@ pub(super) async fn inbound_udp(
             continue;
         }
         let now = now();
-        for datagram in batch.datagrams(local.ip()) {
-            match classify(datagram.bytes) {
-                Datagram::Ike(message) => {
-                    let local = SocketAddr::new(datagram.local, local.port());
-                    let bytes = message.to_vec();
-                    // A full queue loses the message, as the network may; the peer sends it again.
-                    _ = ike.try_send(IkeDatagram { local, remote: datagram.remote, bytes });
-                }
-                Datagram::Esp(_) => {
-                    let outer = Outer {
-                        src: datagram.remote,
-                        dst: datagram.local,
-                        tos: datagram.tos,
-                        carrier: Carrier::Udp,
-                    };
-                    if open(&mut worker, now, &outer, datagram.bytes, &mut packets) {
-                        deliver(&writer, &mut packets).await;
+        for (from, datagrams) in batch.runs(local.ip()) {
+            let outer = from.outer(Carrier::Udp);
+            let mut esp = ArrayVec::new();
+            for datagram in datagrams {
+                match classify(datagram) {
+                    Datagram::Ike(message) => {
+                        let local = SocketAddr::new(from.local, local.port());
+                        let bytes = message.to_vec();
+                        // A full queue loses the message, as the network may; the peer sends it again.
+                        _ = ike.try_send(IkeDatagram { local, remote: from.remote, bytes });
                     }
+                    Datagram::Esp(packet) => {
+                        esp.push(packet);
+                        if esp.is_full() {
+                            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+                        }
+                    }
+                    Datagram::Keepalive | Datagram::Runt => {}
                 }
-                Datagram::Keepalive | Datagram::Runt => {}
             }
+            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
         }
         deliver(&writer, &mut packets).await;
         alarm.check();
@@ -149,13 +168,16 @@ pub(super) async fn inbound_plain(
             continue;
         }
         let now = now();
-        for received in batch.datagrams(unspecified(ipv4)) {
-            let Some(esp) = strip_header(received.bytes, ipv4) else { continue };
-            let src = SocketAddr::new(received.remote.ip(), 0);
-            let outer = Outer { src, dst: received.local, tos: received.tos, carrier: Carrier::Ip };
-            if open(&mut worker, now, &outer, esp, &mut packets) {
-                deliver(&writer, &mut packets).await;
+        for (from, received) in batch.runs(unspecified(ipv4)) {
+            let outer = from.outer(Carrier::Ip);
+            let mut esp = ArrayVec::new();
+            for packet in received.filter_map(|packet| strip_header(packet, ipv4)) {
+                esp.push(packet);
+                if esp.is_full() {
+                    open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+                }
             }
+            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
         }
         deliver(&writer, &mut packets).await;
         alarm.check();
@@ -171,26 +193,34 @@ pub(super) async fn inbound_fed(
 ) {
     let mut packets = WriteBatch::new();
     while let Some((outer, esp)) = fed.recv().await {
-        open(&mut worker, now(), &outer, &esp, &mut packets);
-        if packets.is_full() || fed.is_empty() {
+        let mut run = ArrayVec::from_iter([&*esp]);
+        open(&mut worker, now(), &outer, &mut run, &mut packets, &writer).await;
+        if fed.is_empty() {
             deliver(&writer, &mut packets).await;
         }
         alarm.check();
     }
 }
 
-/// Opens one packet into `packets`; true if they should be delivered before the next.
-fn open(
+/// Opens the packets of `run` into `packets`, which it delivers where there is no room for a run, and
+/// empties it.
+async fn open(
     worker: &mut Inbound,
-    now: std::time::Instant,
+    now: Instant,
     outer: &Outer,
-    esp: &[u8],
+    run: &mut ArrayVec<&[u8], RUN>,
     packets: &mut WriteBatch,
-) -> bool {
-    if worker.handle(now, outer, esp, packets.slot()).is_ok() {
-        packets.commit();
+    writer: &Writer,
+) {
+    if run.is_empty() {
+        return;
     }
-    packets.is_full()
+    let opened = worker.handle_batch(now, outer, run, packets.slots(run.len()), |_| {});
+    packets.commit(opened);
+    run.clear();
+    if packets.room() < RUN {
+        deliver(writer, packets).await;
+    }
 }
 
 async fn deliver(writer: &Writer, packets: &mut WriteBatch) {
