@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
 use crate::driver::{
-    Acquire, Credentials, Driver, Listen, Message, Seat, Sockets, part, run_on_thread, seats,
+    Acquire, Alarm, Credentials, Driver, Listen, Message, Seat, Sockets, part, run_on_thread, seats,
 };
 use crate::fetch::Fetcher;
 use crate::operator::{Operator, endpoint_config};
@@ -50,6 +50,7 @@ pub struct Daemon {
     operator: Operator,
     ports: Ports,
     lost: Arc<Notify>,
+    alarm: Alarm,
     drivers: Vec<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -64,13 +65,14 @@ impl Daemon {
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let capabilities = plane.capabilities();
         let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
-        let lost = Arc::clone(&plane.lost);
+        let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
         let shared = Shared {
             crypto,
             capabilities,
             registry: Registry::default(),
             credentials: credentials.clone(),
             tap,
+            alarm: alarm.clone(),
         };
         let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
@@ -84,7 +86,7 @@ impl Daemon {
             tokio::spawn(refresh(operator.clone())),
         ];
         operator.start_actions().await;
-        Self { operator, ports, lost, drivers, tasks }
+        Self { operator, ports, lost, alarm, drivers, tasks }
     }
 
     /// What an operator can do with it.
@@ -97,10 +99,13 @@ impl Daemon {
         self.ports
     }
 
-    /// Returns when the data plane has lost what it works with, as its device: there is nothing left to
-    /// do but to end.
-    pub async fn lost(&self) {
-        self.lost.notified().await;
+    /// Returns when there is nothing left to do but to end, and says why: the data plane has lost what it
+    /// works with, as its device, or a shard has ended though nobody asked it to.
+    pub async fn lost(&self) -> &'static str {
+        tokio::select! {
+            () = self.lost.notified() => "the data plane has lost its device",
+            () = self.alarm.0.notified() => "a shard has ended",
+        }
     }
 
     /// Serves the control socket as long as the daemon runs. `config_file` is what a reload reads.
@@ -126,7 +131,7 @@ impl Daemon {
     pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
         let handle = self.operator.handle().clone();
         let confirmed = tokio::select! {
-            _ = handle.shutdown() => true,
+            done = handle.shutdown() => done.is_ok(),
             () = hurry => false,
         };
         if !confirmed {
@@ -160,7 +165,7 @@ impl Daemon {
     pub async fn leave_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
         let handle = self.operator.handle().clone();
         let done = tokio::select! {
-            _ = handle.leave() => true,
+            done = handle.leave() => done.is_ok(),
             () = hurry => false,
         };
         self.end_tasks().await;
@@ -192,6 +197,7 @@ struct Shared {
     registry: Registry,
     credentials: Credentials,
     tap: Option<mpsc::UnboundedSender<Message>>,
+    alarm: Alarm,
 }
 
 impl Shared {
@@ -204,8 +210,9 @@ impl Shared {
         alone: bool,
     ) -> JoinHandle<()> {
         let shard = seat.shard();
+        let alarm = self.alarm.clone();
         let make = move |sockets| {
-            let Self { crypto, capabilities, registry, credentials, tap } = self;
+            let Self { crypto, capabilities, registry, credentials, tap, alarm: _ } = self;
             let rng = Box::new(pq_kem::os_random());
             let config = part(&config, shard);
             let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
@@ -216,11 +223,12 @@ impl Shared {
             driver
         };
         if alone {
-            return tokio::spawn(make(sockets).run());
+            return tokio::spawn(alarm.watch(make(sockets).run()));
         }
-        run_on_thread(shard.index, move || Ok(make(sockets.moved()?))).unwrap_or_else(|error| {
-            // Its requests fail, and its peers get no answer: as if it had died.
+        let make = move || Ok(make(sockets.moved()?));
+        run_on_thread(shard.index, alarm.clone(), make).unwrap_or_else(|error| {
             tracing::error!(%error, shard = shard.index, "no thread for a shard");
+            alarm.0.notify_one();
             tokio::spawn(async {})
         })
     }

@@ -20,6 +20,11 @@ pub mod vici;
 
 use std::process::ExitCode;
 
+/// Tests count what is allocated.
+#[cfg(test)]
+#[global_allocator]
+static HEAP: ike_tests::heap::Counting = ike_tests::heap::Counting;
+
 use clap::Parser;
 
 /// The whole program: reads the command line, does what it says, and returns the exit status.

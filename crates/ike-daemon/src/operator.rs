@@ -164,6 +164,9 @@ impl Operator {
         if config.vici != self.config().vici {
             tracing::warn!("[charon.plugins.vici] takes effect at the next start");
         }
+        if config.plane.tun_queues != self.config().plane.tun_queues {
+            tracing::warn!("[charon] tun_queues takes effect at the next start");
+        }
         self.credentials.replace(config.answerer.clone());
         self.config.send_replace(Arc::new(config));
         self.refresh().await?;

@@ -88,17 +88,17 @@ fn what_a_router_reports_is_known_soon() {
         assert_eq!(mtu("192.0.2.1", "198.51.100.2"), 1500, "the first link's");
         let socket = PktSocket::bind(at("0.0.0.0"), SocketOptions::default()).unwrap();
         let local: IpAddr = "192.0.2.1".parse().unwrap();
-        socket.send(local, at("198.51.100.2"), &[&[0; 900]]).unwrap();
+        socket.send(local, at("198.51.100.2"), &[&[], &[0; 900]]).unwrap();
         sleep(Duration::from_millis(200));
         assert_eq!(mtu("192.0.2.1", "198.51.100.2"), 1500, "nothing was too large");
-        socket.send(local, at("198.51.100.2"), &[&[0; 1300]]).unwrap();
+        socket.send(local, at("198.51.100.2"), &[&[], &[0; 1300]]).unwrap();
         let known = (0..100).any(|_| {
             sleep(Duration::from_millis(20));
             mtu("192.0.2.1", "198.51.100.2") == 1000
         });
         assert!(known);
         // What cannot be helped leaves in IP fragments.
-        socket.send(local, at("198.51.100.2"), &[&[0; 1300]]).unwrap();
+        socket.send(local, at("198.51.100.2"), &[&[], &[0; 1300]]).unwrap();
         // Other ways are as wide as they were.
         assert_eq!(mtu("192.0.2.1", "192.0.2.254"), 1500);
     });
@@ -127,7 +127,7 @@ fn what_is_refused_harms_nothing_else() {
         let socket = PktSocket::bind(at("0.0.0.0"), SocketOptions::default()).unwrap();
         let local: IpAddr = "192.0.2.1".parse().unwrap();
         let errno = |to: &str, octets: usize| {
-            socket.send(local, at(to), &[&vec![0; octets]]).unwrap_err().raw_os_error()
+            socket.send(local, at(to), &[&[], &vec![0; octets]]).unwrap_err().raw_os_error()
         };
         assert_eq!(errno("198.51.100.2", 65_530), Some(nix::libc::EMSGSIZE));
         run("ip route add prohibit 203.0.113.1");
@@ -142,6 +142,6 @@ fn what_is_refused_harms_nothing_else() {
         } else {
             eprintln!("EPERM is not shown, for lack of nft");
         }
-        socket.send(local, at("198.51.100.2"), &[&[0; 100]]).unwrap();
+        socket.send(local, at("198.51.100.2"), &[&[], &[0; 100]]).unwrap();
     });
 }

@@ -105,8 +105,8 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
                 // A task, for names may take long to resolve.
                 tokio::spawn(reload(daemon.operator().clone(), args.config.clone()));
             }
-            () = either(&mut terminate, &mut interrupt) => break false,
-            () = daemon.lost() => break true,
+            () = either(&mut terminate, &mut interrupt) => break None,
+            why = daemon.lost() => break Some(why),
         }
     };
     tracing::info!(keep_sas = args.keep_sas, "shutting down");
@@ -117,9 +117,9 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
         }
     };
     end(daemon, args.keep_sas, hurry).await;
-    if lost {
+    if let Some(why) = lost {
         // Whoever supervises this process may start it again.
-        return Err(std::io::Error::other("the data plane has lost its device"));
+        return Err(std::io::Error::other(why));
     }
     Ok(())
 }

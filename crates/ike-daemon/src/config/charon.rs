@@ -47,11 +47,28 @@ impl TcpOptions {
     }
 }
 
-/// `shards = auto`: one for each processor this process may use, up to so many. Beyond, what all shards have
+/// `shards = auto` and `tun_queues = auto`: one for each processor this process may use, up to so many. Beyond, what all shards have
 /// in common would show.
 const MOST_AUTO: usize = 16;
 /// Shards at the most: their index is an octet of SPIs, and memory is divided among them.
 const MOST_SHARDS: u8 = 64;
+/// Queues at the most, of 256 that the kernel takes.
+const MOST_QUEUES: u8 = 64;
+
+/// How the daemon works, whatever it negotiates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// `shards`.
+    pub(crate) shards: u8,
+    /// `cert_cache`: whether signatures on certificates that were found good are remembered.
+    pub(crate) cert_cache: bool,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { shards: 1, cert_cache: true }
+    }
+}
 
 /// Settings of the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +80,14 @@ pub struct PlaneOptions {
     pub install_routes: bool,
     /// `routing_table`, `routing_table_prio` and `fwmark`.
     pub routes: RouteOptions,
+    /// `tun_queues`: queues of the TUN device of ESP in user space, each with a worker; taken at the start.
+    pub tun_queues: u8,
 }
 
 impl Default for PlaneOptions {
     fn default() -> Self {
-        Self { overlap: true, install_routes: true, routes: RouteOptions::default() }
+        let routes = RouteOptions::default();
+        Self { overlap: true, install_routes: true, routes, tun_queues: 1 }
     }
 }
 
@@ -100,14 +120,14 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("user", None),
 ];
 
-/// Reads the section into `endpoint`, `plane`, `tcp`, `iptfs`, `shards` and the ports.
+/// Reads the section into `endpoint`, `plane`, `tcp`, `iptfs`, `work` and the ports.
 pub(crate) fn read(
     mut s: Section<'_>,
     endpoint: &mut EndpointConfig,
     plane: &mut PlaneOptions,
     tcp: &mut TcpOptions,
     iptfs: &mut Iptfs,
-    shards: &mut u8,
+    work: &mut Work,
     report: &mut Report<'_>,
 ) -> Ports {
     let mut ports = Ports::default();
@@ -117,7 +137,10 @@ pub(crate) fn read(
         let message = "`charon.tcp_port` without `listen_tcp`";
         report.expected(s.place("tcp_port"), message, "`listen_tcp = true` beside it");
     }
-    set(shards, read_shards(&mut s, report));
+    // `threads` of strongSwan is how many jobs of any SA run at a time, which is neither.
+    set(&mut work.shards, read_workers("shards", MOST_SHARDS, &mut s, report));
+    set(&mut plane.tun_queues, read_workers("tun_queues", MOST_QUEUES, &mut s, report));
+    set(&mut work.cert_cache, s.switch("cert_cache", report));
     if let Some(section) = s.section("iptfs", report) {
         *iptfs = read_iptfs(section, report);
     }
@@ -153,15 +176,20 @@ pub(crate) fn read(
     ports
 }
 
-/// `shards`, of our own: `threads` of strongSwan is how many jobs of any SA run at a time.
-fn read_shards(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<u8> {
-    let what = format!("\"auto\" or a whole number from 1 to {MOST_SHARDS}");
-    s.parsed("shards", &what, report, |text| match text {
+/// How many of something that works in parallel: a number, or one for each processor.
+fn read_workers(
+    key: &'static str,
+    most: u8,
+    s: &mut Section<'_>,
+    report: &mut Report<'_>,
+) -> Option<u8> {
+    let what = format!("\"auto\" or a whole number from 1 to {most}");
+    s.parsed(key, &what, report, |text| match text {
         "auto" => {
             let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
             u8::try_from(processors.min(MOST_AUTO)).ok()
         }
-        number => number.parse().ok().filter(|count| (1..=MOST_SHARDS).contains(count)),
+        number => number.parse().ok().filter(|count| (1..=most).contains(count)),
     })
 }
 

@@ -35,6 +35,7 @@ mod values;
 mod vici;
 mod wipe;
 
+use charon::Work;
 pub use charon::{PlaneOptions, Ports, TcpOptions};
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use hosts::{HostSpec, Hosts};
@@ -127,13 +128,13 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut plane = PlaneOptions::default();
     let mut iptfs = Iptfs::default();
     let mut tcp = TcpOptions::default();
-    let mut shards = 1;
+    let mut work = Work::default();
     let mut vici = None;
     let ports = match root.section("charon", report) {
         Some(mut section) => {
             vici = vici::read(&mut section, report);
-            let (plane, shards) = (&mut plane, &mut shards);
-            charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, shards, report)
+            let (plane, work) = (&mut plane, &mut work);
+            charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
         }
         None => Ports::default(),
     };
@@ -148,6 +149,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     endpoint.secrets = secrets.shared;
     endpoint.ppks = secrets.ppks;
     let mut store = Credentials::load(folder, secrets.key_files, report);
+    store.trust.set_cert_cache(work.cert_cache);
     if let Some(section) = root.section("authorities", report) {
         authorities::read(section, &mut store, report);
     }
@@ -178,6 +180,7 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
+    let shards = work.shards;
     Config { endpoint, ports, plane, tcp, shards, vici, hosts, answerer, warnings }
 }
 

@@ -4,6 +4,8 @@
 //! was slept through is the distance between two clocks of the system, and is added here. Timers of the
 //! runtime do not know of it: nobody sleeps longer than [`LONGEST_SLEEP`] without a look.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use ike_proto::Now;
@@ -12,12 +14,40 @@ use nix::time::{ClockId, clock_gettime};
 /// After a resume, deadlines that have passed are noticed within this time.
 pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
+/// Nobody is hurt by a timer that is so late: those of the runtime have milliseconds.
+pub(super) const SLACK: Duration = Duration::from_micros(100);
+
 /// Two readings further apart than this were interrupted.
 const STEADY: Duration = Duration::from_millis(1);
 
+/// The clocks are compared so often at the most: the engine is told the time for every message.
+const COMPARED: Duration = Duration::from_millis(10);
+
 /// The only clock of the daemon that the engine sees.
 pub(crate) fn now() -> Now {
-    Now { mono: Instant::now() + suspended(), wall: SystemTime::now() }
+    let steady = Instant::now();
+    Now { mono: steady + suspended_by(steady), wall: SystemTime::now() }
+}
+
+/// How long the machine has been suspended, as far as is known at `steady`. It never becomes less.
+fn suspended_by(steady: Instant) -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    // One more than the nanoseconds from the start; 0 is never.
+    static READ: AtomicU64 = AtomicU64::new(0);
+    static SECONDS: AtomicU64 = AtomicU64::new(0);
+    let since = steady.saturating_duration_since(*START).as_nanos();
+    let since = u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1);
+    let read = READ.load(Ordering::Relaxed);
+    let fresh = u128::from(since.saturating_sub(read)) < COMPARED.as_nanos();
+    let seconds = if read != 0 && fresh {
+        SECONDS.load(Ordering::Acquire)
+    } else {
+        let seconds = suspended().as_secs();
+        let before = SECONDS.fetch_max(seconds, Ordering::AcqRel);
+        READ.fetch_max(since, Ordering::Relaxed);
+        before.max(seconds)
+    };
+    Duration::from_secs(seconds)
 }
 
 /// How long to sleep towards `deadline`.

@@ -144,14 +144,15 @@ impl Handle {
         let mut waiting = Vec::new();
         for (shard, line) in Shard::all(self.count()).zip(self.shards.iter()) {
             let (sender, receiver) = oneshot::channel();
-            line.send(request(shard, sender)).await.map_err(|_| Stopped)?;
+            // One that has ended does not answer; the others hear of it all the same.
+            let _ = line.send(request(shard, sender)).await;
             waiting.push(receiver);
         }
         let mut answers = Vec::new();
         for receiver in waiting {
-            answers.push(receiver.await.map_err(|_| Stopped)?);
+            answers.push(receiver.await.map_err(|_| Stopped));
         }
-        Ok(answers)
+        answers.into_iter().collect()
     }
 
     async fn ask<T>(
@@ -169,5 +170,24 @@ impl Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handle")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_shard_that_has_ended_keeps_nothing_from_the_others() {
+        let (lines, mut ends): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel(1)).unzip();
+        let handle = Handle::new(lines.into(), broadcast::channel(1).0);
+        drop(ends.remove(0));
+        let asked = tokio::spawn(async move { handle.shutdown().await });
+        for end in &mut ends {
+            let Some(Request::Shutdown(answer)) = end.recv().await else { panic!("not asked") };
+            assert!(!asked.is_finished(), "the last one is waited for");
+            let _ = answer.send(());
+        }
+        assert_eq!(asked.await.ok(), Some(Err(Stopped)), "not all have confirmed");
     }
 }

@@ -72,8 +72,13 @@ impl Log {
                 info!(%connection, %child, %local, %remote, "traffic wants a child");
             }
             Event::PathChanged { ike, path } => {
-                let (local, remote, by) = (local(path), path.remote, transport(path.transport));
-                info!(ike = ike.0, %local, %remote, transport = by, "peer address changed");
+                info!(
+                    ike = ike.0,
+                    local = %local(path),
+                    remote = %path.remote,
+                    transport = transport(path.transport),
+                    "peer address changed"
+                );
             }
             Event::TransportChanged { connection, path } => match path.transport {
                 Transport::Tcp => {
@@ -113,9 +118,15 @@ impl Log {
         });
         let PeerRefused { ike, path, connection, local_id, remote_id, why } = refused;
         if !known && self.allowed(now) {
-            let (local_id, remote_id) = (name(local_id), name(remote_id));
-            warn!(ike = ike.0, remote = %path.remote, %remote_id, %local_id, %connection, why,
-                "peer refused");
+            warn!(
+                ike = ike.0,
+                remote = %path.remote,
+                remote_id = %name(remote_id),
+                local_id = %name(local_id),
+                %connection,
+                why,
+                "peer refused"
+            );
         }
     }
 
@@ -251,6 +262,46 @@ mod tests {
         assert_eq!(lines(1, "wrong", 0), 1);
         assert_eq!(lines(2, "wrong", 10), 1, "asked twice");
         assert_eq!(lines(3, "unknown", 20), 2);
+    }
+
+    #[test]
+    fn lines_that_are_not_written_are_not_formatted() {
+        use ike_tests::{Pair, heap};
+        use tracing_subscriber::EnvFilter;
+
+        assert!(heap::begin());
+        let pair = Pair::established(1);
+        let responder = pair.b();
+        let (ike, path) = (responder.ike().id, responder.ike().path);
+        let mut events = responder.events(|event| Some(event.clone()));
+        events.extend([
+            Event::Dropped { path, why: "nothing" },
+            Event::PathChanged { ike, path },
+            Event::IkeRekeyed { old: ike, new: ike },
+        ]);
+        for wanted in ["IkeUp", "ChildUp", "Dropped"] {
+            assert!(
+                events.iter().any(|event| format!("{event:?}").starts_with(wanted)),
+                "{wanted}"
+            );
+        }
+        let allocated = |filter: &str| {
+            let subscriber = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter));
+            let subscriber = subscriber.with_writer(io::sink).finish();
+            tracing::subscriber::with_default(subscriber, || {
+                let (mut log, now) = (Log::default(), crate::driver::now().mono);
+                let mut all = || {
+                    let before = heap::allocations();
+                    events.iter().for_each(|event| log.event(now, event, &responder.endpoint));
+                    heap::allocations() - before
+                };
+                // The first time the lines make themselves known to the subscriber.
+                all();
+                all()
+            })
+        };
+        assert_eq!(allocated("error"), 0);
+        assert!(allocated("info") > 0, "what is written is");
     }
 
     #[test]

@@ -13,13 +13,13 @@ use std::time::Instant;
 use esp::io::IkeDatagram;
 use ike_proto::{
     Answer, Endpoint, Event, IkeSaId, IkeStatus, Input, Output, Path, Question, RequestId,
-    StreamCommand, StreamEvent, Ticket, Transmit, Transport,
+    StreamCommand, StreamEvent, Ticket, Transport,
 };
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
 use crate::operator::Target;
 use crate::plane::control::{AT_A_TIME, Control};
-use pressure::Pressure;
+use pressure::{Pressure, Source};
 use receive::{Arrived, Receiver};
 use shards::{Lines, News};
 use shunts::Shunts;
@@ -31,6 +31,7 @@ mod pmtu;
 mod pressure;
 mod questions;
 mod receive;
+mod run;
 mod seats;
 mod shards;
 mod shunts;
@@ -43,7 +44,7 @@ pub(crate) use clock::now;
 pub use handle::{Handle, Outcome, Stopped};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
-pub(crate) use seats::{Acquire, Common, Seat, run_on_thread, seats};
+pub(crate) use seats::{Acquire, Alarm, Common, Seat, run_on_thread, seats};
 pub(crate) use shards::part;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
@@ -53,6 +54,13 @@ pub use usage::{ChildView, IkeView};
 const REQUESTS: usize = 64;
 /// Events that a slow listener may be behind.
 const EVENTS: usize = 4096;
+
+/// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
+const AT_ONCE: u32 = 4;
+
+/// Datagrams after which the runtime has its turn: a flood is not to keep its other tasks, and its look at
+/// other sockets, waiting until this task has used up its budget of a hundred batches.
+const IN_A_ROW: u32 = 32;
 
 /// What a driver is asked to do.
 pub(crate) enum Request {
@@ -84,12 +92,16 @@ pub struct Driver {
     ike: Option<mpsc::Receiver<IkeDatagram>>,
     sockets: Sockets,
     mtus: pmtu::PathMtus,
+    /// What is about to leave.
+    run: run::Run,
     credentials: Credentials,
     answering: mpsc::UnboundedSender<questions::Answered>,
     answers: mpsc::UnboundedReceiver<questions::Answered>,
     /// Taken out while its datagrams are handled.
     receiver: Option<Receiver>,
     pressure: Pressure,
+    /// Datagrams taken since the runtime had its turn.
+    in_a_row: u32,
     streams: Option<mpsc::Receiver<streams::Happened>>,
     requests: mpsc::Receiver<Request>,
     events: broadcast::Sender<Event>,
@@ -129,12 +141,14 @@ impl Driver {
             bell,
             ike,
             mtus: pmtu::PathMtus::new(sockets.options()),
+            run: run::Run::default(),
             sockets,
             credentials,
             answering,
             answers,
             receiver,
             pressure: Pressure::default(),
+            in_a_row: 0,
             streams,
             requests,
             events,
@@ -160,33 +174,49 @@ impl Driver {
     pub async fn run(mut self) {
         self.shunts.lock().await.arm_first(&self.plane).await;
         self.drain().await;
+        let mut timer = std::pin::pin!(tokio::time::sleep(clock::LONGEST_SLEEP));
         while !self.stopped {
             // Not left to the choice below, where a flood of datagrams would always come first.
-            if self.deadline.is_some_and(|deadline| deadline <= now().mono) {
-                self.endpoint.handle(now(), Input::Timeout);
+            let turn = now();
+            if self.deadline.is_some_and(|deadline| deadline <= turn.mono) {
+                self.endpoint.handle(turn, Input::Timeout);
                 self.drain().await;
             }
-            for (path, octets) in self.mtus.check(now().mono) {
+            for (path, octets) in self.mtus.check(turn.mono) {
                 self.endpoint.handle(now(), Input::PathMtu(path, octets));
                 self.drain().await;
             }
-            let relieved = self.pressure.judge(now().mono);
+            self.look_at_queues(turn.mono);
+            let relieved = self.pressure.judge(turn.mono);
             self.pressed(relieved);
             let own = [self.mtus.next(), self.pressure.next()];
             let paused = self.receiver.as_ref().and_then(Receiver::next);
             let own = own.into_iter().chain([paused]).flatten();
             let deadline = self.deadline.into_iter().chain(own).min();
+            if let Some(deadline) = deadline {
+                let wake = tokio::time::Instant::now() + clock::until(now().mono, deadline);
+                // A turn too early does nothing, and to move the timer costs something.
+                if timer.is_elapsed() || timer.deadline() > wake + clock::SLACK {
+                    timer.as_mut().reset(wake);
+                }
+            }
             let bell = Arc::clone(&self.bell);
-            let all_ended = self.lines.all_ended();
+            let ending = self.ending.then(|| self.lines.all_ended());
             tokio::select! {
                 biased;
                 request = self.requests.recv() => match request {
                     Some(request) => self.request(request).await,
                     None => break,
                 },
-                () = bell.notified() => self.plane_events().await,
+                () = bell.notified() => {
+                    self.plane_events().await;
+                    self.sockets_turn().await;
+                }
                 Some(answered) = self.answers.recv() => self.answered(answered),
-                Some(news) = self.lines.heard.recv(), if self.lines.several() => self.heard(news),
+                Some(news) = self.lines.heard.recv(), if self.lines.several() => {
+                    self.heard(news);
+                    self.sockets_turn().await;
+                }
                 index = readable(self.receiver.as_ref()) => self.receive(index).await,
                 Some(datagram) = next(&mut self.ike) => {
                     self.steer(datagram.into());
@@ -196,10 +226,10 @@ impl Driver {
                     self.datagram(datagram.path, &datagram.octets);
                     self.waiting_stream();
                 }
-                () = all_ended, if self.ending => self.stopped = true,
+                Some(()) = conclude(ending), if self.ending => self.stopped = true,
                 Some(happened) = next(&mut self.streams) => self.stream(happened),
                 // What is due is seen above.
-                () = sleep_until(deadline) => {}
+                () = &mut timer, if deadline.is_some() => {}
             }
             self.drain().await;
         }
@@ -273,8 +303,9 @@ impl Driver {
     /// Takes a batch from a socket. What it leads to is done message by message.
     async fn receive(&mut self, index: usize) {
         let Some(mut receiver) = self.receiver.take() else { return };
-        let (taken, more) = (now().mono, receiver.take(index, now().mono));
-        let changed = self.pressure.taken(taken, more);
+        let taken = now().mono;
+        let more = receiver.take(index, taken);
+        let changed = self.pressure.taken(Source::Socket(index), taken, more);
         self.pressed(changed);
         for (path, octets) in receiver.messages(index) {
             match self.lines.other(octets) {
@@ -287,8 +318,38 @@ impl Driver {
                 }
             }
             self.others_turn().await;
+            self.in_a_row += 1;
         }
         self.receiver = Some(receiver);
+        if self.in_a_row >= IN_A_ROW {
+            self.in_a_row = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What others have received waits in queues.
+    fn look_at_queues(&mut self, now: Instant) {
+        let many = |waiting: usize| waiting > WAITING / 2;
+        let ike = self.ike.as_ref().is_some_and(|ike| many(ike.len()));
+        let handed_over = many(self.lines.handed_over.len());
+        for (source, more) in [(Source::DataPlane, ike), (Source::Shards, handed_over)] {
+            let changed = self.pressure.taken(source, now, more);
+            self.pressed(changed);
+        }
+    }
+
+    /// A batch from a socket, if there is any, and one of each of what else brings datagrams: no flood of
+    /// events is to keep peers out.
+    async fn sockets_turn(&mut self) {
+        self.drain().await;
+        let ready = |context: &mut Context<'_>| {
+            let receiver = self.receiver.as_ref();
+            Poll::Ready(receiver.map(|receiver| receiver.poll_readable(context, now().mono)))
+        };
+        if let Some(Poll::Ready(index)) = std::future::poll_fn(ready).await {
+            self.receive(index).await;
+        }
+        self.others_turn().await;
     }
 
     /// Tells the engine whether this shard is behind, if that is news.
@@ -393,10 +454,8 @@ impl Driver {
             // There may be more, and what there is already rings no bell.
             self.bell.notify_one();
         }
-        for event in events {
-            if self.lines.several() {
-                self.lines.plane_event(&event);
-            } else {
+        for event in shards::newest_mappings(events) {
+            if self.lines.plane_event(&event) {
                 self.endpoint.handle(now(), Input::DataPlane(event));
             }
         }
@@ -404,22 +463,28 @@ impl Driver {
 
     /// Does all that the engine wants done, in its order.
     async fn drain(&mut self) {
+        let mut at_once = AT_ONCE;
         loop {
-            match self.endpoint.poll_output() {
+            let output = self.endpoint.poll_output();
+            let joins = matches!(&output, Output::Transmit(transmit) if self.run.takes(transmit));
+            let news = !joins && self.run.waits() && self.send().await;
+            match output {
                 Output::Transmit(transmit) => {
                     let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
                         self.trace(Direction::Out, transmit.path, again, &transmit.octets);
                     }
-                    self.transmit(&transmit).await;
+                    self.run.push(transmit);
                 }
                 Output::Stream(path, command) => self.stream_command(path, command),
                 Output::DataPlane(ticket, batch) => {
                     let result = self.plane.apply(batch).await;
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
-                Output::Ask(ticket, question) => self.ask(ticket, question),
+                Output::Ask(ticket, question) => self.ask(ticket, question, &mut at_once),
                 Output::Event(event) => self.event(event).await,
+                // The engine was told something, and may have more to do.
+                Output::Timeout(_) if news => {}
                 Output::Timeout(deadline) => {
                     self.deadline = deadline;
                     return;
@@ -428,23 +493,35 @@ impl Driver {
         }
     }
 
-    async fn transmit(&mut self, transmit: &Transmit) {
-        let path = transmit.path;
-        let mut news = self.mtus.on_transmit(now().mono, transmit);
-        if let Err(error) = self.sockets.send(transmit).await {
+    /// Sends what is about to leave. True if the engine was told something by it.
+    async fn send(&mut self) -> bool {
+        let run = self.run.take();
+        let Some(path) = run.first().map(|first| first.path) else { return false };
+        let now = now();
+        let mut news = None;
+        for transmit in &run {
+            news = self.mtus.on_transmit(now.mono, transmit).or(news);
+        }
+        if let Err(error) = self.sockets.send_run(&run).await {
             if error.raw_os_error() == Some(nix::libc::EMSGSIZE) {
-                news = self.mtus.on_too_large(now().mono, &path).or(news);
+                news = self.mtus.on_too_large(now.mono, &path).or(news);
             }
-            self.log.not_sent(now().mono, &path, &error);
+            self.log.not_sent(now.mono, &path, &error);
         }
+        self.run.reuse(run);
         if let Some(octets) = news {
-            self.endpoint.handle(now(), Input::PathMtu(path, octets));
+            self.endpoint.handle(now, Input::PathMtu(path, octets));
         }
+        news.is_some()
     }
 
-    /// Answers `question`, or has it answered by a task of its own.
-    fn ask(&mut self, ticket: Ticket, question: Question) {
-        if let Some(answer) = self.credentials.answer_at_once(&question) {
+    /// Answers `question`, or has it answered by a task of its own; `at_once` is how many more may be
+    /// answered here.
+    fn ask(&mut self, ticket: Ticket, question: Question, at_once: &mut u32) {
+        if *at_once > 0
+            && let Some(answer) = self.credentials.answer_at_once(&question)
+        {
+            *at_once -= 1;
             let failed = matches!(answer, Answer::Failed(_));
             let about = failed.then(|| questions::Peer::of(&question)).flatten();
             return self.answered(questions::Answered { ticket, about, answer });
@@ -544,9 +621,8 @@ async fn readable(receiver: Option<&Receiver>) -> usize {
     std::future::poll_fn(readable).await
 }
 
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep(clock::until(now().mono, deadline)).await,
-        None => std::future::pending().await,
-    }
+/// Ready when the future is, if there is one.
+async fn conclude(end: Option<impl Future<Output = ()>>) -> Option<()> {
+    end?.await;
+    Some(())
 }

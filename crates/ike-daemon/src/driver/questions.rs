@@ -1,5 +1,5 @@
 //! The engine's questions. Those that take long are answered off the driver's thread: a signature may take
-//! a second, and what is to be fetched longer. For others two changes of thread would cost more than they
+//! a second, a FrodoKEM milliseconds, and what is to be fetched longer. For others two changes of thread would cost more than they
 //! gain.
 
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ impl Peer {
             Question::Judge(peer) | Question::Revocation(peer) => {
                 Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
             }
-            Question::Sign(_) => None,
+            Question::Sign(_) | Question::Exchange(_) => None,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Credentials {
     /// Puts `answerer` in the place of the present one. What was fetched is kept.
     pub fn replace(&self, mut answerer: Answerer) {
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        answerer.trust_mut().revocation.inherit(&self.present().trust().revocation);
+        answerer.trust_mut().inherit(self.present().trust());
         self.put(answerer);
     }
 

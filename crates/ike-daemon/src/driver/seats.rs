@@ -73,17 +73,41 @@ pub(crate) fn seats(
     (seats, Handle::new(lines_to.into(), events), wanted)
 }
 
+/// Rung by a shard that ends though nobody has asked it to.
+#[derive(Clone, Default)]
+pub(crate) struct Alarm(pub(crate) Arc<Notify>);
+
+impl Alarm {
+    /// Runs `driver`, and rings if it panics.
+    pub(crate) async fn watch(self, driver: impl Future<Output = ()>) {
+        let _rings = Panics(self);
+        driver.await;
+    }
+}
+
+/// Rings when it is dropped by a panic.
+struct Panics(Alarm);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.0.notify_one();
+        }
+    }
+}
+
 /// Runs what `make` makes on a thread of its own, until it ends or the task that is returned is aborted.
 /// Must be called in a tokio runtime.
 pub(crate) fn run_on_thread(
     index: u8,
+    alarm: Alarm,
     make: impl FnOnce() -> io::Result<Driver> + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let (done, finished) = oneshot::channel::<()>();
     std::thread::Builder::new().name(format!("ike-shard-{index}")).spawn(move || {
-        work(runtime, make, stopped);
+        work(runtime, alarm, make, stopped);
         drop(done);
     })?;
     Ok(tokio::spawn(async move {
@@ -94,18 +118,51 @@ pub(crate) fn run_on_thread(
 
 fn work(
     runtime: Runtime,
+    alarm: Alarm,
     make: impl FnOnce() -> io::Result<Driver>,
     stopped: oneshot::Receiver<()>,
 ) {
     runtime.block_on(async {
         match make() {
             Ok(driver) => tokio::select! {
-                () = driver.run() => {}
+                () = alarm.watch(driver.run()) => {}
                 _ = stopped => {}
             },
-            Err(error) => tracing::error!(%error, "a shard cannot start"),
+            Err(error) => {
+                tracing::error!(%error, "a shard cannot start");
+                alarm.0.notify_one();
+            }
         }
     });
     // A signature may be under way.
     runtime.shutdown_background();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_shard_that_ends_unasked_is_heard() {
+        let heard = async |alarm: &Alarm| {
+            tokio::time::timeout(Duration::from_secs(10), alarm.0.notified()).await.is_ok()
+        };
+        let alarm = Alarm::default();
+        let fails = || Err(io::Error::other("no socket"));
+        assert!(run_on_thread(0, alarm.clone(), fails).is_ok() && heard(&alarm).await);
+        let alarm = Alarm::default();
+        let panics = tokio::spawn(alarm.clone().watch(async { panic!("as the test wants it") }));
+        assert!(panics.await.is_err() && heard(&alarm).await);
+        // One that was asked to is not news.
+        let alarm = Alarm::default();
+        alarm.clone().watch(async {}).await;
+        let aborted = tokio::spawn(alarm.clone().watch(std::future::pending()));
+        tokio::task::yield_now().await;
+        aborted.abort();
+        assert!(aborted.await.is_err());
+        assert_eq!(Arc::strong_count(&alarm.0), 1);
+        assert!(tokio::time::timeout(Duration::from_millis(1), alarm.0.notified()).await.is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! How the shards of a daemon reach one another: what the kernel gave to the wrong one, what one has to say
 //! of another's SAs, and what the data plane reports, which the first one hears.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -33,6 +34,8 @@ pub(super) struct Lines {
     pub(super) heard: mpsc::UnboundedReceiver<News>,
     /// How many shards have nothing left to do.
     ended: watch::Sender<u8>,
+    /// This one is among them.
+    over: bool,
 }
 
 impl Lines {
@@ -53,6 +56,7 @@ impl Lines {
                 handed_over,
                 heard,
                 ended: ended.clone(),
+                over: false,
             })
             .collect()
     }
@@ -88,20 +92,22 @@ impl Lines {
         self.tell(to, News::Trap { connection, child, local, remote });
     }
 
-    /// Tells whom an event of the data plane may be about: the shard in the number of a policy. SAs are
-    /// named by either end's SPI, so that all have to look.
-    pub(super) fn plane_event(&self, event: &Event) {
-        match event {
-            Event::Acquire { policy: PolicyId(number), .. } => {
-                let index = u8::try_from(number >> 24 & 0xff).unwrap_or_default();
-                self.tell(index, News::Plane(*event));
-            }
-            _ => {
-                for shard in Shard::all(self.shard.count) {
-                    self.tell(shard.index, News::Plane(*event));
-                }
+    /// Tells other shards of an event of the data plane that may be about theirs. True if it may be about
+    /// one of this shard: that is for the caller.
+    pub(super) fn plane_event(&self, event: &Event) -> bool {
+        if !self.several() {
+            return true;
+        }
+        let mut ours = false;
+        let whose = whose(event);
+        for Shard { index, .. } in Shard::all(self.shard.count) {
+            match whose {
+                Some(other) if other != index => {}
+                _ if index == self.shard.index => ours = true,
+                _ => self.tell(index, News::Plane(*event)),
             }
         }
+        ours
     }
 
     fn tell(&self, index: u8, news: News) {
@@ -112,8 +118,10 @@ impl Lines {
     }
 
     /// This shard has no SA left and takes no more.
-    pub(super) fn end(&self) {
-        self.ended.send_modify(|ended| *ended += 1);
+    pub(super) fn end(&mut self) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.ended.send_modify(|ended| *ended += 1);
+        }
     }
 
     /// Returns when no shard has anything left to do. Until then each goes on handing over.
@@ -123,6 +131,40 @@ impl Lines {
             let _ = ended.wait_for(|ended| *ended >= count).await;
         }
     }
+}
+
+impl Drop for Lines {
+    /// One that has died is not waited for.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The shard that an event is about: it is in the number of a policy, and in the SPI of an inbound SA. An
+/// SA that expires is named by either end's SPI, so that all have to look.
+fn whose(event: &Event) -> Option<u8> {
+    match event {
+        Event::Acquire { policy: PolicyId(number), .. } => {
+            Some(u8::try_from(number >> 24 & 0xff).unwrap_or_default())
+        }
+        Event::Mapping { sa, .. } | Event::FirstPacket(sa) => {
+            let [index, ..] = sa.spi.to_be_bytes();
+            Some(index)
+        }
+        Event::SoftExpire(_) | Event::HardExpire(_) => None,
+    }
+}
+
+/// Without what is outdated: a peer whose packets come from many addresses in turn has reported only where
+/// the last one came from.
+pub(super) fn newest_mappings(mut events: Vec<Event>) -> impl Iterator<Item = Event> {
+    let mut mapped = HashSet::new();
+    events.reverse();
+    events.retain(|event| match event {
+        Event::Mapping { sa, .. } => mapped.insert(*sa),
+        _ => true,
+    });
+    events.into_iter().rev()
 }
 
 /// The shard on which `connection` is begun, where no other one has an IKE SA of it. It is drawn anew with
@@ -148,6 +190,8 @@ pub(crate) fn part(config: &EndpointConfig, shard: Shard) -> EndpointConfig {
 
 #[cfg(test)]
 mod tests {
+    use ike_proto::dataplane::SaId;
+
     use super::*;
 
     #[test]
@@ -164,6 +208,53 @@ mod tests {
             assert_eq!(part(&config, shard).cookie_threshold, threshold);
         }
         assert_eq!(part(&config, Shard::default()).cookie_threshold, 1);
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_has_died_is_not_waited_for() {
+        let mut all = Lines::all(3);
+        let ended = all[0].all_ended();
+        let mut ended = std::pin::pin!(ended);
+        let mut over = async || {
+            let limit = std::time::Duration::from_millis(1);
+            tokio::time::timeout(limit, &mut ended).await.is_ok()
+        };
+        all[0].end();
+        all[0].end();
+        drop(all.pop());
+        assert!(!over().await, "one is left");
+        drop(all.pop());
+        assert!(over().await);
+    }
+
+    #[test]
+    fn events_go_to_whom_they_are_about() {
+        let sa = |spi| SaId { spi, dst: "192.0.2.1".parse().unwrap() };
+        let mapping =
+            |spi, port| Event::Mapping { sa: sa(spi), remote: ([192, 0, 2, 9], port).into() };
+        let mut all = Lines::all(3);
+        let mut heard = |event: Event| {
+            let ours = all[0].plane_event(&event);
+            let told = all.iter_mut().map(|lines| lines.heard.try_recv().is_ok());
+            (ours, told.collect::<Vec<_>>())
+        };
+        // What is this shard's own does not go by the line.
+        assert_eq!(heard(mapping(0x0012_3456, 1)), (true, vec![false; 3]));
+        assert_eq!(heard(mapping(0x0212_3456, 1)), (false, vec![false, false, true]));
+        assert_eq!(heard(Event::FirstPacket(sa(0x0100_0001))), (false, vec![false, true, false]));
+        assert_eq!(heard(Event::SoftExpire(sa(0x0100_0001))), (true, vec![false, true, true]));
+        assert_eq!(heard(mapping(0xff00_0001, 1)), (false, vec![false; 3]), "nobody's");
+        assert!(Lines::all(1)[0].plane_event(&mapping(0xff00_0001, 1)), "one shard looks itself");
+        let events = vec![
+            mapping(1, 1),
+            Event::FirstPacket(sa(1)),
+            mapping(2, 7),
+            mapping(1, 2),
+            Event::FirstPacket(sa(1)),
+            mapping(1, 3),
+        ];
+        let left: Vec<_> = newest_mappings(events.clone()).collect();
+        assert_eq!(left, [events[1], events[2], events[4], events[5]]);
     }
 
     #[test]

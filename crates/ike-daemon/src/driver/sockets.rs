@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use esp::io::EncapSocket;
-use ike_proto::{Transmit, TransmitKind, Transport};
+use ike_proto::{Path, Transmit, TransmitKind, Transport};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::streams::{Happened, Streams};
 use crate::config::Ports;
 use crate::net::marker::NON_ESP_MARKER;
-use crate::net::socket::{PktSocket, SocketOptions};
+use crate::net::socket::{PktSocket, RUN, SocketOptions};
 use crate::net::stream;
 
 /// Where and how to listen.
@@ -232,6 +232,28 @@ impl Sockets {
         pair.send(transmit).await
     }
 
+    /// Sends datagrams of a run, see [`Run`](super::run::Run), with one call if there are several.
+    pub(super) async fn send_run(&self, run: &[Transmit]) -> io::Result<()> {
+        let several = run.len() > 1;
+        if let Some(first) = run.first().filter(|_| several)
+            && let Some((socket, prefix)) =
+                self.find(first.path.local.ip()).and_then(|pair| pair.own(first))
+        {
+            let mut datagrams = [&[][..]; RUN];
+            for (datagram, transmit) in datagrams.iter_mut().zip(run) {
+                *datagram = &transmit.octets;
+            }
+            let datagrams = datagrams.get(..run.len()).unwrap_or(&datagrams);
+            let Path { local, remote, .. } = first.path;
+            return socket.send_run(local.ip(), remote, prefix, datagrams);
+        }
+        let mut all = Ok(());
+        for transmit in run {
+            all = all.and(self.send(transmit).await);
+        }
+        all
+    }
+
     /// The sockets bound to `local` itself, or else to the wildcard address of its family.
     fn find(&self, local: IpAddr) -> Option<&Pair> {
         let of = |wanted: &dyn Fn(IpAddr) -> bool| {
@@ -303,17 +325,26 @@ impl Pair {
         Ports { ike: self.plain.bound().port(), nat_t }
     }
 
+    /// The socket for IKE messages that is not shared with the data plane, and what goes before them.
+    fn own(&self, transmit: &Transmit) -> Option<(&PktSocket, &'static [u8])> {
+        match (transmit.path.transport, &self.encap) {
+            (Transport::Udp, _) => Some((&self.plain, &[])),
+            (Transport::UdpEncap, Encap::Ike(socket)) => Some((socket, &NON_ESP_MARKER)),
+            (Transport::UdpEncap, Encap::Esp(_)) | (Transport::Tcp, _) => None,
+        }
+    }
+
     async fn send(&self, transmit: &Transmit) -> io::Result<()> {
         let Transmit { path, kind, octets } = transmit;
         let (local, remote) = (path.local.ip(), path.remote);
         let marked = *kind != TransmitKind::KeepAlive;
         match (path.transport, &self.encap) {
             (Transport::Tcp, _) => Err(io::Error::other("not a datagram")),
-            (Transport::Udp, _) => self.plain.send(local, remote, &[octets]),
+            (Transport::Udp, _) => self.plain.send(local, remote, &[&[], octets]),
             (Transport::UdpEncap, Encap::Ike(socket)) if marked => {
                 socket.send(local, remote, &[&NON_ESP_MARKER, octets])
             }
-            (Transport::UdpEncap, Encap::Ike(socket)) => socket.send(local, remote, &[octets]),
+            (Transport::UdpEncap, Encap::Ike(socket)) => socket.send(local, remote, &[&[], octets]),
             (Transport::UdpEncap, Encap::Esp(socket)) if marked => {
                 socket.send_ike(Some(local), remote, octets).await
             }

@@ -1,5 +1,6 @@
 //! Sockets and addresses: everything between the engine and the network but the data plane.
 
+mod ancillary;
 pub mod files;
 pub mod local;
 pub mod marker;

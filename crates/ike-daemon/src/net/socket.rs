@@ -8,15 +8,17 @@ use std::task::{Context, Poll};
 
 use nix::libc;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage,
-    recvmmsg, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg, recvmsg,
+    setsockopt, sockopt,
 };
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+
+use super::ancillary::Ancillary;
 
 /// A bound UDP socket, usually on a wildcard address.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl PktSocket {
     /// Another socket of the same address and port, with the same options (SO_REUSEPORT). The first was
     /// bound without that, so that nobody else had the port. Must be called in a tokio runtime.
     pub fn another(&self, options: SocketOptions) -> io::Result<Self> {
-        socket2::SockRef::from(&self.io).set_reuse_port(true)?;
+        SockRef::from(&self.io).set_reuse_port(true)?;
         Self::bind_to(self.bound, options, true)
     }
 
@@ -117,7 +119,7 @@ impl PktSocket {
 
     /// Takes what is already here, as much as `batch` holds. True if there may be more.
     pub fn recv_batch(&self, batch: &mut Batch) -> io::Result<bool> {
-        batch.taken.clear();
+        batch.make_room();
         let taken = self.io.try_io(Interest::READABLE, || {
             self.recv_many(batch)?;
             // With this the next wait is for what comes from now on.
@@ -130,23 +132,60 @@ impl PktSocket {
         }
     }
 
-    /// Sends `parts` in one datagram from the address `local` to `remote`. What the socket has no room
+    /// Sends both `parts` in one datagram from the address `local` to `remote`. What the socket has no room
     /// for is lost, as UDP may; the caller's retransmissions make up for it.
-    pub fn send(&self, local: IpAddr, remote: SocketAddr, parts: &[&[u8]]) -> io::Result<()> {
-        let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let to = SockaddrStorage::from(remote);
-        let fd = self.io.as_raw_fd();
-        let sent = match source(local) {
-            Source::V4(info) => {
-                let control = [ControlMessage::Ipv4PacketInfo(&info)];
-                sendmsg(fd, &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to))
-            }
-            Source::V6(info) => {
-                let control = [ControlMessage::Ipv6PacketInfo(&info)];
-                sendmsg(fd, &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to))
-            }
-        };
-        sent.map(|_| ()).map_err(io::Error::from)
+    pub fn send(&self, local: IpAddr, remote: SocketAddr, parts: &[&[u8]; 2]) -> io::Result<()> {
+        self.send_by(Ancillary::from(local), remote, &parts.map(IoSlice::new))
+    }
+
+    fn send_by(
+        &self,
+        ancillary: Ancillary,
+        remote: SocketAddr,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<()> {
+        let to = SockAddr::from(remote);
+        let message = MsgHdr::new().with_addr(&to).with_buffers(slices);
+        let message = message.with_control(ancillary.octets());
+        SockRef::from(&self.io).sendmsg(&message, libc::MSG_DONTWAIT).map(drop)
+    }
+
+    /// Sends `datagrams`, each behind `prefix`, in one call: the kernel cuts them apart (UDP_SEGMENT). All
+    /// but the last must be of one length, and the last no longer. Where that is refused, by the kernel,
+    /// the device, or because one is too large for the path, they leave one by one.
+    pub fn send_run(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        prefix: &[u8],
+        datagrams: &[&[u8]],
+    ) -> io::Result<()> {
+        if self.send_segments(local, remote, prefix, datagrams).is_ok() {
+            return Ok(());
+        }
+        let mut all = Ok(());
+        for datagram in datagrams {
+            all = all.and(self.send(local, remote, &[prefix, datagram]));
+        }
+        all
+    }
+
+    fn send_segments(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        prefix: &[u8],
+        datagrams: &[&[u8]],
+    ) -> io::Result<()> {
+        let first = datagrams.first().map_or(0, |first| prefix.len() + first.len());
+        let size = u16::try_from(first).map_err(io::Error::other)?;
+        let mut slices = [IoSlice::new(&[]); 2 * RUN];
+        let used = slices.get_mut(..2 * datagrams.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        let parts = datagrams.iter().flat_map(|datagram| [prefix, datagram]);
+        for (slice, part) in used.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        self.send_by(Ancillary::from(local).cut(size), remote, used)
     }
 
     fn recv_now(&self, buffer: &mut [u8]) -> io::Result<Received> {
@@ -162,11 +201,12 @@ impl PktSocket {
     }
 
     fn recv_many(&self, batch: &mut Batch) -> io::Result<()> {
-        let Batch { buffer, taken } = batch;
+        let Batch { buffer, taken, room } = batch;
+        let room = *room;
         let control = nix::cmsg_space!(libc::in6_pktinfo);
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(control));
-        let mut slices: Vec<_> =
-            buffer.chunks_exact_mut(LARGEST).map(|chunk| [IoSliceMut::new(chunk)]).collect();
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(room, Some(control));
+        let chunks = buffer.chunks_exact_mut(LARGEST).take(room);
+        let mut slices: Vec<_> = chunks.map(|chunk| [IoSliceMut::new(chunk)]).collect();
         let flags = MsgFlags::MSG_DONTWAIT;
         let messages = recvmmsg(self.io.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
         for message in messages {
@@ -201,6 +241,8 @@ impl PktSocket {
 pub struct Batch {
     buffer: Vec<u8>,
     taken: Vec<Received>,
+    /// How many are asked for: to prepare many for few costs more than another call.
+    room: usize,
 }
 
 impl Batch {
@@ -212,14 +254,25 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.taken.len() == BATCH
+        self.taken.len() == self.room
+    }
+
+    /// Forgets what was taken last, and decides by it how many are asked for now.
+    fn make_room(&mut self) {
+        if self.is_full() {
+            self.room = BATCH.min(self.room * 4);
+        } else if self.taken.len() <= self.room / 4 {
+            self.room = FEW.max(self.room / 2);
+        }
+        self.taken.clear();
     }
 }
 
 impl Default for Batch {
     fn default() -> Self {
         // Pages that no datagram reaches are never touched.
-        Self { buffer: vec![0; BATCH * LARGEST], taken: Vec::with_capacity(BATCH) }
+        let taken = Vec::with_capacity(BATCH);
+        Self { buffer: vec![0; BATCH * LARGEST], taken, room: FEW }
     }
 }
 
@@ -262,27 +315,6 @@ fn kernel(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the kernel refuses the socket {what}: {error}"))
 }
 
-/// A source address in the form of its control message.
-enum Source {
-    V4(libc::in_pktinfo),
-    V6(libc::in6_pktinfo),
-}
-
-/// The interface index 0 leaves the choice of the interface to the routing table.
-fn source(local: IpAddr) -> Source {
-    match local {
-        IpAddr::V4(v4) => {
-            let address = libc::in_addr { s_addr: u32::from(v4).to_be() };
-            let unset = libc::in_addr { s_addr: 0 };
-            Source::V4(libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: unset })
-        }
-        IpAddr::V6(v6) => {
-            let address = libc::in6_addr { s6_addr: v6.octets() };
-            Source::V6(libc::in6_pktinfo { ipi6_addr: address, ipi6_ifindex: 0 })
-        }
-    }
-}
-
 fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
     if let Some(v4) = address.as_sockaddr_in() {
         return Some(SocketAddr::new(v4.ip().into(), v4.port()));
@@ -294,8 +326,12 @@ fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
 const BUFFER: usize = 4 << 20;
 /// Octets of the largest UDP datagram.
 const LARGEST: usize = 65_535;
-/// Datagrams taken at a time.
+/// Datagrams in one run, at the most; further ones leave one by one.
+pub(crate) const RUN: usize = 32;
+/// Datagrams taken at a time, at the most.
 const BATCH: usize = 32;
+/// Datagrams asked for where few come.
+const FEW: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -320,7 +356,7 @@ mod tests {
         assert_eq!(&buffer[..received.len], b"abc");
         assert_eq!(received.local, to);
         assert_eq!(received.remote, SocketAddr::new(address, client.bound().port()));
-        server.send(received.local.ip(), received.remote, &[b"d"]).unwrap();
+        server.send(received.local.ip(), received.remote, &[b"", b"d"]).unwrap();
         let reply = client.recv(&mut buffer).await.unwrap();
         assert_eq!((reply.remote, &buffer[..reply.len]), (to, &b"d"[..]));
     }
@@ -342,7 +378,7 @@ mod tests {
         for round in [3, 2 * BATCH, 1] {
             for n in 0..round {
                 let text = format!("{round} {n}");
-                one.send(one.bound.ip(), other.bound, &[text.as_bytes()]).unwrap();
+                one.send(one.bound.ip(), other.bound, &[b"", text.as_bytes()]).unwrap();
             }
             got.clear();
             while got.len() < round {
@@ -361,11 +397,55 @@ mod tests {
         assert_eq!(batch.datagrams().count(), 0);
     }
 
+    async fn runs(address: &str) {
+        let [one, other] = [(); 2].map(|()| {
+            let address = SocketAddr::new(address.parse().unwrap(), 0);
+            PktSocket::bind(address, SocketOptions::default()).unwrap()
+        });
+        // As fragments are; more than there is room for in one call; one alone.
+        for (count, octets, last) in [(3, 1200, 17), (200, 20, 20), (1, 5, 5)] {
+            let datagrams: Vec<Vec<u8>> =
+                (0..count).map(|n| vec![n; if n + 1 == count { last } else { octets }]).collect();
+            let all: Vec<&[u8]> = datagrams.iter().map(Vec::as_slice).collect();
+            for prefix in [&b""[..], b"\0\0\0\0"] {
+                one.send_run(one.bound.ip(), other.bound, prefix, &all).unwrap();
+                for datagram in &all {
+                    let mut buffer = [0; 2000];
+                    let received = other.recv(&mut buffer).await.unwrap();
+                    assert_eq!(buffer[..received.len], [prefix, datagram].concat());
+                    assert_eq!(received.remote, one.bound);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn sending_takes_no_memory() {
+        use ike_tests::heap;
+
+        assert!(heap::begin());
+        let address = "127.0.0.1:0".parse().unwrap();
+        let socket = PktSocket::bind(address, SocketOptions::default()).unwrap();
+        let (local, remote) = (socket.bound.ip(), socket.bound);
+        let before = heap::allocations();
+        for _ in 0..3 {
+            socket.send(local, remote, &[b"\0\0\0\0", b"message"]).unwrap();
+            socket.send_run(local, remote, b"", &[&[1; 1200], &[2; 1200], &[3; 7]]).unwrap();
+        }
+        assert_eq!(heap::allocations(), before);
+    }
+
+    #[tokio::test]
+    async fn runs_arrive_as_what_they_were_made_of() {
+        runs("127.0.0.1").await;
+    }
+
     #[tokio::test]
     async fn ipv6_as_well() {
         // A machine without IPv6 cannot show it.
         if std::net::UdpSocket::bind("[::1]:0").is_ok() {
             pair("::", "::1").await;
+            runs("::1").await;
         }
     }
 }

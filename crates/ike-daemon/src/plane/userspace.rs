@@ -15,7 +15,8 @@ use crate::driver::{Sockets, WAITING};
 impl Plane {
     /// ESP in this process over a TUN device. Needs CAP_NET_ADMIN and CAP_NET_RAW.
     pub fn userspace(sockets: &Sockets, options: PlaneOptions) -> io::Result<Self> {
-        let device = Device::tun(&TunOptions::default()).map_err(|error| explain("TUN", error))?;
+        let tun = TunOptions { queues: options.tun_queues.into(), ..TunOptions::default() };
+        let device = Device::tun(&tun).map_err(|error| explain("TUN", error))?;
         let mark = Some(options.routes.mark);
         let mut plain = Vec::new();
         for ipv4 in [true, false] {

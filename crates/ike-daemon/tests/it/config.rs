@@ -110,12 +110,36 @@ fn options_of_the_data_plane() {
     assert_eq!(child("failureshunt = 'none'"), FailureShunt::Passthrough);
     assert!(accept(ROUNDS).plane.overlap);
     assert!(!accept(&format!("[charon]\noverlapip = 'no'\n{ROUNDS}")).plane.overlap);
+    for (option, on) in [("", true), ("cert_cache = 'yes'", true), ("cert_cache = false", false)] {
+        let config = accept(&format!("[charon]\n{option}\n{ROUNDS}"));
+        assert_eq!(config.answerer.trust().cert_cache(), on, "{option}");
+    }
     let wrong = format!("[connections.c.children.k]\nfailureshunt = 'rejected'\n{ROUNDS}");
     assert_eq!(
         mistakes(&wrong),
         ["2:17: `connections.c.children.k.failureshunt` cannot be \"rejected\": expected \
           \"passthrough\", \"drop\", \"reject\" or \"none\"; did you mean `reject`?"]
     );
+}
+
+#[test]
+fn workers() {
+    let charon = |options: &str| accept(&format!("[charon]\n{options}\n{ROUNDS}"));
+    let counts = |options: &str| {
+        let config = charon(options);
+        (config.shards, config.plane.tun_queues)
+    };
+    assert_eq!(counts(""), (1, 1));
+    assert_eq!(counts("tun_queues = 3"), (1, 3));
+    assert_eq!(counts("shards = 64\ntun_queues = 64"), (64, 64));
+    let (shards, queues) = counts("shards = 'auto'\ntun_queues = 'auto'");
+    assert!(shards == queues && (1..=16).contains(&queues));
+    for wrong in ["0", "65", "-1", "'many'"] {
+        let mistakes = mistakes(&format!("[charon]\ntun_queues = {wrong}\n{ROUNDS}"));
+        let [mistake] = &*mistakes else { panic!("{mistakes:?}") };
+        assert!(mistake.contains(": `charon.tun_queues` cannot be "), "{mistake}");
+        assert!(mistake.ends_with("expected \"auto\" or a whole number from 1 to 64"), "{mistake}");
+    }
 }
 
 #[test]

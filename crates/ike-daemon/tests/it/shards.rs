@@ -16,6 +16,8 @@ use ike_daemon::plane::Plane;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
 
 use crate::common::{ANY, Carrier, PSK, Pair, list, start, until};
 use crate::daemons::{life, loses_no_packet, reloads, traps};
@@ -190,6 +192,48 @@ fn all_to(port: u16, number: u32) {
     let mut code = [libc::sock_filter { code, jt: 0, jf: 0, k: number }];
     let program = libc::sock_fprog { len: 1, filter: code.as_mut_ptr() };
     setsockopt(&socket, sockopt::AttachReusePortCbpf, &program).unwrap();
+}
+
+/// Somebody who is between a host and its peers has a TCP connection go to the other shard, and sends the
+/// host's own request by it: answered, and passed on, it would lead the host to itself.
+#[tokio::test]
+async fn a_host_does_not_answer_its_own_request_by_tcp() {
+    let between = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    let listen = Listen { addresses, lenient: false, shards: 2, tcp: Some(0), ..Listen::default() };
+    let (sockets, plane) = open(&listen, ANY, |_| Ok(Plane::none())).expect("sockets");
+    let tcp = (Ipv4Addr::LOCALHOST, sockets.tcp_port().unwrap());
+    let port = between.local_addr().unwrap().port();
+    let host = start(configuration("peers", port, 2, "no"), sockets, plane).await;
+    let operator = host.operator().clone();
+    let up = tokio::spawn(async move { operator.up(&ike("site0")).await });
+    let mut datagram = [0; 4096];
+    let length = between.recv(&mut datagram).await.unwrap();
+    let request = datagram[..length].strip_prefix(&[0; 4]).unwrap_or(&datagram[..length]);
+    let shard = request[0];
+
+    let mut stream = TcpStream::connect(tcp).await.unwrap();
+    stream.write_all(b"IKETCP").await.unwrap();
+    let frame = |message: &[u8]| {
+        let length = u16::try_from(message.len() + 6).unwrap();
+        [&length.to_be_bytes()[..], &[0; 4], message].concat()
+    };
+    // To an IKE SA that there is not: it is told so.
+    let informational = |spi_i: u8| {
+        let rest = [0, 0x20, 37, 0x08, 0, 0, 0, 0, 0, 0, 0, 28];
+        frame(&[&[spi_i; 8][..], &[1 - shard, 7, 7, 7, 7, 7, 7, 7], &rest].concat())
+    };
+    for message in [informational(3), frame(request), informational(4)] {
+        stream.write_all(&message).await.unwrap();
+    }
+    for spi_i in [3, 4] {
+        let length = usize::from(stream.read_u16().await.unwrap());
+        let mut answer = vec![0; length - 2];
+        stream.read_exact(&mut answer).await.unwrap();
+        let message = &answer[4..];
+        assert_eq!((message[18], message[0]), (37, spi_i), "the host's own request is answered");
+    }
+    up.abort();
 }
 
 /// The same peer comes again and again, each time to the shard that its SPI says.
