@@ -3,7 +3,7 @@
 # ESP (kernel-libipsec), on one veth, on this machine's own kernel.
 # usage: iperf.sh [-t SECONDS] [-r ROUNDS] [-e ESP_PROPOSAL] [-m MIN_RATIO] [-p]
 # Both have ESP in UDP, which is all that kernel-libipsec can; with -p the
-# daemon has plain ESP (protocol 50), one packet per system call.
+# daemon has plain ESP (protocol 50), which has no segmentation offload.
 set -eu
 . "$(dirname "$0")/common.sh"
 skip_if_asked

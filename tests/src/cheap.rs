@@ -20,11 +20,17 @@ use crate::random::Seeded;
 pub struct CheapKe {
     id: KeMethodId,
     lengths: KeLengths,
+    slow: bool,
 }
 
 impl CheapKe {
     const fn new(id: KeMethodId, initiator: usize, responder: usize) -> Self {
-        Self { id, lengths: KeLengths { initiator, responder } }
+        Self { id, lengths: KeLengths { initiator, responder }, slow: false }
+    }
+
+    /// In the clothes of one that takes long: the engine asks for it.
+    const fn slow(id: KeMethodId, initiator: usize, responder: usize) -> Self {
+        Self { slow: true, ..Self::new(id, initiator, responder) }
     }
 }
 
@@ -32,8 +38,10 @@ impl CheapKe {
 pub static CURVE_25519: CheapKe = CheapKe::new(KeMethodId::CURVE_25519, 32, 32);
 /// As ECP-256.
 pub static ECP_256: CheapKe = CheapKe::new(KeMethodId::ECP_256, 64, 64);
-/// As MODP-2048.
-pub static MODP_2048: CheapKe = CheapKe::new(KeMethodId::MODP_2048, 256, 256);
+/// As MODP-2048, but slow.
+pub static MODP_2048: CheapKe = CheapKe::slow(KeMethodId::MODP_2048, 256, 256);
+/// As MODP-3072, and slow as well.
+pub static MODP_3072: CheapKe = CheapKe::slow(KeMethodId::MODP_3072, 384, 384);
 /// As ML-KEM-512.
 pub static ML_KEM_512: CheapKe = CheapKe::new(KeMethodId::ML_KEM_512, 800, 768);
 /// As ML-KEM-768.
@@ -41,7 +49,7 @@ pub static ML_KEM_768: CheapKe = CheapKe::new(KeMethodId::ML_KEM_768, 1184, 1088
 /// As ML-KEM-1024.
 pub static ML_KEM_1024: CheapKe = CheapKe::new(KeMethodId::ML_KEM_1024, 1568, 1568);
 /// As FrodoKEM-976 (salted) with AES.
-pub static FRODOKEM_976: CheapKe = CheapKe::new(KeMethodId::FRODOKEM_976_AES, 15_632, 15_792);
+pub static FRODOKEM_976: CheapKe = CheapKe::slow(KeMethodId::FRODOKEM_976_AES, 15_632, 15_792);
 /// As BIKE-L3, which nothing here implements; the number is of the private range.
 pub static BIKE_L3: CheapKe = CheapKe::new(KeMethodId(1901), 3083, 3115);
 /// As HQC-192, likewise.
@@ -49,7 +57,10 @@ pub static HQC_192: CheapKe = CheapKe::new(KeMethodId(1902), 4522, 9026);
 
 /// The real ciphers and PRFs with these key exchanges.
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider { ke: vec![&CURVE_25519, &ECP_256, &MODP_2048], ..pq_kem::provider() })
+    Arc::new(CryptoProvider {
+        ke: vec![&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072],
+        ..pq_kem::provider()
+    })
 }
 
 /// The same with every key exchange of this module, and signatures by [`Signer`].
@@ -91,9 +102,13 @@ impl KeMethod for CheapKe {
         self.lengths
     }
 
-    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
+    fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
         let public = draw(rng, self.lengths.initiator);
-        Ok(Box::new(Half { public, peer: self.lengths.responder }))
+        Ok(Arc::new(Half { public, peer: self.lengths.responder }))
     }
 
     fn respond(
@@ -162,6 +177,7 @@ impl Signer {
                     signatures: request.octets.iter().map(sign).collect(),
                 })
             }
+            Question::Exchange(exchange) => exchange.perform(&mut Seeded::new(1)),
             Question::Judge(_) | Question::Revocation(_) => Answer::Key(PeerKey {
                 spki: key(KeyType::Scheme(SCHEME), 1).public_key().to_vec(),
                 revocation_pending: false,

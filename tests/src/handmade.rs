@@ -44,7 +44,7 @@ pub struct Started {
     pub spi_i: u64,
     /// Its nonce.
     pub ni: Vec<u8>,
-    ke: Box<dyn PendingKe>,
+    ke: Arc<dyn PendingKe>,
     crypto: Arc<CryptoProvider>,
     rng: Seeded,
 }

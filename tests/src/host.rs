@@ -1,5 +1,6 @@
 //! One endpoint, its data plane, and what it said.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ike_proto::crypto::SignatureScheme;
@@ -25,6 +26,14 @@ pub struct Host {
     pub signer: Option<Signer>,
     /// How long its answers take; `None` takes for ever.
     pub answer_delay: Option<Duration>,
+    /// How long its slow key exchanges take; `None` takes for ever.
+    pub exchange_delay: Option<Duration>,
+    /// Random times up to `exchange_delay` in its place.
+    pub exchanges_vary: bool,
+    /// What becomes of the next ones, before that.
+    pub exchange_fates: VecDeque<ExchangeFate>,
+    /// Slow key exchanges asked for.
+    pub exchanges: usize,
     /// What its keys signed, in order.
     pub signed: Vec<SignedRecord>,
     /// What was asked, in order.
@@ -45,6 +54,17 @@ pub struct Host {
     pub sent_ip_octets: u64,
     /// NAT keepalives sent.
     pub keepalives: u64,
+}
+
+/// What becomes of a slow key exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangeFate {
+    /// It takes so long.
+    After(Duration),
+    /// It never ends.
+    Never,
+    /// It breaks off at once.
+    Broken,
 }
 
 /// One signature of an AUTH payload.
@@ -68,6 +88,10 @@ impl Host {
             answerer: Answerer::default(),
             signer: None,
             answer_delay: Some(Duration::ZERO),
+            exchange_delay: Some(Duration::ZERO),
+            exchanges_vary: false,
+            exchange_fates: VecDeque::new(),
+            exchanges: 0,
             signed: Vec::new(),
             asked: Vec::new(),
             log: Vec::new(),

@@ -98,6 +98,27 @@ fn share_cpus(setup: &mut Setup, seed: u64) -> Option<Seeded> {
     Some(rng)
 }
 
+/// Gives one pair in four slow key exchanges, in one of the ways there are: how long they take at most.
+fn be_slow(setup: &mut Setup, seed: u64, pfs: bool) -> Option<Duration> {
+    let mut rng = Seeded::new(seed ^ 0x6b65_7800);
+    if !rng.chance(250) || seed.is_multiple_of(40) {
+        return None;
+    }
+    let methods = match rng.below(4) {
+        0 => "modp2048",
+        1 => "x25519-ke1_modp2048",
+        2 => "modp2048-ke1_ecp256",
+        _ => "modp2048-ke1_modp3072",
+    };
+    setup.both(|side| {
+        side.ike_proposals(&[&format!("aes128gcm16-prfsha256-{methods}")]);
+        if pfs {
+            side.esp_proposals(&[&format!("aes128gcm16-{methods}")]);
+        }
+    });
+    Some(Duration::from_millis([1, 100, 2000][usize::try_from(rng.below(3)).unwrap_or_default()]))
+}
+
 struct Life {
     pair: Pair,
     rng: Seeded,
@@ -142,7 +163,12 @@ impl Life {
         }
         share_ppk(&mut setup, seed);
         let cpus = share_cpus(&mut setup, seed);
+        let slow = be_slow(&mut setup, seed, pfs);
         let mut pair = setup.build();
+        for host in &mut pair.hosts {
+            host.exchange_delay = slow.or(host.exchange_delay);
+            host.exchanges_vary = slow.is_some();
+        }
         pair.net.tracing = tracing;
         pair.traffic.first_packets = rng.chance(500);
         let peaceful = rng.chance(500);

@@ -16,6 +16,7 @@ use ike_proto::{
 };
 
 use crate::audit::Audit;
+use crate::host::ExchangeFate;
 use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::plane::Plane;
@@ -49,6 +50,8 @@ pub struct World {
     order: u64,
     requests: u64,
     rng: Seeded,
+    /// For slow key exchanges, which are not the engine's to draw for.
+    exchange_rng: Seeded,
 }
 
 /// Something that will happen.
@@ -97,6 +100,7 @@ impl World {
             order: 0,
             requests: 0,
             rng,
+            exchange_rng: Seeded::new(seed ^ 0x6b65),
         }
     }
 
@@ -369,6 +373,7 @@ impl World {
             Question::Sign(_) => "sign",
             Question::Judge(_) => "judge",
             Question::Revocation(_) => "revocation",
+            Question::Exchange(_) => return self.ask_exchange(host, ticket, question),
         };
         self.hosts[host].asked.push(asked);
         match self.hosts[host].answer_delay {
@@ -380,10 +385,37 @@ impl World {
         }
     }
 
+    fn ask_exchange(&mut self, host: usize, ticket: Ticket, question: Question) {
+        let asker = &mut self.hosts[host];
+        asker.exchanges += 1;
+        let mut delay = asker.exchange_delay;
+        if let (true, Some(longest)) = (asker.exchanges_vary, &mut delay) {
+            let longest_us = u64::try_from(longest.as_micros()).expect("a short time");
+            *longest = Duration::from_micros(self.exchange_rng.below(longest_us + 1));
+        }
+        match asker.exchange_fates.pop_front() {
+            Some(ExchangeFate::After(time)) => delay = Some(time),
+            Some(ExchangeFate::Never) => delay = None,
+            Some(ExchangeFate::Broken) => {
+                let broken = Answer::Failed("broken off".to_owned());
+                return self.handle(host, Input::Answered(ticket, broken));
+            }
+            None => {}
+        }
+        match delay {
+            None => {}
+            Some(Duration::ZERO) => self.answer(host, ticket, &question),
+            Some(delay) => {
+                self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
+            }
+        }
+    }
+
     fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
-        let answer = match self.hosts[host].signer {
-            Some(signer) => signer.answer(question),
-            None => self.hosts[host].answerer.answer(question, self.wall()),
+        let answer = match (question, self.hosts[host].signer) {
+            (Question::Exchange(exchange), _) => exchange.perform(&mut self.exchange_rng),
+            (_, Some(signer)) => signer.answer(question),
+            (_, None) => self.hosts[host].answerer.answer(question, self.wall()),
         };
         if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {
             let signatures = request.octets.iter().zip(&signed.signatures);

@@ -184,6 +184,27 @@ fn messages_that_wait_are_counted_against_the_memory_of_strangers() {
     }
 }
 
+/// The peer's IKE SA comes up while this end's signature is being made: what is signed then is not the only
+/// one any more (RFC 7296 §2.4). The peer would drop the other without a word.
+#[test]
+fn initial_contact_is_not_said_after_a_slow_signature() {
+    let mut pair = with_delays(slow(9, Duration::ZERO), Some(Duration::from_secs(20)), None);
+    let first = pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().asked, ["sign"]);
+    for host in [A, B] {
+        pair.hosts[host].answer_delay = Some(Duration::ZERO);
+    }
+    let second = pair.initiate(B, Some("net"));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.b().done(second), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.a().done(first), None);
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.a().done(first), Some(Ok(())), "{}", pair.story());
+    assert!(pair.b().ike_downs().is_empty(), "{}", pair.story());
+    pair.assert_agreement();
+}
+
 fn useless(spki: Vec<u8>) -> ike_proto::PeerKey {
     ike_proto::PeerKey { spki, revocation_pending: false, certificate: None }
 }

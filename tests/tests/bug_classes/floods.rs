@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ike_proto::config::{AddressSpec, Fragmentation};
-use ike_proto::wire::Message;
 use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
+use ike_proto::wire::{Header, Message};
 use ike_proto::{Command, RequestId};
 use ike_tests::bench::{Bench, net};
 use ike_tests::handmade::{ESP, Handmade, IKE, notifies, proposal};
@@ -229,6 +229,33 @@ fn class_21_rekeys_that_cross_ours_are_not_taken_twice() {
         assert_eq!(answer, [NotifyType::TEMPORARY_FAILURE]);
     }
     assert_eq!(bench.host().children().len(), 2);
+}
+
+/// A peer that answers a rekey with an SPI it uses already has the rekey made again, later.
+#[test]
+fn class_45_a_rekey_to_an_spi_in_use_is_made_again() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(1007);
+    let child = bench.host().child().id;
+    bench.world.command(0, Command::RekeyChild(child));
+    let request = |sent: &[Vec<u8>], exchange| {
+        let headers = sent.iter().map(|sent| Header::peek(sent).unwrap());
+        headers.rev().find(|header| header.exchange == exchange).map(|header| header.message_id)
+    };
+    let id = request(&bench.sent(), CREATE_CHILD_SA).expect("a rekey");
+    let answer = [
+        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(1007))),
+        Payload::Nonce(&[7; 32]),
+        Payload::TsI(vec![net(1)]),
+        Payload::TsR(vec![net(2)]),
+    ];
+    let sent = bench.give(&peer.seal(CREATE_CHILD_SA, id, true, &answer));
+    let id = request(&sent, INFORMATIONAL).expect("a Delete of what cannot be used");
+    bench.give(&peer.seal(INFORMATIONAL, id, true, &[]));
+    assert_eq!(bench.host().child().id, child);
+    bench.world.run_for(Duration::from_secs(60));
+    assert!(request(&bench.sent(), CREATE_CHILD_SA).is_some(), "the rekey again");
+    bench.assert_nothing_leaked();
 }
 
 /// A removal that failed is made again, and must not hit what has the same name since.

@@ -337,3 +337,39 @@ fn class_45_events_about_what_is_not_there() {
     pair.settle();
     pair.assert_agreement();
 }
+/// A rekey whose timer has fired, and which fails as late as in the data plane, is made again.
+#[test]
+fn class_45_a_rekey_that_could_not_be_installed_is_made_again() {
+    let mut setup = setup();
+    setup.a.net().rekey_time = Duration::from_secs(600);
+    setup.a.net().rand_time = Duration::ZERO;
+    setup.a.net().life_time = Duration::from_secs(3600);
+    let mut pair = setup.build();
+    pair.establish();
+    let old = pair.child_id(A);
+    pair.run_for(Duration::from_secs(500));
+    pair.hosts[A].plane.inner.fail(Fault::Every(CommandKind::InstallSa));
+    pair.run_for(Duration::from_secs(110));
+    assert_eq!(pair.a().child_failures().len(), 1, "{}", pair.story());
+    pair.hosts[A].plane.inner.heal();
+    pair.run_for(Duration::from_secs(60));
+    let rekeys = pair.a().child_rekeys();
+    assert_eq!(rekeys.first().map(|(from, _)| *from), Some(old), "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// The old child expires while the data plane of the end that answers is at work on the new one: no Delete of
+/// the peer will tell that end to use the new one.
+#[test]
+fn class_45_a_successor_is_used_if_what_it_replaces_goes_first() {
+    let mut pair = established();
+    let old = pair.b().child();
+    pair.hosts[B].plane.delay = Duration::from_secs(2);
+    let rekey = pair.rekey_child(A);
+    pair.run_for(Duration::from_secs(1));
+    pair.plane_event(B, Event::HardExpire(old.inbound));
+    pair.run_for(Duration::from_secs(100));
+    assert_eq!(pair.a().done(rekey), Some(Ok(())), "{}", pair.story());
+    assert_ne!(pair.b().child().id, old.id);
+    pair.assert_agreement();
+}

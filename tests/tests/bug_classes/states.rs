@@ -152,7 +152,15 @@ fn class_21_exchanges_after_authentication() {
         let sent = bench.give(&request);
         assert_eq!(sent.len(), 1, "RFC 7296 §2.21.3: every request is answered");
         let opened = peer.open(&sent[0]).expect("sealed for the peer");
-        assert_eq!(notifies(&opened), [NotifyType::INVALID_SYNTAX], "{exchange}");
+        //= RFC 9370 §2.2.4
+        //# If the responder receives an
+        //# IKE_FOLLOWUP_KE message for which it does not have a key exchange
+        //# state, it MUST send back a new error type notification
+        //# STATE_NOT_FOUND.  This is a non-fatal error notification
+        let no_state = exchange == IKE_FOLLOWUP_KE;
+        let kind = if no_state { NotifyType::STATE_NOT_FOUND } else { NotifyType::INVALID_SYNTAX };
+        assert_eq!(notifies(&opened), [kind], "{exchange}");
+        assert_eq!(bench.host().children_up().len(), usize::from(no_state), "{exchange}");
         bench.assert_nothing_leaked();
     }
 }

@@ -5,8 +5,10 @@
 
 mod collisions;
 mod handshake;
+mod parked;
 mod refusals;
 mod rekey_child;
 mod rekey_ike;
 mod sa_init;
 mod scenarios;
+mod shards;

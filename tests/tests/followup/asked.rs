@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ike_proto::wire::registry::NotifyType;
+use ike_proto::keys::Opened;
+use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::{Command, Failure};
 use ike_tests::bench::Bench;
 use ike_tests::handmade::Handmade;
@@ -60,4 +61,43 @@ fn a_peer_that_keeps_forgetting_is_left() {
         assert_eq!(downs, [Failure::Peer(NotifyType::STATE_NOT_FOUND)]);
         bench.assert_nothing_leaked();
     }
+}
+
+//= RFC 7296 §2.25
+//# If a peer continues to
+//# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
+//# it SHOULD conclude that the state information is out of sync and
+//# close the IKE SA.
+/// An answer that opens a chain is none: what comes of it, its last exchange says.
+#[test]
+fn a_peer_that_puts_off_every_chain_is_left() {
+    let mut bench = bench();
+    let mut peer = bench.established(1007);
+    let child = bench.host().child().id;
+    bench.world.command(0, Command::RekeyChild(child));
+    let (start, mut sent) = (bench.world.now(), bench.sent());
+    for spi in 2000.. {
+        if let Some((id, deletion)) = other_request(&peer, &sent, INFORMATIONAL) {
+            assert!(deletes_ike(&deletion));
+            assert!(bench.world.now() - start >= Duration::from_secs(5 * 60));
+            let response = peer.seal(INFORMATIONAL, id, true, &[]);
+            bench.give(&response);
+            break;
+        }
+        assert!(bench.world.now() - start < Duration::from_secs(7 * 60), "it goes on for ever");
+        let id = chain(&mut bench, &mut peer, sent, false, spi);
+        sent = refuse(&mut bench, &mut peer, FOLLOWUP, id, NotifyType::TEMPORARY_FAILURE);
+    }
+    let downs: Vec<_> = bench.host().ike_downs().into_iter().map(|(_, why)| why).collect();
+    assert_eq!(downs, [Failure::Peer(NotifyType::TEMPORARY_FAILURE)]);
+    bench.assert_nothing_leaked();
+}
+
+/// The request of this exchange in `sent`, if there is one.
+fn other_request(
+    peer: &Handmade,
+    sent: &[Vec<u8>],
+    exchange: ExchangeType,
+) -> Option<(u32, Opened)> {
+    sent.iter().any(|sent| is(sent, Some(exchange), false)).then(|| request(peer, sent, exchange))
 }

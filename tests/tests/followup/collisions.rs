@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ike_proto::dataplane::{Event as Plane, Flow, PolicyAction};
-use ike_proto::wire::payload::{Ke, Payload};
-use ike_proto::wire::registry::{KeMethodId, NotifyType};
+use ike_proto::wire::payload::{Ke, Payload, Spi};
+use ike_proto::wire::registry::{KeMethodId, NotifyType, ProtocolId};
 use ike_proto::{Command, Event};
-use ike_tests::bench::Bench;
-use ike_tests::handmade::{Handmade, notifies};
+use ike_tests::bench::{Bench, net};
+use ike_tests::handmade::{ESP, Handmade, notifies, proposal};
 use ike_tests::setup::address;
 
 use crate::stage::request;
@@ -121,6 +121,33 @@ fn the_loser_tries_again_if_the_winner_does_not_go_on() {
             request(&peer, &sent, CREATE_CHILD_SA);
         }
     }
+}
+
+/// The same where the endpoint's own exchange was complete, without an additional key exchange.
+#[test]
+fn a_complete_loser_tries_again_if_the_winner_does_not_go_on() {
+    let mut bench = bench();
+    let mut peer = bench.established(1007);
+    let id = rekey(&mut bench, &peer, false);
+    opened(&mut bench, &mut peer, theirs(false));
+    let mut sa = proposal(ProtocolId::ESP, ESP, Spi::Esp(2099));
+    sa.proposals[0].number = 2;
+    let response = [
+        Payload::Sa(sa),
+        Payload::Nonce(&LOW),
+        Payload::TsI(vec![net(1)]),
+        Payload::TsR(vec![net(2)]),
+    ];
+    let response = peer.seal(CREATE_CHILD_SA, id, true, &response);
+    let sent = bench.give(&response);
+    let (id, _) = request(&peer, &sent, INFORMATIONAL);
+    let response = peer.seal(INFORMATIONAL, id, true, &[]);
+    assert_eq!(bench.give(&response).len(), 0);
+    bench.world.run_for(Duration::from_secs(19));
+    assert_eq!(bench.sent().len(), 0, "the peer has its time");
+    bench.world.run_for(Duration::from_secs(30));
+    let sent = bench.sent();
+    request(&peer, &sent, CREATE_CHILD_SA);
 }
 
 /// Only the endpoint's rekey of the IKE SA has an additional key exchange: the peer's, complete, stays if

@@ -4,4 +4,5 @@
 mod answered;
 mod asked;
 mod collisions;
+mod put_off;
 mod stage;

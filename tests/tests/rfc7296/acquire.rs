@@ -173,6 +173,45 @@ fn s2_9_the_packet_that_met_a_trap_chooses_the_responders_child() {
     assert_eq!(acquires(&pair).len(), 1, "the peer has said what it takes");
 }
 
+/// The trap is on another shard, which does not see what is made here; or the packets met it before the
+/// first of them had led to anything.
+#[test]
+fn s2_9_of_many_packets_that_met_a_trap_elsewhere_one_asks_for_a_child() {
+    let (mut bench, mut peer) = bench();
+    let packet = |n: u8| Some(flow(&format!("10.3.0.{n}[udp/1000]"), "10.4.0.9[udp/53]"));
+    let first = bench.world.command(0, initiate("more", packet(1)));
+    let sent = bench.sent();
+    assert_eq!(sent.len(), 1);
+    let second = bench.world.command(0, initiate("more", packet(2)));
+    let answer = [
+        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(1008))),
+        Payload::Nonce(&[7; 32]),
+        Payload::TsI(vec![ts("10.3.0.0/16")]),
+        Payload::TsR(vec![ts("10.4.0.0/16")]),
+    ];
+    let sent = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 0, true, &answer));
+    assert_eq!(sent.len(), 0, "another child is asked for");
+    let third = bench.world.command(0, initiate("more", packet(3)));
+    assert_eq!(bench.sent().len(), 0);
+    for request in [first, second, third] {
+        assert_eq!(bench.host().done(request), Some(Ok(())));
+    }
+    assert_eq!(bench.host().children_up().len(), 2);
+    // An operator who wants another one gets it.
+    bench.world.command(0, initiate("more", None));
+    assert_eq!(bench.sent().len(), 1);
+}
+
+#[test]
+fn s2_9_packets_that_met_a_trap_elsewhere_wait_for_the_same_attempt() {
+    let mut bench = Bench::new();
+    let packet = |n: u8| Some(flow(&format!("10.1.0.{n}"), "10.2.0.9"));
+    bench.world.command(0, initiate("net", packet(1)));
+    assert_eq!(bench.sent().len(), 1);
+    let second = bench.world.command(0, initiate("net", packet(2)));
+    assert_eq!(bench.host().done(second), Some(Ok(())));
+}
+
 #[test]
 fn s2_9_a_peer_that_wants_an_sa_for_each_pair_gets_one_for_each() {
     let mut side = side(1, 2);

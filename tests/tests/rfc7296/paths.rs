@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::Command;
 use ike_proto::config::{AddressSpec, TsSpec};
 use ike_proto::dataplane::{Event, Mode, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{Command, Input, Notice, Now};
 use ike_tests::bench::Bench;
 use ike_tests::network::{Nat, Packet};
 use ike_tests::setup::address;
@@ -201,4 +201,67 @@ fn s2_4_initial_contact_is_not_said_of_a_second_ike_sa() {
     }
     pair.run_for(Duration::from_secs(30));
     assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (2, 2), "{}", pair.story());
+}
+
+/// What another shard says of an IKE SA that has been rekeyed since holds for its successor.
+#[test]
+fn s2_4_initial_contact_reaches_the_successor() {
+    for notice in [Notice::Forgotten, Notice::Replaced] {
+        let mut pair = Pair::established(4);
+        let old = pair.ike_id(B);
+        pair.net.manual = true;
+        pair.rekey_ike(A);
+        assert!(pair.deliver_first(|_| true), "the request");
+        assert_ne!(pair.b().ike_rekeys(), []);
+        let now = Now { mono: pair.instant(), wall: pair.wall() };
+        pair.hosts[B].endpoint.handle(now, Input::Notice(old, notice));
+        pair.wake(B);
+        pair.net.manual = false;
+        pair.deliver_all();
+        pair.run_for(Duration::from_secs(120));
+        assert!(pair.b().ikes().is_empty(), "{notice:?}\n{}", pair.story());
+        assert!(pair.b().plane.table().is_empty());
+    }
+}
+
+/// The same of one that this end has begun to delete before the peer used it.
+#[test]
+fn s2_23_a_child_that_never_carried_does_not_fail_the_move() {
+    let (outside, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 77].into());
+    let mut setup = Setup::new(3);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    setup.a.add_child("more", 3, 4);
+    setup.b.add_child("more", 4, 3);
+    let mut pair = setup.build();
+    pair.net.nats.push(Nat::new(address(1), outside));
+    pair.establish();
+    let request = pair.initiate(A, Some("more"));
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    let named = |pair: &Pair, host: usize, name: &str| {
+        let children = pair.hosts[host].children_up().into_iter();
+        children.filter(|child| child.name == name).max_by_key(|child| child.id).unwrap()
+    };
+    // A rekeys "net", and its Delete of the old SA is lost; B has the new one, and is told to end it before
+    // it was used.
+    let old = named(&pair, A, "net").id;
+    pair.net.manual = true;
+    pair.command(A, Command::RekeyChild(old));
+    for _ in ["the request", "the response"] {
+        assert!(pair.deliver_first(|_| true));
+    }
+    pair.lose_to(B);
+    let new = named(&pair, B, "net");
+    pair.command(B, Command::TerminateChild(new.id));
+    pair.plane_event(B, Event::FirstPacket(new.inbound));
+    // A's Delete comes again, from elsewhere.
+    pair.net.nats[0].outside = other;
+    pair.net.nats[0].rebind();
+    pair.net.mailbox.clear();
+    pair.net.manual = false;
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.b().ike().path.remote.ip(), other, "{}", pair.story());
+    assert!(pair.b().children_up().iter().any(|child| child.name == "more"), "{}", pair.story());
+    assert!(pair.a().children_up().iter().any(|child| child.name == "more"), "{}", pair.story());
+    pair.assert_agreement();
 }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Path, StreamEvent, Transport};
+use ike_tests::bench::{Bench, PSK, auth_payloads};
+use ike_tests::setup::{address, identity};
 use ike_tests::{A, B, Pair};
 
 use crate::stage::{assert_esp_on, over_tcp, seconds, separate};
@@ -54,6 +56,46 @@ fn a_connection_has_one_ike_sa() {
     pair.run_for(seconds(60));
     pair.assert_agreement();
     assert_eq!(pair.b().ike().path, path);
+}
+
+//= RFC 9329 §6.1
+//# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+//# is a rekey of an existing IKE SA
+/// Two that are begun on one connection before either is established.
+#[test]
+fn of_two_half_open_ones_a_connection_keeps_one() {
+    let mut side = ike_tests::setup::side(1, 2);
+    side.settings.accepts_tcp = true;
+    let mut bench = Bench::with(side);
+    let here = SocketAddr::new(address(1), 4500);
+    let from = SocketAddr::new(address(2), 5555);
+    let path = Path { local: here, remote: from, transport: Transport::Tcp };
+    let give = |bench: &mut Bench, octets: &[u8]| {
+        bench.world.net.tracing = true;
+        let before = bench.world.net.trace.len();
+        bench.world.receive(0, path, octets);
+        let sent = bench.world.net.trace[before..].iter().map(|p| p.octets.to_vec());
+        sent.collect::<Vec<_>>()
+    };
+    let mut peers: Vec<_> = (0..2)
+        .map(|_| {
+            let started = bench.start();
+            let sent = give(&mut bench, &started.request);
+            started.finish(&sent[0]).unwrap()
+        })
+        .collect();
+    assert_eq!(bench.host().endpoint.half_open(), 2);
+    let id = identity(2);
+    for (n, peer) in peers.iter_mut().enumerate() {
+        let auth = peer.auth(&id, PSK);
+        let payloads = auth_payloads(&id, &auth, 1007 + n as u32, true);
+        let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+        let sent = give(&mut bench, &request);
+        assert_eq!(sent.iter().filter_map(|sent| peer.open(sent)).count(), usize::from(n == 0));
+    }
+    assert_eq!(bench.host().ike().spi_i, peers[0].spi_i);
+    assert_eq!(bench.host().endpoint.half_open(), 0);
+    bench.assert_nothing_leaked();
 }
 
 /// Who asks again by a connection of his own is where he says: no limit for others is his.
