@@ -89,15 +89,10 @@ impl Esp {
         let Self { tunnel, sender, receiver, packets, sealed, opened } = self;
         sealed.clear();
         let before = ticks();
-        let mut len = 0;
-        for packet in packets {
-            len = tunnel.seal(sender, black_box(packet), sealed).len;
-        }
+        let len = tunnel.seal_batch(sender, black_box(packets), sealed);
         let between = ticks();
-        for (esp, out) in sealed.chunks_exact(len).zip(opened) {
-            out.clear();
-            black_box(tunnel.open(receiver, esp, out));
-        }
+        opened.iter_mut().for_each(Buffer::clear);
+        tunnel.open_batch(receiver, sealed, len, black_box(opened));
         (between.saturating_sub(before), ticks().saturating_sub(between))
     }
 }

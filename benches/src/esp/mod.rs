@@ -4,12 +4,14 @@
 //! then SPI, replay window, open, selectors and the inner packet. A [`Bare`] is the cipher alone, on as
 //! many octets.
 
+use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use esp::{Buffer, Carrier, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
+use esp::{Buffer, Carrier, Fate, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
 use ike_proto::crypto::{CipherKey, CipherLengths, CipherProvider, CipherSuite, Frame, Secret};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Limits, Mode, PolicyAction, PolicyId,
@@ -71,15 +73,21 @@ pub struct Tunnel {
 impl Tunnel {
     /// One tunnel-mode SA of `suite`, with the replay window that is the daemon's default.
     pub fn new(suite: CipherSuite) -> Result<Self, String> {
+        Self::with_window(suite, WINDOW)
+    }
+
+    /// The same with a replay window of so many packets.
+    pub fn with_window(suite: CipherSuite, window: u32) -> Result<Self, String> {
         let now = Instant::now();
         let (mut left, mut right) = (Plane::new(now, &Ciphers), Plane::new(now, &Ciphers));
         let apply = |plane: &mut Plane, command| match plane.apply(command) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         };
+        let inbound = SaSpec { replay_window: window, ..sa(suite, Direction::In)? };
         apply(&mut left, Command::InstallSa(Box::new(sa(suite, Direction::Out)?)))?;
         apply(&mut left, Command::InstallPolicy(Box::new(policy())))?;
-        apply(&mut right, Command::InstallSa(Box::new(sa(suite, Direction::In)?)))?;
+        apply(&mut right, Command::InstallSa(Box::new(inbound)))?;
         let src = SocketAddr::new(LEFT, PORTS.src_port);
         let outer = Outer { src, dst: RIGHT, tos: 0, carrier: Carrier::Udp };
         Ok(Self { now, left, right, outer })
@@ -101,6 +109,42 @@ impl Tunnel {
             Verdict::Send(outgoing) => outgoing,
             // A benchmark of dropping packets would be a fast one.
             other => panic!("not sealed: {other:?}"),
+        }
+    }
+
+    /// Seals `packets` as the daemon does what one read of its device brings; returns the last one's
+    /// length.
+    pub fn seal_batch(
+        &self,
+        sender: &mut Outbound,
+        packets: &[impl AsRef<[u8]>],
+        out: &mut Buffer,
+    ) -> usize {
+        let mut len = 0;
+        for packets in packets.chunks(BATCH) {
+            let packets: ArrayVec<&[u8], BATCH> = packets.iter().map(AsRef::as_ref).collect();
+            sender.handle_batch(self.now, &packets, out, |_, fate| match black_box(fate) {
+                Fate::Send(sealed) => len = sealed.len,
+                other => panic!("not sealed: {other:?}"),
+            });
+        }
+        len
+    }
+
+    /// Opens ESP packets of `len` octets, as the daemon does what one receive brings, into a buffer each.
+    pub fn open_batch(
+        &self,
+        receiver: &mut Inbound,
+        packets: &[u8],
+        len: usize,
+        out: &mut [Buffer],
+    ) {
+        for (packets, out) in packets.chunks(len * BATCH).zip(out.chunks_mut(BATCH)) {
+            let packets: ArrayVec<&[u8], BATCH> = packets.chunks(len).collect();
+            let each = |result: Result<usize, _>| {
+                assert!(black_box(&result).is_ok(), "not opened: {result:?}");
+            };
+            receiver.handle_batch(self.now, &self.outer, &packets, out, each);
         }
     }
 

@@ -142,9 +142,9 @@ impl KeMethod for RecordedKe {
         self.0.lengths()
     }
 
-    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Box<dyn PendingKe>, CryptoError> {
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
         note(|| Call::Initiate(self.0));
-        Ok(Box::new(RecordedPending(Arc::from(self.0.initiate(rng)?))))
+        Ok(Arc::new(RecordedPending(self.0.initiate(rng)?)))
     }
 
     fn respond(

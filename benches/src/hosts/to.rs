@@ -120,7 +120,8 @@ impl Initiator {
         self.listen();
         self.tally.clear();
         let name = Some(self.suite.name.to_owned());
-        let child = Target { ike: name.clone(), child: Some("net".to_owned()), name: None };
+        let child =
+            Target { ike: name.clone(), child: Some("net".to_owned()), ..Target::default() };
         let ike = Target { ike: name, ..Target::default() };
         let limit = Duration::from_secs_f64(args.give_up);
         self.counts.begin().map_err(|error| error.to_string())?;
