@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure};
 use ike_tests::ExchangeFate::{After, Broken, Never};
 use ike_tests::{A, B};
@@ -59,6 +60,21 @@ fn steps_that_break_off_or_never_end() {
                 pair.assert_agreement();
             }
         }
+    }
+}
+
+/// Nobody asks again: this end does so by itself, before the hard lifetime comes.
+#[test]
+fn a_rekey_whose_half_breaks_off_is_made_again() {
+    for place in PLACES.iter().filter(|place| place.exchange == ExchangeType::CREATE_CHILD_SA) {
+        let mut pair = place.pair(5);
+        fates(&mut pair, A, [Broken]);
+        let request = place.rekey(&mut pair, A);
+        pair.run_for(Duration::from_secs(400));
+        assert!(pair.a().done(request).is_some(), "{place:?} {}", pair.story());
+        let exchanges = count(&pair, place.exchange, true);
+        assert!(exchanges > 0, "{place:?} {}", pair.story());
+        pair.assert_agreement();
     }
 }
 

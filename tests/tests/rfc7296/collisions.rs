@@ -77,3 +77,21 @@ fn s2_25_temporary_failure_now_and_then_ends_nothing() {
     }
     bench.host().ike();
 }
+
+/// The peer puts off what it then makes needless itself, and does so again hours later.
+#[test]
+fn s2_25_temporary_failure_hours_apart_ends_nothing() {
+    let mut bench = Bench::new();
+    let mut peer = bench.established(1007);
+    let child = bench.host().child().id;
+    bench.world.command(0, Command::RekeyChild(child));
+    assert_eq!(put_off(&mut bench, &mut peer, 2), (1, None));
+    let delete = [Payload::Delete(Delete::esp(vec![1007]))];
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &delete);
+    bench.give(&request);
+    assert_eq!(put_off(&mut bench, &mut peer, 1200), (0, None), "there is nothing to rekey");
+    let ike = bench.host().ike().id;
+    bench.world.command(0, Command::RekeyIke(ike));
+    assert_eq!(put_off(&mut bench, &mut peer, 2), (1, None), "it is not over for that");
+    assert_eq!(bench.host().ike().id, ike);
+}

@@ -65,7 +65,11 @@ impl IkeSa {
             Err(Undone::Ask(exchange)) => {
                 self.prepare(ctx, exchange, Task::RekeyIke { request, retry });
             }
-            Err(Undone::Failed(_)) => ctx.done(request, Err(Failure::Crypto)),
+            Err(Undone::Failed(_)) => {
+                ctx.done(request, Err(Failure::Crypto));
+                // There is no other timer before the hard lifetime.
+                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+            }
         }
     }
 

@@ -96,8 +96,8 @@ pub(crate) struct IkeSa {
     pub(crate) if_ids: IfIds,
     /// True if this end made it in the place of another, by reauthentication.
     pub(crate) renews: bool,
-    /// Since when the peer has answered nothing but TEMPORARY_FAILURE.
-    pub(crate) put_off_since: Option<Instant>,
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE, and when it last did.
+    pub(crate) put_off: Option<(Instant, Instant)>,
     /// Since when what this end wants waits for exchanges that the peer has begun.
     pub(crate) held_since: Option<Instant>,
     /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4).
@@ -172,7 +172,7 @@ impl IkeSa {
             reauthenticates: None,
             if_ids: IfIds::default(),
             renews: false,
-            put_off_since: None,
+            put_off: None,
             held_since: None,
             forgotten: 0,
             predecessors: Vec::new(),

@@ -29,6 +29,9 @@ pub(super) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
 /// How long TEMPORARY_FAILURE is taken for that.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// After this without another one, a TEMPORARY_FAILURE was of its own: whoever is put off tries again in less
+/// than a minute, unless the peer has done meanwhile what was asked for.
+const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
 /// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
 /// pair of addresses.
 const MAX_PAIRS: usize = 64;
@@ -274,10 +277,13 @@ impl IkeSa {
         }
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
         if put_off {
-            let since = *self.put_off_since.get_or_insert(ctx.now.mono);
-            self.is_put_off(ctx.now.mono, since);
+            let now = ctx.now.mono;
+            let before = self.put_off.filter(|(_, last)| now < *last + FORGOTTEN);
+            let since = before.map_or(now, |(since, _)| since);
+            self.put_off = Some((since, now));
+            self.is_put_off(now, since);
         } else {
-            self.put_off_since = None;
+            self.put_off = None;
         }
     }
 
