@@ -114,12 +114,12 @@ async fn write_all(
     Ok(())
 }
 
-/// Returns when the client has closed its socket.
+/// Returns when the client has closed its socket. One that has only ended its sending still listens.
 async fn hung_up(read: &OwnedReadHalf) {
     loop {
-        if !read.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {
+        tokio::time::sleep(LOOK).await;
+        if !read.ready(Interest::WRITABLE).await.is_ok_and(|ready| !ready.is_write_closed()) {
             return;
         }
-        tokio::time::sleep(LOOK).await;
     }
 }
