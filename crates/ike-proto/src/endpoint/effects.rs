@@ -25,7 +25,7 @@ impl Endpoint {
                 Effect::Rekeyed(sa) => {
                     let (id, spi) = (sa.id, sa.local_spi());
                     self.insert(now, id, spi, Entry::Sa(sa));
-                    self.index_identity(id);
+                    self.index_identity(id, false);
                 }
                 Effect::Adopt { from, to } => {
                     self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
@@ -58,7 +58,14 @@ impl Endpoint {
     }
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
-        let others = self.index_identity(ike);
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let matters = match sa.connection.unique {
+            Unique::Never => false,
+            Unique::No => initial_contact,
+            Unique::Keep | Unique::Replace => true,
+        };
+        // They may be many, and are looked at only where that leads to something.
+        let others = self.index_identity(ike, matters && !sa.initiator);
         let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
             self.entries.get_mut(&ike)
         else {
@@ -85,12 +92,7 @@ impl Endpoint {
         if initiator || identity.1.kind == IdType::NULL {
             return;
         }
-        let matters = match unique {
-            Unique::Never => false,
-            Unique::No => initial_contact,
-            Unique::Keep | Unique::Replace => true,
-        };
-        let others = others.into_iter().filter(|other| matters && Some(*other) != replaced);
+        let others = others.into_iter().filter(|other| Some(*other) != replaced);
         let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
@@ -198,13 +200,13 @@ impl Endpoint {
         std::iter::successors(Some(ike), successor).collect()
     }
 
-    /// Notes the identities of an established SA. The others of all shards between them.
-    fn index_identity(&mut self, id: IkeSaId) -> Vec<IkeSaId> {
+    /// Notes the identities of an established SA. The others of all shards between them, if they are `asked` for.
+    fn index_identity(&mut self, id: IkeSaId, asked: bool) -> Vec<IkeSaId> {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
         let State::Established(established) = &sa.state else { return Vec::new() };
         let identity = (folded(&established.local_id), folded(&established.remote_id));
-        let (identity, others) = self.registry.establish(identity, id);
+        let (identity, others) = self.registry.establish(identity, id, asked);
         slot.identity = Some(identity);
         others
     }

@@ -51,19 +51,23 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an established SA. The copy of its identities to keep, and the others between them: of two
-    /// that come at once the second finds the first, and not the other way round.
+    /// Adds an established SA. The copy of its identities to keep, and, if they are `asked` for, the others
+    /// between them: of two that come at once the second finds the first, and not the other way round.
     pub(super) fn establish(
         &self,
         identities: Identities,
         id: IkeSaId,
+        asked: bool,
     ) -> (Arc<Identities>, Vec<IkeSaId>) {
         let mut tables = self.tables();
         let known = tables.established.get_key_value(&identities).map(|(known, _)| known.clone());
         let identities = known.unwrap_or_else(|| Arc::new(identities));
         let all = tables.established.entry(Arc::clone(&identities)).or_default();
         all.insert(id);
-        let others = all.iter().filter(|other| *other != id).collect();
+        let others = match asked {
+            true => all.iter().filter(|other| *other != id).collect(),
+            false => Vec::new(),
+        };
         (identities, others)
     }
 
