@@ -157,7 +157,7 @@ impl Endpoint {
                 let ours = sa.stream.as_ref().is_some_and(|stream| stream.ours);
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
-            // Over UDP all of them.
+            // Over UDP, or over a connection whose first request waits for a slow key exchange.
             Entry::Parked(_) => None,
         };
         let what = self.index.set_stream(id, keys, stream);
