@@ -1,42 +1,87 @@
 //! What is in questions and answers.
 
+use std::time::Duration;
+
 use ike_proto::crypto::KeMethod;
-use ike_proto::{Answer, Output, Question};
-use ike_tests::Seeded;
-use ike_tests::cheap;
+use ike_proto::{
+    Answer, Command, Endpoint, Exchange, Input, Now, Output, Path, Question, RequestId, Ticket,
+};
+use ike_tests::{Seeded, World, cheap};
 
 /// Nothing of a key is in what may be logged.
 #[test]
 fn questions_and_answers_print_no_secret() {
-    let mut side = ike_tests::setup::side(1, 2);
-    side.ike_proposals(&["aes128gcm16-prfsha256-modp2048"]);
-    let config = side.config();
-    let mut endpoint = ike_proto::Endpoint::new(
-        config,
-        cheap::provider(),
-        Box::new(Seeded::new(1)),
-        side.plane.capabilities,
-    );
-    let mut world = ike_tests::World::new(1);
-    let now = ike_proto::Now { mono: world.instant(), wall: world.wall() };
-    let command = ike_proto::Command::Initiate {
-        connection: "ab".to_owned(),
-        child: None,
-        local: ike_tests::setup::address(1),
-        remote: ike_tests::setup::address(2),
-        packet: None,
-    };
-    world.run_for(super::SECOND);
-    endpoint.handle(now, ike_proto::Input::Command(ike_proto::RequestId(1), command));
-    let Output::Ask(_, Question::Exchange(exchange)) = endpoint.poll_output() else {
-        panic!("no question");
-    };
+    let mut endpoint = endpoint(1, 2);
+    initiate(&mut endpoint, now(0));
+    let (_, exchange) = asked(&mut endpoint);
     assert_eq!(exchange.method(), cheap::MODP_2048.id());
     assert_eq!(format!("{exchange:?}"), "Exchange(MODP_2048, initiate)");
     let Answer::Exchanged(done) = exchange.perform(&mut Seeded::new(1)) else {
         panic!("no answer")
     };
     assert_eq!(format!("{done:?}"), "Exchanged(done)");
+}
+
+/// Whoever computes is told for whom, and when it is not worth its while any more.
+#[test]
+fn a_step_is_wanted_as_long_as_somebody_waits() {
+    let (mut left, mut right) = (endpoint(1, 2), endpoint(2, 1));
+    initiate(&mut left, now(0));
+    let (ticket, exchange) = asked(&mut left);
+    assert!(exchange.is_wanted() && !exchange.is_for_stranger());
+    left.handle(now(0), Input::Answered(ticket, exchange.perform(&mut Seeded::new(1))));
+    assert!(!exchange.is_wanted(), "it is done");
+    let request = loop {
+        match left.poll_output() {
+            Output::Transmit(request) => break request,
+            Output::Timeout(_) => panic!("no request"),
+            _ => {}
+        }
+    };
+    let path = Path { local: request.path.remote, remote: request.path.local, ..request.path };
+    right.handle(now(0), Input::Datagram(path, &request.octets));
+    let (_, theirs) = asked(&mut right);
+    assert!(theirs.is_wanted() && theirs.is_for_stranger());
+    right.handle(now(29), Input::Timeout);
+    assert!(theirs.is_wanted());
+    right.handle(now(31), Input::Timeout);
+    assert!(!theirs.is_wanted(), "the half-open SA is gone");
+}
+
+fn endpoint(host: u8, other: u8) -> Endpoint {
+    let mut side = ike_tests::setup::side(host, other);
+    side.ike_proposals(&["aes128gcm16-prfsha256-modp2048"]);
+    let (config, capabilities) = (side.config(), side.plane.capabilities);
+    let rng = Box::new(Seeded::new(u64::from(host)));
+    Endpoint::new(config, cheap::provider(), rng, capabilities)
+}
+
+fn initiate(endpoint: &mut Endpoint, now: Now) {
+    let command = Command::Initiate {
+        connection: "ab".to_owned(),
+        child: None,
+        local: ike_tests::setup::address(1),
+        remote: ike_tests::setup::address(2),
+        packet: None,
+    };
+    endpoint.handle(now, Input::Command(RequestId(1), command));
+}
+
+/// The question that is asked next.
+fn asked(endpoint: &mut Endpoint) -> (Ticket, Exchange) {
+    loop {
+        match endpoint.poll_output() {
+            Output::Ask(ticket, Question::Exchange(exchange)) => return (ticket, exchange),
+            Output::Timeout(_) => panic!("no question"),
+            _ => {}
+        }
+    }
+}
+
+fn now(seconds: u64) -> Now {
+    let world = World::new(1);
+    let later = Duration::from_secs(1 + seconds);
+    Now { mono: world.instant() + later, wall: world.wall() + later }
 }
 
 /// What takes long is asked for, and nothing else: a hop between threads costs more than an X25519.

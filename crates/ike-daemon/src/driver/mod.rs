@@ -529,9 +529,10 @@ impl Driver {
         let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
         tokio::spawn(async move {
             let about = questions::Peer::of(&question);
-            let answer = credentials.answer(question).await;
-            // The driver may be gone.
-            let _ = answering.send(questions::Answered { ticket, about, answer });
+            if let Some(answer) = credentials.answer(question).await {
+                // The driver may be gone.
+                let _ = answering.send(questions::Answered { ticket, about, answer });
+            }
         });
     }
 

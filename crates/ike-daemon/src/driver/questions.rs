@@ -54,6 +54,9 @@ struct Shared {
     fetcher: Fetcher,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Semaphore,
+    /// Before that, strangers' key exchanges wait in a line of their own: however many they are, others
+    /// have half of the processors' places before them.
+    strangers: Semaphore,
     /// So many fetches at a time: slow servers must not take all threads.
     connections: Semaphore,
     /// One fetch of a thing at a time, whoever wants it.
@@ -72,6 +75,7 @@ impl Credentials {
             changing: Mutex::new(()),
             fetcher,
             processors: Semaphore::new(processors),
+            strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
             fetching: Mutex::default(),
         }))
@@ -99,15 +103,25 @@ impl Credentials {
         answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
     }
 
-    /// The answer to `question`.
-    pub async fn answer(&self, question: Question) -> Answer {
+    /// The answer to `question`; `None` if nobody waits for it any more.
+    pub async fn answer(&self, question: Question) -> Option<Answer> {
         let question = Arc::new(question);
+        let _turn = match &*question {
+            Question::Exchange(exchange) if exchange.is_for_stranger() => {
+                self.0.strangers.acquire().await.ok()
+            }
+            _ => None,
+        };
+        // It may have waited for long.
+        if matches!(&*question, Question::Exchange(exchange) if !exchange.is_wanted()) {
+            return None;
+        }
         if let Question::Revocation(peer) = &*question {
             self.fetch_for(peer).await;
         }
         let asked = Arc::clone(&question);
         let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
-        answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned()))
+        Some(answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned())))
     }
 
     /// Fetches what is to be known about `peer`, round by round: each leaves fewer places to ask.
@@ -207,3 +221,6 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa};
-use crate::question::Key;
+use crate::question::{Claim, Key};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
 
@@ -56,6 +56,7 @@ enum Stage {
 pub(super) struct Asked {
     pub(super) ticket: Ticket,
     pub(super) key: Key,
+    pub(super) _claim: Claim,
     pub(super) request: Arc<[u8]>,
     /// Its hash, by which it is known when it comes again.
     pub(super) hash: u64,

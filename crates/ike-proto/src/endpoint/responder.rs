@@ -147,11 +147,14 @@ impl Endpoint {
                 self.remove(now, id, Failure::Refused(refusal.kind));
                 self.refuse_init(now, path, message, refusal);
             }
-            Err(Halt::Ask(exchange)) => {
+            Err(Halt::Ask(mut exchange)) => {
                 let key = exchange.key();
+                let _claim = exchange.claim(true);
                 let ticket = ctx.ask(Question::Exchange(exchange));
                 let spi_r = ctx.ids.ike_spi(ctx.rng);
-                let asked = Asked { ticket, key, request: octets.into(), hash, brought, spi_r };
+                let request_octets = octets.into();
+                let asked =
+                    Asked { ticket, key, _claim, request: request_octets, hash, brought, spi_r };
                 let parked = Parked::asked(&ctx, id, path, asked, spi_i);
                 self.put(now, request, spi_r, Entry::Parked(Box::new(parked)));
             }

@@ -14,7 +14,7 @@ use super::timer::{Timer, TimerKey};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
 use crate::keys::epoch::Opened;
-use crate::question::{Answer, Exchange, Exchanged, Key, Question};
+use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -28,6 +28,7 @@ pub(crate) struct Pending {
 struct Waiting {
     ticket: Ticket,
     key: Key,
+    _claim: Claim,
     /// When it is taken for failed.
     until: Instant,
     /// What is done already for the same message.
@@ -74,7 +75,7 @@ impl Pending {
 
 impl IkeSa {
     /// Has `exchange` done, and `what` again afterwards.
-    pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, exchange: Exchange, what: What) {
+    pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let before = self.held;
         let room = match &what {
             What::Request(_, message) | What::Response(message) if self.is_stranger() => {
@@ -92,9 +93,10 @@ impl IkeSa {
         }
         let (held, done) = (self.held - before, std::mem::take(&mut ctx.ids.exchanged));
         let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
-        let ticket = ctx.ask(Question::Exchange(exchange));
         let theirs = matches!(what, What::Request(..));
-        let waiting = Waiting { ticket, key, until, done, what, held };
+        let claim = exchange.claim(theirs && self.is_stranger());
+        let ticket = ctx.ask(Question::Exchange(exchange));
+        let waiting = Waiting { ticket, key, _claim: claim, until, done, what, held };
         let pending = self.pending.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);

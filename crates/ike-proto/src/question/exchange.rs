@@ -1,7 +1,7 @@
 //! Key exchanges that take long, done outside the engine.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::Answer;
 use crate::crypto::{CryptoError, KeMethod, PendingKe, Secret, SecureRandom};
@@ -12,6 +12,14 @@ use crate::wire::registry::KeMethodId;
 pub struct Exchange {
     method: &'static dyn KeMethod,
     step: Step,
+    stranger: bool,
+    /// Dead when nobody waits for it any more.
+    claim: Weak<()>,
+}
+
+/// Whoever waits for an [`Exchange`] keeps this.
+pub(crate) struct Claim {
+    _alive: Arc<()>,
 }
 
 enum Step {
@@ -45,11 +53,11 @@ pub(crate) enum Outcome {
 
 impl Exchange {
     pub(crate) fn initiate(method: &'static dyn KeMethod) -> Self {
-        Self { method, step: Step::Initiate }
+        Self::of(method, Step::Initiate)
     }
 
     pub(crate) fn respond(method: &'static dyn KeMethod, peer: &[u8]) -> Self {
-        Self { method, step: Step::Respond(peer.to_vec()) }
+        Self::of(method, Step::Respond(peer.to_vec()))
     }
 
     pub(crate) fn complete(
@@ -57,7 +65,32 @@ impl Exchange {
         half: &Arc<dyn PendingKe>,
         peer: &[u8],
     ) -> Self {
-        Self { method, step: Step::Complete(Arc::clone(half), peer.to_vec()) }
+        Self::of(method, Step::Complete(Arc::clone(half), peer.to_vec()))
+    }
+
+    fn of(method: &'static dyn KeMethod, step: Step) -> Self {
+        Self { method, step, stranger: false, claim: Weak::new() }
+    }
+
+    /// It is wanted as long as what this returns; `stranger` as [`is_for_stranger`](Self::is_for_stranger)
+    /// says.
+    pub(crate) fn claim(&mut self, stranger: bool) -> Claim {
+        let alive = Arc::new(());
+        self.stranger = stranger;
+        self.claim = Arc::downgrade(&alive);
+        Claim { _alive: alive }
+    }
+
+    /// True if a peer began it that is not authenticated. There may be very many of those: whoever does key
+    /// exchanges lets no other wait for them.
+    pub fn is_for_stranger(&self) -> bool {
+        self.stranger
+    }
+
+    /// False once nobody waits for it: the IKE SA has ended, or has taken it for failed. It need not be done
+    /// then, nor answered.
+    pub fn is_wanted(&self) -> bool {
+        self.claim.strong_count() > 0
     }
 
     /// The method's transform ID.

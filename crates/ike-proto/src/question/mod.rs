@@ -15,7 +15,7 @@ use crate::crypto::SignatureScheme;
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Cert, IdData};
 use crate::wire::registry::CertEncoding;
-pub(crate) use exchange::Key;
+pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
 
 /// Something the engine cannot know by itself.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::Attempt;
 use crate::event::{Path, Ticket};
 use crate::ike_sa::context::Context;
-use crate::question::{Answer, Exchange, Exchanged, Key, Question};
+use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::Message;
 use crate::wire::registry::KeMethodId;
 
@@ -15,6 +15,7 @@ use crate::wire::registry::KeMethodId;
 pub(super) struct Waiting {
     ticket: Ticket,
     key: Key,
+    _claim: Claim,
     /// When it is taken for failed.
     until: Instant,
     what: What,
@@ -35,10 +36,11 @@ pub(super) struct Response {
 }
 
 impl Attempt {
-    pub(super) fn put_off(&mut self, ctx: &mut Context<'_>, exchange: Exchange, what: What) {
+    pub(super) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
+        let claim = exchange.claim(false);
         let ticket = ctx.ask(Question::Exchange(exchange));
-        self.put_off.push(Waiting { ticket, key, until, what });
+        self.put_off.push(Waiting { ticket, key, _claim: claim, until, what });
     }
 
     /// True while the half of `method` is being made.

@@ -1,0 +1,96 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId};
+use ike_tests::{Seeded, World};
+
+use super::*;
+
+const STRANGERS: u8 = 24;
+
+/// However many strangers have their key exchanges done, one of a peer that this end knows waits for few.
+#[tokio::test]
+async fn strangers_have_a_line_of_their_own() {
+    let credentials = Credentials::new(Answerer::default(), Fetcher::new(Duration::from_secs(1)));
+    let mut responder = endpoint(1, 100);
+    let mut ours = Vec::new();
+    for n in 0..STRANGERS {
+        let mut initiator = endpoint(100 + n, 1);
+        initiate(&mut initiator, 100 + n, 1);
+        let (ticket, half) = asked(&mut initiator);
+        initiator.handle(now(), Input::Answered(ticket, half.perform(&mut Seeded::new(1))));
+        let request = std::iter::from_fn(|| match initiator.poll_output() {
+            Output::Timeout(_) => None,
+            output => Some(output),
+        });
+        let request = request.filter_map(|output| match output {
+            Output::Transmit(request) => Some(request),
+            _ => None,
+        });
+        let request = request.last().expect("a request");
+        let path = Path { local: request.path.remote, remote: request.path.local, ..request.path };
+        responder.handle(now(), Input::Datagram(path, &request.octets));
+        ours.push(asked(&mut responder).1);
+    }
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for exchange in ours {
+        let (credentials, done) = (credentials.clone(), Arc::clone(&done));
+        tasks.spawn(async move {
+            let answer = credentials.answer(Question::Exchange(exchange)).await;
+            done.fetch_add(1, Ordering::Relaxed);
+            answer
+        });
+    }
+    tokio::task::yield_now().await;
+    let mut known = endpoint(2, 1);
+    initiate(&mut known, 2, 1);
+    let half = asked(&mut known).1;
+    assert!(credentials.answer(Question::Exchange(half)).await.is_some());
+    let before = done.load(Ordering::Relaxed);
+    assert!(before < usize::from(STRANGERS) / 2, "{before} strangers were before it");
+    // What they do not wait for any more is not done.
+    drop(responder);
+    let mut left_out = 0;
+    while let Some(answer) = tasks.join_next().await {
+        left_out += usize::from(answer.expect("no panic").is_none());
+    }
+    assert!(left_out > 0);
+}
+
+fn endpoint(host: u8, other: u8) -> Endpoint {
+    let mut side = ike_tests::setup::side(host, other);
+    side.crypto = pq_kem::provider().into();
+    side.connection.remote_addrs = vec![ike_proto::config::AddressSpec::Any(None)];
+    side.settings.cookie_threshold = 0;
+    side.ike_proposals(&["aes128gcm16-prfsha256-modp4096"]);
+    let capabilities = side.plane.capabilities;
+    let rng = Box::new(Seeded::new(u64::from(host)));
+    Endpoint::new(side.config(), pq_kem::provider().into(), rng, capabilities)
+}
+
+fn initiate(endpoint: &mut Endpoint, host: u8, other: u8) {
+    let command = Command::Initiate {
+        connection: "ab".to_owned(),
+        child: None,
+        local: ike_tests::setup::address(host),
+        remote: ike_tests::setup::address(other),
+        packet: None,
+    };
+    endpoint.handle(now(), Input::Command(RequestId(1), command));
+}
+
+fn asked(endpoint: &mut Endpoint) -> (Ticket, Exchange) {
+    loop {
+        match endpoint.poll_output() {
+            Output::Ask(ticket, Question::Exchange(exchange)) => return (ticket, exchange),
+            Output::Timeout(_) => panic!("no question"),
+            _ => {}
+        }
+    }
+}
+
+fn now() -> Now {
+    let world = World::new(1);
+    Now { mono: world.instant() + Duration::from_secs(1), wall: world.wall() }
+}
