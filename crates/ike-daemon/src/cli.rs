@@ -63,6 +63,9 @@ pub enum Command {
     },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
+    /// Holds private keys for the daemon that has started it, over standard input
+    #[command(hide = true)]
+    Signer,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
     Pki(Box<PkiArgs>),
     /// Shows a handshake and traffic between two daemons in this process; needs no root
@@ -90,9 +93,21 @@ pub struct RunArgs {
     /// Traffic goes on by them until the connections are up again. Needs the kernel data plane.
     #[arg(long)]
     pub keep_sas: bool,
+    /// Where private keys are: in a process of their own, the signer, which `run` starts, or in this one
+    #[arg(long, value_enum, default_value_t = KeysIn::Signer, value_name = "WHERE")]
+    pub keys_in: KeysIn,
     /// Address to listen on, instead of all (may be given several times)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<IpAddr>,
+}
+
+/// Where private keys are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeysIn {
+    /// A process of their own
+    Signer,
+    /// This process
+    Daemon,
 }
 
 /// What carries the traffic.

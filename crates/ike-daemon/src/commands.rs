@@ -12,7 +12,7 @@ use crate::control::sas::IkeSa;
 use crate::control::{client, render};
 use crate::demo;
 use crate::offload;
-use crate::pki;
+use crate::{pki, signer};
 
 mod run;
 
@@ -36,6 +36,13 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::List { json } => list(control, json),
         Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::Signer => match signer::serve_stdin() {
+            Ok(()) => Status::Done,
+            Err(error) => {
+                eprintln!("signer: {error}");
+                Status::Failed
+            }
+        },
         Command::Pki(args) => pki::run(&args),
         Command::Demo { suite, json } => demonstrate(suite, json),
     }

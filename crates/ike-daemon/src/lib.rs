@@ -16,6 +16,7 @@ mod offload;
 pub mod operator;
 pub mod pki;
 pub mod plane;
+pub mod signer;
 pub mod vici;
 
 use std::process::ExitCode;

@@ -226,14 +226,15 @@ impl Answerer {
 
 /// Signing by RSA takes the third power of the modulus' length; that by SLH-DSA takes up to a second.
 fn signs_quickly(key: &dyn SigningKey) -> bool {
-    key.schemes().iter().all(|scheme| {
-        use SignatureScheme as S;
-        match scheme {
-            S::EcdsaP256Sha256 | S::EcdsaP384Sha384 | S::EcdsaP521Sha512 | S::Ed25519 => true,
-            S::MlDsa44 | S::MlDsa65 | S::MlDsa87 => true,
-            scheme => scheme.name().starts_with("RSA") && key.public_key().len() <= QUICK_RSA,
-        }
-    })
+    !key.is_elsewhere()
+        && key.schemes().iter().all(|scheme| {
+            use SignatureScheme as S;
+            match scheme {
+                S::EcdsaP256Sha256 | S::EcdsaP384Sha384 | S::EcdsaP521Sha512 | S::Ed25519 => true,
+                S::MlDsa44 | S::MlDsa65 | S::MlDsa87 => true,
+                scheme => scheme.name().starts_with("RSA") && key.public_key().len() <= QUICK_RSA,
+            }
+        })
 }
 
 fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {

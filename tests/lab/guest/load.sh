@@ -60,7 +60,7 @@ swanctl --load-all --file /tmp/swanctl/swanctl.conf --uri unix:///tmp/vici >/out
 
 cp -r /out/bundle/responder /tmp/ours
 sed -i "s/^port_nat_t = .*/port_nat_t = $OURS/" /tmp/ours/ike.toml
-IKE_LOG=error taskset -c 0 /bin-under-test/ike-daemon --control /tmp/control run --data-plane none \
+IKE_LOG=error taskset -c 0 /bin-under-test/ike-daemon --control /tmp/control run --data-plane none --keys-in daemon \
     --config /tmp/ours/ike.toml >/out/daemon.log 2>&1 &
 daemon=$!
 for _ in $(seq 100); do

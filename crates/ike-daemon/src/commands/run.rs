@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
-use crate::cli::{RunArgs, Status};
+use crate::cli::{KeysIn, RunArgs, Status};
 use crate::config::{self, Config};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
@@ -14,6 +15,7 @@ use crate::driver::Sockets;
 use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
+use crate::signer::{KeySource, Local, Signer};
 use crate::vici::ViciSocket;
 use crate::{log, plane};
 
@@ -26,7 +28,23 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     log::init();
     files::raise_limit();
-    let config = match config::load(&args.config) {
+    // Before there are threads, sockets and keys that another process would have copies of.
+    let (ended, signer_lost) = oneshot::channel();
+    // At the end nobody listens any more.
+    let ended = move || {
+        let _ = ended.send(());
+    };
+    let keys: Arc<dyn KeySource> = match args.keys_in {
+        KeysIn::Daemon => Arc::new(Local),
+        KeysIn::Signer => match Signer::spawn(ended) {
+            Ok(signer) => Arc::new(signer),
+            Err(error) => {
+                eprintln!("cannot start the signer: {error}");
+                return Status::Failed;
+            }
+        },
+    };
+    let config = match config::load_by(&args.config, keys) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");
@@ -40,7 +58,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             return Status::Failed;
         }
     };
-    let status = match runtime.block_on(serve(args, control, config)) {
+    let status = match runtime.block_on(serve(args, control, config, signer_lost)) {
         Ok(()) => Status::Done,
         Err(error) => {
             eprintln!("{error}");
@@ -53,7 +71,12 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     status
 }
 
-async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std::io::Error> {
+async fn serve(
+    args: &RunArgs,
+    control: &Path,
+    config: Config,
+    signer_lost: oneshot::Receiver<()>,
+) -> Result<(), std::io::Error> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -99,6 +122,14 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
     if let Some(vici) = vici {
         daemon.serve_vici(vici, Some(args.config.clone()));
     }
+    let signer_lost = async {
+        // Without a signer there is nobody who could say so.
+        match signer_lost.await {
+            Ok(()) => "the signer has ended",
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::pin!(signer_lost);
     let lost = loop {
         tokio::select! {
             Some(()) = hang_up.recv() => {
@@ -107,6 +138,7 @@ async fn serve(args: &RunArgs, control: &Path, config: Config) -> Result<(), std
             }
             () = either(&mut terminate, &mut interrupt) => break None,
             why = daemon.lost() => break Some(why),
+            why = &mut signer_lost => break Some(why),
         }
     };
     tracing::info!(keep_sas = args.keep_sas, "shutting down");

@@ -26,13 +26,13 @@ mod diagnostic;
 mod hosts;
 mod nearest;
 mod packets;
+mod plugins;
 mod round;
 mod secrets;
 mod section;
 mod tcp;
 mod units;
 mod values;
-mod vici;
 mod wipe;
 
 use charon::Work;
@@ -46,9 +46,13 @@ pub(crate) use units::seconds;
 
 use connection::Connection;
 use credentials::Credentials;
+pub(crate) use credentials::{list_files, load_file};
 use diagnostic::Report;
+use plugins::Plugins;
 use secrets::Secrets;
 use section::{Section, Unsupported};
+
+use crate::signer::{KeySource, Local};
 
 /// Octets a configuration file may have at most.
 const LARGEST: u64 = 16 << 20;
@@ -78,6 +82,8 @@ pub struct Config {
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
     pub answerer: Answerer,
+    /// Where private keys come from; a reload asks the same.
+    pub keys: Arc<dyn KeySource>,
     /// What is allowed but hardly meant.
     pub warnings: Vec<String>,
 }
@@ -99,11 +105,22 @@ impl Config {
     }
 }
 
-/// Reads the file at `path`.
+/// Reads the file at `path`, and private keys into this process.
+///
+/// # Errors
+/// What is wrong with it.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    load_by(path, Arc::new(Local))
+}
+
+/// Reads the file at `path`; private keys are where `keys` has them.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load_by(path: &Path, keys: Arc<dyn KeySource>) -> Result<Config, ConfigError> {
     let text = read_text(path).map_err(|why| ConfigError::whole(path, why))?;
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let mut config = parse(&text, folder)
+    let mut config = parse_by(&text, folder, &keys)
         .map_err(|diagnostics| ConfigError { file: path.to_path_buf(), diagnostics })?;
     if readable_by_others(path) && text.contains("secret") {
         let warning = format!("{}: holds secrets and others may read it", path.display());
@@ -114,25 +131,39 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 
 /// Reads `text`; a relative `secret_file` is looked for in `folder`.
 pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
+    let keys: Arc<dyn KeySource> = Arc::new(Local);
+    parse_by(text, folder, &keys)
+}
+
+fn parse_by(
+    text: &str,
+    folder: &Path,
+    keys: &Arc<dyn KeySource>,
+) -> Result<Config, Vec<Diagnostic>> {
     let mut report = Report::new(text);
     let (mut document, syntax) = DeTable::parse_recoverable(text);
-    let config = read(Section::new("", 0, document.get_ref()), folder, &mut report);
+    let config = read(Section::new("", 0, document.get_ref()), folder, keys, &mut report);
     wipe::wipe(document.get_mut());
     let diagnostics = report.finish(&syntax);
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
 }
 
-fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config {
+fn read(
+    mut root: Section<'_>,
+    folder: &Path,
+    keys: &Arc<dyn KeySource>,
+    report: &mut Report<'_>,
+) -> Config {
     let mut endpoint = EndpointConfig::default();
     let mut hosts = BTreeMap::new();
     let mut plane = PlaneOptions::default();
     let mut iptfs = Iptfs::default();
     let mut tcp = TcpOptions::default();
     let mut work = Work::default();
-    let mut vici = None;
+    let mut plugins = Plugins::default();
     let ports = match root.section("charon", report) {
         Some(mut section) => {
-            vici = vici::read(&mut section, report);
+            plugins = plugins::read(&mut section, report);
             let (plane, work) = (&mut plane, &mut work);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
         }
@@ -143,12 +174,13 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     }
     endpoint.accepts_tcp = tcp.listen;
     let secrets = match root.section("secrets", report) {
-        Some(section) => secrets::read(section, folder, report),
+        Some(section) => secrets::read(section, &plugins.modules, folder, report),
         None => Secrets::default(),
     };
     endpoint.secrets = secrets.shared;
     endpoint.ppks = secrets.ppks;
-    let mut store = Credentials::load(folder, secrets.key_files, report);
+    let named = (secrets.key_files, secrets.tokens);
+    let mut store = Credentials::load(folder, Arc::clone(keys), named, report);
     store.trust.set_cert_cache(work.cert_cache);
     if let Some(section) = root.section("authorities", report) {
         authorities::read(section, &mut store, report);
@@ -181,7 +213,18 @@ fn read(mut root: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Config
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
     let shards = work.shards;
-    Config { endpoint, ports, plane, tcp, shards, vici, hosts, answerer, warnings }
+    Config {
+        endpoint,
+        ports,
+        plane,
+        tcp,
+        shards,
+        vici: plugins.vici,
+        hosts,
+        answerer,
+        keys: Arc::clone(keys),
+        warnings,
+    }
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
@@ -255,7 +298,7 @@ fn read_text(path: &Path) -> Result<Zeroizing<String>, String> {
     }
 }
 
-fn readable_by_others(path: &Path) -> bool {
+pub(crate) fn readable_by_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
 }

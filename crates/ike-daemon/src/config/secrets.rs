@@ -8,13 +8,13 @@ use ike_proto::config::{PostQuantumKey, PpkId, PreSharedKey};
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
-use super::credentials::{KeyFile, read_key_files};
+use super::credentials::{KeyFile, KeyInToken, Modules, read_key_files, read_tokens};
 use super::diagnostic::Report;
 use super::section::{Section, join, list};
 use super::values;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 3] = ["eap", "ntlm", "token"];
+const UNSUPPORTED: [&str; 2] = ["eap", "ntlm"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -38,10 +38,17 @@ pub(crate) struct Secrets {
     pub(crate) ppks: Vec<Arc<PostQuantumKey>>,
     /// Private keys to load.
     pub(crate) key_files: Vec<KeyFile>,
+    /// Private keys in tokens.
+    pub(crate) tokens: Vec<KeyInToken>,
 }
 
 /// Reads all secrets. A relative `secret_file` is looked for in `folder`.
-pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Secrets {
+pub(crate) fn read(
+    mut s: Section<'_>,
+    modules: &Modules,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Secrets {
     let mut keys = Vec::new();
     let mut ppks = Vec::new();
     for (name, value) in s.with_prefix("ppk") {
@@ -59,6 +66,7 @@ pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -
         }
     }
     let key_files = read_key_files(&mut s, folder, report);
+    let tokens = read_tokens(&mut s, modules, folder, report);
     // What everybody calls them, and no section is called.
     for (name, _) in s.with_prefix("psk") {
         let message = format!("unknown section `{}`", join(&s.path, name.get_ref()));
@@ -75,7 +83,7 @@ pub(crate) fn read(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -
         }
     }
     s.finish(&[], report);
-    Secrets { shared: keys, ppks, key_files }
+    Secrets { shared: keys, ppks, key_files, tokens }
 }
 
 /// A PPK and its identifiers, of which it needs one.

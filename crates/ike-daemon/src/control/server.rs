@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
@@ -177,8 +178,9 @@ async fn take_anew(operator: &Operator, file: Option<&Path>) -> Result<(), NotRe
     let failed = |why: String| NotReloaded { config: false, why };
     let none = || failed("this daemon was started without a configuration file".to_owned());
     let file = file.ok_or_else(none)?;
-    let config =
-        config::load(file).map_err(|error| NotReloaded { config: true, why: error.to_string() })?;
+    let keys = Arc::clone(&operator.config().keys);
+    let config = config::load_by(file, keys)
+        .map_err(|error| NotReloaded { config: true, why: error.to_string() })?;
     let (before, after) = (operator.config().endpoint.clone(), config.endpoint.clone());
     operator.reload(config).await.map_err(failed)?;
     tell_difference(file, &before, &after);

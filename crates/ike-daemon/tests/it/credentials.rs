@@ -82,6 +82,9 @@ impl Folder {
     }
 }
 
+/// A PKCS#11 module that is not there.
+const MODULE: &str = "[charon.plugins.pkcs11.modules.m]\npath = '/no/such/module.so'\n";
+
 fn fixture(name: &str) -> Vec<u8> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pki/tests/fixtures");
     fs::read(fixtures.join(name)).expect("a fixture")
@@ -281,7 +284,38 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
             format!("{MOON}[secrets.private-a]\nsecret = 'x'"),
             &["6: ", "`secrets.private-a.file` is missing"],
         ),
-        (format!("{MOON}[secrets.token-a]\nhandle = 1"), &["6: ", "not supported yet"]),
+        (
+            format!("{MOON}{MODULE}[secrets.token-a]\nhandle = '1'"),
+            &["9: ", "CKA_ID", "hexadecimal"],
+        ),
+        (
+            format!("{MOON}{MODULE}[secrets.token-a]\nhandle = '0x'"),
+            &["9: ", "CKA_ID", "hexadecimal"],
+        ),
+        (
+            format!("{MOON}[secrets.token-a]\nhandle = '01'"),
+            &["6: ", "`secrets.token-a.module` is missing"],
+        ),
+        (
+            format!("{MOON}[secrets.token-a]\nhandle = '01'\nmodule = 'm'"),
+            &["8: ", "no module \"m\"", "[charon.plugins.pkcs11.modules]"],
+        ),
+        (
+            format!("{MOON}{MODULE}[secrets.token-a]\nslot = 1"),
+            &["8: ", "`secrets.token-a.handle` is missing"],
+        ),
+        (
+            format!("{MOON}{MODULE}[secrets.token-a]\nhandle = '01'\npin_file = 'none'"),
+            &["10: ", "secrets.token-a.pin_file", "cannot read"],
+        ),
+        (
+            format!("{MOON}{MODULE}[secrets.token-a]\nhandle = '01'\npin = 'a'"),
+            &["8: ", "secrets.token-a", "/no/such/module.so"],
+        ),
+        (
+            format!("{MOON}[charon.plugins.pkcs11.modules.m]\npath = 'module.so'"),
+            &["7: ", "absolute path of a shared library"],
+        ),
     ] {
         folder.one_mistake(&text, parts);
     }

@@ -89,6 +89,10 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
     /// [`CryptoError::Unsupported`] if `scheme` is not one of [`schemes`](Self::schemes),
     /// [`CryptoError::Backend`] if the backend fails.
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError>;
+    /// True if signing waits for another process or a token, however fast the scheme is.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
 }
 
 /// A backend that verifies signatures.

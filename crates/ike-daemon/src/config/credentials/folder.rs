@@ -76,7 +76,8 @@ pub(super) fn names(parent: &Path, folder: &str) -> Vec<String> {
     list(&parent.join(folder)).unwrap_or_default()
 }
 
-fn list(path: &Path) -> io::Result<Vec<String>> {
+/// The names of the files at `path`, in order.
+pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -92,7 +93,7 @@ fn list(path: &Path) -> io::Result<Vec<String>> {
 }
 
 /// The content of a regular file of at most `limit` octets.
-pub(super) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
+pub(crate) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
     let failed = |why: io::Error| format!("cannot read {path:?}: {why}");
     let meta = fs::metadata(path).map_err(failed)?;
     if !meta.is_file() {

@@ -1,17 +1,17 @@
 //! Private keys: the folders they are in, and the `[secrets]` that open them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::pki::{LoadError, files};
-use ike_proto::crypto::SignatureScheme;
-use ike_proto::crypto::{Secret, SigningKey};
+use ::pki::Certificate;
+use ike_proto::crypto::Secret;
 
-use super::folder::{Content, Entry, entries, load_file};
+use super::folder::{Entry, load_file};
 use super::{Credentials, LoadedKey};
 use crate::config::diagnostic::Report;
-use crate::config::readable_by_others;
 use crate::config::section::{Section, join};
+use crate::signer::{Holds, LoadRequest, Loaded, Refused, TokenKey};
 
 /// A private key that `[secrets]` names: `secrets.private<suffix>` and the like.
 #[derive(Debug)]
@@ -33,14 +33,6 @@ struct Kind {
     holds: Holds,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
-    AnyKey,
-    Rsa,
-    Ecdsa,
-    Pkcs12,
-}
-
 const KINDS: [Kind; 5] = [
     Kind { folder: "private", holds: Holds::AnyKey },
     Kind { folder: "rsa", holds: Holds::Rsa },
@@ -48,6 +40,104 @@ const KINDS: [Kind; 5] = [
     Kind { folder: "pkcs8", holds: Holds::AnyKey },
     Kind { folder: "pkcs12", holds: Holds::Pkcs12 },
 ];
+
+/// A private key in a token that `[secrets]` names: `secrets.token<suffix>`.
+#[derive(Debug)]
+pub(crate) struct KeyInToken {
+    key: TokenKey,
+    pin: Option<Secret>,
+    /// Name of the section, for messages.
+    option: String,
+    offset: usize,
+}
+
+/// Where PKCS#11 modules are, by the names they have in `[charon.plugins.pkcs11.modules]`.
+pub(crate) type Modules = BTreeMap<String, PathBuf>;
+
+/// Reads the sections of `[secrets]` that are about keys in tokens. Nothing is opened yet.
+pub(crate) fn read_tokens(
+    s: &mut Section<'_>,
+    modules: &Modules,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Vec<KeyInToken> {
+    let mut found = Vec::new();
+    for (name, value) in s.with_prefix("token") {
+        if let Some(section) = s.sub(name.get_ref(), value, report) {
+            found.extend(token(section, modules, folder, report));
+        }
+    }
+    found
+}
+
+fn token(
+    mut s: Section<'_>,
+    modules: &Modules,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<KeyInToken> {
+    const HANDLE: &str = "the CKA_ID of the private key, in hexadecimal";
+    const MODULE: &str = "a name of [charon.plugins.pkcs11.modules]";
+    let (option, offset) = (s.path.clone(), s.offset);
+    let handle = s.parsed("handle", HANDLE, report, hexadecimal);
+    if handle.is_none() && s.place("handle") == s.offset {
+        s.missing("handle", HANDLE, report);
+    }
+    let slot = s.number("slot", 0, u64::MAX, report);
+    let module = match s.text("module", MODULE, report) {
+        Some(module) => {
+            let path = modules.get(module.text).cloned();
+            if path.is_none() {
+                let message = format!("`{}`: no module {:?}", join(&s.path, "module"), module.text);
+                report.expected(module.offset, message, MODULE);
+            }
+            path
+        }
+        None => {
+            let only = modules.values().next().filter(|_| modules.len() == 1).cloned();
+            if only.is_none() && s.place("module") == s.offset {
+                s.missing("module", MODULE, report);
+            }
+            only
+        }
+    };
+    let pin = secret_of(&mut s, ["pin", "pin_file"], "the PIN of the token's user", folder, report);
+    let unread = pin.is_none() && s.place("pin_file") != s.offset;
+    s.finish(&[], report);
+    if unread {
+        return None;
+    }
+    Some(KeyInToken {
+        key: TokenKey { module: module?, slot, handle: handle? },
+        pin,
+        option,
+        offset,
+    })
+}
+
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let text = text.strip_prefix("0x").unwrap_or(text).as_bytes();
+    if text.is_empty() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let octet = |pair: &[u8]| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        // `from_str_radix` takes a sign.
+        pair.bytes().all(|c| c.is_ascii_hexdigit()).then(|| u8::from_str_radix(pair, 16).ok())?
+    };
+    text.chunks(2).map(octet).collect()
+}
+
+/// Opens every key in a token for `store`.
+pub(super) fn open(store: &mut Credentials, named: Vec<KeyInToken>, report: &mut Report<'_>) {
+    for KeyInToken { key, pin, option, offset } in named {
+        let opened = store.keys_from.load(&LoadRequest::Token { key, pin: pin.as_ref() });
+        let taken = opened.and_then(|loaded| store.add_keys(loaded, &option));
+        if let Err(why) = taken {
+            report.add(offset, format!("`{option}`: {why}"));
+        }
+    }
+}
 
 /// Reads the sections of `[secrets]` that are about private keys. Nothing is loaded yet.
 pub(crate) fn read_key_files(
@@ -75,7 +165,8 @@ fn key_file(
     let what =
         format!("a file in {}/ beside the configuration file, or an absolute path", kind.folder);
     let file = s.text("file", &what, report);
-    let passphrase = passphrase(&mut s, folder, report);
+    let passphrase =
+        secret_of(&mut s, ["secret", "secret_file"], "the passphrase of the file", folder, report);
     if file.is_none() && s.place("file") == s.offset {
         s.missing("file", what, report);
     }
@@ -92,15 +183,20 @@ fn key_file(
     })
 }
 
-/// `secret`, which is taken as it stands, or the content of `secret_file`.
-fn passphrase(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Secret> {
-    let what = "the passphrase of the file";
-    let given = s.text("secret", what, report);
-    let file = s.text("secret_file", "the path of a file", report);
-    let option = join(&s.path, "secret_file");
+/// The option `name`, which is taken as it stands, or the content of the file that `in_file` names.
+fn secret_of(
+    s: &mut Section<'_>,
+    [name, in_file]: [&'static str; 2],
+    what: &str,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<Secret> {
+    let given = s.text(name, what, report);
+    let file = s.text(in_file, "the path of a file", report);
+    let option = join(&s.path, in_file);
     if let Some(given) = given {
         if let Some(file) = file {
-            let message = format!("`{option}` stands beside `secret`");
+            let message = format!("`{option}` stands beside `{name}`");
             report.expected(file.offset, message, "one of the two");
         }
         return Some(Secret::copy_from(given.text.as_bytes()));
@@ -123,7 +219,14 @@ fn passphrase(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Op
 pub(super) fn load(store: &mut Credentials, named: Vec<KeyFile>, report: &mut Report<'_>) {
     for kind in &KINDS {
         let mut files: Vec<(Entry, Option<&KeyFile>)> = Vec::new();
-        for entry in entries(&store.folder, kind.folder, report) {
+        let folder = store.folder.join(kind.folder);
+        let names = store.keys_from.names(&folder).unwrap_or_else(|why| {
+            report.about_file(format!("cannot read the folder {}: {why}", kind.folder));
+            Vec::new()
+        });
+        for name in names {
+            let (path, shown) = (folder.join(&name), format!("{}/{name}", kind.folder));
+            let entry = Entry { path, shown };
             let name = named.iter().find(|named| named.path == entry.path);
             files.push((entry, name));
         }
@@ -140,6 +243,27 @@ pub(super) fn load(store: &mut Credentials, named: Vec<KeyFile>, report: &mut Re
     }
 }
 
+impl Credentials {
+    /// Takes what `shown` holds. The CA certificates in it link, and are not trusted: what is trusted is in
+    /// `x509ca`.
+    fn add_keys(&mut self, loaded: Loaded, shown: &str) -> Result<(), Refused> {
+        let mut certificates = Vec::new();
+        for der in &loaded.certificates {
+            let malformed = |_| Refused::Content("malformed certificate".to_owned());
+            certificates.push(Arc::new(Certificate::from_der(der).map_err(malformed)?));
+        }
+        let (cas, own): (Vec<_>, Vec<_>) =
+            certificates.into_iter().partition(|certificate| certificate.is_ca());
+        for key in loaded.keys {
+            self.keys.push(LoadedKey { key, shown: shown.to_owned() });
+        }
+        for certificate in own {
+            self.add_certificates([vec![certificate], cas.clone()].concat());
+        }
+        Ok(())
+    }
+}
+
 /// A file to load, and what the configuration says about it.
 struct Place<'a> {
     kind: &'static Kind,
@@ -149,24 +273,23 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn load(&self, store: &mut Credentials, report: &mut Report<'_>) {
-        let content = match load_file(&self.entry.path, super::folder::LARGEST) {
-            Ok(content) => content,
-            Err(why) => return self.wrong(&why, None, report),
-        };
-        if readable_by_others(&self.entry.path) {
+        let taken = store.keys_from.load(&LoadRequest::File {
+            path: &self.entry.path,
+            holds: self.kind.holds,
+            passphrase: self.named.and_then(|named| named.passphrase.as_ref()),
+        });
+        if taken.as_ref().is_ok_and(|loaded| loaded.readable_by_others) {
             let warning = format!("{}: a private key, and others may read it", self.entry.shown);
             report.warn(self.named.map(|named| named.offset), warning);
         }
-        let taken = match self.kind.holds {
-            Holds::Pkcs12 => self.pkcs12(&content, store),
-            _ => self.key(&content, store),
-        };
+        let taken = taken.and_then(|loaded| store.add_keys(loaded, &self.entry.shown));
         match taken {
             Ok(()) => {}
-            Err(why @ LoadError::PassphraseNeeded) if self.named.is_some() => {
+            Err(Refused::Unreadable(why)) => self.wrong(&why, None, report),
+            Err(why @ Refused::PassphraseNeeded) if self.named.is_some() => {
                 self.wrong(&why.to_string(), Some("`secret`, or `secret_file`".to_owned()), report);
             }
-            Err(why @ LoadError::PassphraseNeeded) => {
+            Err(why @ Refused::PassphraseNeeded) => {
                 let (folder, name) = (self.kind.folder, self.entry.shown.rsplit('/').next());
                 let expected = format!(
                     "[secrets.{folder}-<suffix>] with `file = {:?}` and `secret`",
@@ -186,45 +309,6 @@ impl Place<'_> {
         }
     }
 
-    fn passphrase(&self) -> Option<&[u8]> {
-        self.named.and_then(|named| named.passphrase.as_ref()).map(Secret::expose)
-    }
-
-    fn key(&self, content: &Content, store: &mut Credentials) -> Result<(), LoadError> {
-        let key = files::load_private_key(content, self.passphrase())?;
-        let fits = match self.kind.holds {
-            Holds::Rsa => is_rsa(&*key),
-            Holds::Ecdsa => is_ecdsa(&*key),
-            Holds::AnyKey | Holds::Pkcs12 => true,
-        };
-        if !fits {
-            return Err(LoadError::Nothing(match self.kind.holds {
-                Holds::Rsa => "RSA key",
-                _ => "ECDSA key",
-            }));
-        }
-        store.keys.push(LoadedKey { key, shown: self.entry.shown.clone() });
-        Ok(())
-    }
-
-    /// The CA certificates in it link, and are not trusted: what is trusted is in `x509ca`.
-    fn pkcs12(&self, content: &Content, store: &mut Credentials) -> Result<(), LoadError> {
-        let passphrase = self.passphrase().ok_or(LoadError::PassphraseNeeded)?;
-        let opened = files::load_pkcs12(content, passphrase)?;
-        let (cas, own): (Vec<_>, Vec<_>) = opened
-            .certificates
-            .into_iter()
-            .map(Arc::new)
-            .partition(|certificate| certificate.is_ca());
-        for key in opened.keys {
-            store.keys.push(LoadedKey { key, shown: self.entry.shown.clone() });
-        }
-        for certificate in own {
-            store.add_certificates([vec![certificate], cas.clone()].concat());
-        }
-        Ok(())
-    }
-
     fn wrong(&self, why: &str, expected: Option<String>, report: &mut Report<'_>) {
         let diagnostic = match self.named {
             Some(named) => {
@@ -234,17 +318,6 @@ impl Place<'_> {
         };
         diagnostic.expected = expected;
     }
-}
-
-fn is_rsa(key: &dyn SigningKey) -> bool {
-    use SignatureScheme::{RsaPkcs1Sha256, RsaPssSha256};
-    key.schemes().iter().any(|scheme| matches!(scheme, RsaPkcs1Sha256 | RsaPssSha256))
-}
-
-fn is_ecdsa(key: &dyn SigningKey) -> bool {
-    use SignatureScheme::{EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512};
-    let curves = [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512];
-    key.schemes().iter().any(|scheme| curves.contains(scheme))
 }
 
 /// Octets of a file with a passphrase.

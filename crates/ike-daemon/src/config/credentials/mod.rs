@@ -11,13 +11,15 @@ use ike_proto::crypto::SigningKey;
 use super::diagnostic::Report;
 use super::nearest::nearest;
 use super::section::Text;
+use crate::signer::KeySource;
 
 mod folder;
 mod keys;
 
-pub(crate) use keys::{KeyFile, read_key_files};
+pub(crate) use folder::{list as list_files, load_file};
+pub(crate) use keys::{KeyFile, KeyInToken, Modules, read_key_files, read_tokens};
 
-use folder::{Entry, entries, load_file};
+use folder::{Entry, entries};
 
 /// End-entity certificates.
 pub(crate) const X509: &str = "x509";
@@ -35,6 +37,7 @@ const UNUSED: [&str; 4] = ["bliss", "x509aa", "x509ac", "x509ocsp"];
 #[derive(Debug)]
 pub(crate) struct Credentials {
     folder: PathBuf,
+    keys_from: Arc<dyn KeySource>,
     keys: Vec<LoadedKey>,
     /// End-entity certificates, each with what else is in its file.
     certificates: Vec<LoadedCertificate>,
@@ -58,16 +61,24 @@ struct LoadedCertificate {
 }
 
 impl Credentials {
-    /// Loads every file of the folders in `folder`, and the private keys that `[secrets]` names.
-    pub(crate) fn load(folder: &Path, key_files: Vec<KeyFile>, report: &mut Report<'_>) -> Self {
+    /// Loads every file of the folders in `folder`, and the private keys that `[secrets]` names, which
+    /// `keys_from` holds.
+    pub(crate) fn load(
+        folder: &Path,
+        keys_from: Arc<dyn KeySource>,
+        (key_files, tokens): (Vec<KeyFile>, Vec<KeyInToken>),
+        report: &mut Report<'_>,
+    ) -> Self {
         let mut this = Self {
             folder: folder.to_path_buf(),
+            keys_from,
             keys: Vec::new(),
             certificates: Vec::new(),
             trust: TrustStore::new(),
             now: SystemTime::now(),
         };
         keys::load(&mut this, key_files, report);
+        keys::open(&mut this, tokens, report);
         for entry in entries(folder, X509CA, report) {
             this.ca_file(&entry, report);
         }

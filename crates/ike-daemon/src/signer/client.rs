@@ -1,0 +1,194 @@
+//! The daemon's end: asks the signer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+
+use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
+use super::{KeySource, LoadRequest, Loaded, Passphrase, Refused};
+
+/// A running signer. Clones share it; it ends with the last of them and of its keys.
+#[derive(Clone)]
+pub struct Signer(Arc<Line>);
+
+/// The connection to it.
+struct Line {
+    number: AtomicU64,
+    out: Mutex<UnixStream>,
+    waiting: Arc<Mutex<Waiting>>,
+    child: Mutex<Option<Child>>,
+}
+
+/// Who waits for which answer; `None` once there will be none any more.
+type Waiting = Option<HashMap<u64, SyncSender<Told>>>;
+
+/// A private key that the signer holds.
+struct RemoteKey {
+    line: Arc<Line>,
+    key: u64,
+    spki: Vec<u8>,
+}
+
+impl Signer {
+    /// Starts a signer: this program once more. `lost` is called when it is gone, whatever the reason.
+    ///
+    /// # Errors
+    /// If no process can be made.
+    pub fn spawn(lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (ours, its) = UnixStream::pair()?;
+        // By this name it is the program that runs, also after the file has been replaced.
+        let child = Command::new("/proc/self/exe")
+            .arg("signer")
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let signer = Self::over(ours, lost)?;
+        *lock(&signer.0.child) = Some(child);
+        Ok(signer)
+    }
+
+    /// A signer at the other end of `stream`.
+    pub(super) fn over(
+        stream: UnixStream,
+        lost: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut from = stream.try_clone()?;
+        let waiting: Arc<Mutex<Waiting>> = Arc::new(Mutex::new(Some(HashMap::new())));
+        let answered = Arc::clone(&waiting);
+        thread::Builder::new().name("signer".to_owned()).spawn(move || {
+            while let Ok(Some(Response { number, what })) = receive::<Response>(&mut from) {
+                let asker = lock(&answered).as_mut().and_then(|waiting| waiting.remove(&number));
+                if let Some(asker) = asker {
+                    // There is room for one.
+                    let _ = asker.send(what);
+                }
+            }
+            // Whoever waits hears by the end of its channel.
+            *lock(&answered) = None;
+            lost();
+        })?;
+        let (number, child) = (AtomicU64::new(0), Mutex::new(None));
+        Ok(Self(Arc::new(Line { number, out: Mutex::new(stream), waiting, child })))
+    }
+}
+
+impl Line {
+    /// The answer to `what`.
+    fn ask(&self, what: Ask) -> io::Result<Told> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = mpsc::sync_channel(1);
+        match &mut *lock(&self.waiting) {
+            Some(waiting) => waiting.insert(number, answer),
+            None => return Err(gone()),
+        };
+        self.say(number, what)?;
+        answered.recv().map_err(|_| gone())
+    }
+
+    fn say(&self, number: u64, what: Ask) -> io::Result<()> {
+        send(&mut *lock(&self.out), &Request { number, what })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // It reads the end of its orders, and the thread that of the answers.
+        let _ = lock(&self.out).shutdown(Shutdown::Both);
+        if let Some(mut child) = lock(&self.child).take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+impl KeySource for Signer {
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        match self.0.ask(Ask::Names(folder.to_path_buf()))? {
+            Told::Names(names) => names.map_err(io::Error::other),
+            Told::Loaded(_) | Told::Signed(_) => Err(gone()),
+        }
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
+        let wiped = |secret: Option<&Passphrase>| secret.map(|secret| Wiped::new(secret.expose()));
+        let ask = match request {
+            LoadRequest::File { path, holds, passphrase } => Ask::File {
+                path: path.to_path_buf(),
+                holds: *holds,
+                passphrase: wiped(*passphrase),
+            },
+            LoadRequest::Token { key, pin } => Ask::Token { key: key.clone(), pin: wiped(*pin) },
+        };
+        let broken = |why: io::Error| Refused::Unreadable(format!("the signer: {why}"));
+        let Told::Loaded(found) = self.0.ask(ask).map_err(broken)? else {
+            return Err(broken(gone()));
+        };
+        let Found { keys, certificates, readable_by_others } = found?;
+        let key = |(key, spki)| -> Arc<dyn SigningKey> {
+            Arc::new(RemoteKey { line: Arc::clone(&self.0), key, spki })
+        };
+        let keys = keys.into_iter().map(key).collect();
+        Ok(Loaded { keys, certificates, readable_by_others })
+    }
+}
+
+impl SigningKey for RemoteKey {
+    fn schemes(&self) -> &[SignatureScheme] {
+        SignatureScheme::of_public_key(&self.spki)
+    }
+
+    fn public_key(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        let (key, scheme) = (self.key, scheme.name().to_owned());
+        match self.line.ask(Ask::Sign { key, scheme, message: message.to_vec() }) {
+            Ok(Told::Signed(Ok(signature))) => Ok(signature),
+            Ok(Told::Signed(Err(SignError::Unsupported))) => Err(CryptoError::Unsupported),
+            _ => Err(CryptoError::Backend),
+        }
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for RemoteKey {
+    fn drop(&mut self) {
+        // Nobody waits for an answer; if the signer is gone, so is the key.
+        let number = self.line.number.fetch_add(1, Ordering::Relaxed);
+        let _ = self.line.say(number, Ask::Drop { key: self.key });
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the signer is gone")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer")
+    }
+}
+
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteKey({})", self.key)
+    }
+}

@@ -1,0 +1,79 @@
+//! Private keys in this process.
+
+use std::io;
+use std::path::Path;
+
+use ::pki::{LoadError, files};
+use ike_proto::crypto::{SignatureScheme, SigningKey};
+
+use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, token};
+use crate::config::{list_files, load_file, readable_by_others};
+
+/// Reads files itself, and talks to tokens itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Local;
+
+impl KeySource for Local {
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        match list_files(folder) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            names => names,
+        }
+    }
+
+    fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
+        match request {
+            LoadRequest::File { path, holds, passphrase } => file(path, *holds, *passphrase),
+            LoadRequest::Token { key, pin } => {
+                let key = token::open(key, *pin).map_err(Refused::Content)?;
+                Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
+            }
+        }
+    }
+}
+
+fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Loaded, Refused> {
+    let content = load_file(path, LARGEST).map_err(Refused::Unreadable)?;
+    let readable_by_others = readable_by_others(path);
+    let passphrase = passphrase.map(Passphrase::expose);
+    if holds == Holds::Pkcs12 {
+        let passphrase = passphrase.ok_or(Refused::PassphraseNeeded)?;
+        let opened = files::load_pkcs12(&content, passphrase)?;
+        let certificates = opened.certificates.iter().map(|one| one.der().to_vec()).collect();
+        return Ok(Loaded { keys: opened.keys, certificates, readable_by_others });
+    }
+    let key = files::load_private_key(&content, passphrase)?;
+    let fits = match holds {
+        Holds::Rsa => is_rsa(&*key),
+        Holds::Ecdsa => is_ecdsa(&*key),
+        Holds::AnyKey | Holds::Pkcs12 => true,
+    };
+    if !fits {
+        let wanted = if holds == Holds::Rsa { "RSA key" } else { "ECDSA key" };
+        return Err(LoadError::Nothing(wanted).into());
+    }
+    Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others })
+}
+
+impl From<LoadError> for Refused {
+    fn from(why: LoadError) -> Self {
+        match why {
+            LoadError::PassphraseNeeded => Self::PassphraseNeeded,
+            why => Self::Content(why.to_string()),
+        }
+    }
+}
+
+/// Octets of a file with keys.
+const LARGEST: usize = 1 << 20;
+
+fn is_rsa(key: &dyn SigningKey) -> bool {
+    use SignatureScheme::{RsaPkcs1Sha256, RsaPssSha256};
+    key.schemes().iter().any(|scheme| matches!(scheme, RsaPkcs1Sha256 | RsaPssSha256))
+}
+
+fn is_ecdsa(key: &dyn SigningKey) -> bool {
+    use SignatureScheme::{EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512};
+    let curves = [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512];
+    key.schemes().iter().any(|scheme| curves.contains(scheme))
+}

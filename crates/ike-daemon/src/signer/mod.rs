@@ -1,0 +1,121 @@
+//! Private keys, and where they are: read here, or held by a process of their own, the *signer*, which
+//! reads the files, talks to tokens, and signs what it is asked to. The process that the network reaches
+//! has none of them then, and need not be able to read their files.
+//!
+//! They talk over a pair of sockets that both have from the start ([`protocol`]); when one of them ends, so
+//! does the other. A passphrase or PIN in the configuration file passes through the daemon.
+
+mod client;
+mod local;
+mod protocol;
+mod server;
+mod token;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ike_proto::crypto::SigningKey;
+use serde::{Deserialize, Serialize};
+
+pub use client::Signer;
+pub use local::Local;
+pub(crate) use server::serve_stdin;
+
+/// Where private keys are.
+pub trait KeySource: fmt::Debug + Send + Sync {
+    /// The names of the files in the folder at `folder`, in order; none if there is no such folder.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    fn names(&self, folder: &Path) -> io::Result<Vec<String>>;
+
+    /// Loads the private keys of a file or of a token.
+    ///
+    /// # Errors
+    /// Why there are none.
+    fn load(&self, request: &LoadRequest) -> Result<Loaded, Refused>;
+}
+
+/// What to load.
+#[derive(Debug)]
+pub enum LoadRequest<'a> {
+    /// A file.
+    File {
+        /// Its path.
+        path: &'a Path,
+        /// What it is to hold.
+        holds: Holds,
+        /// What opens it.
+        passphrase: Option<&'a Passphrase>,
+    },
+    /// A key of a PKCS#11 token.
+    Token {
+        /// Which.
+        key: TokenKey,
+        /// The user's PIN.
+        pin: Option<&'a Passphrase>,
+    },
+}
+
+/// A passphrase or PIN, wiped when it is dropped and never printed.
+pub type Passphrase = ike_proto::crypto::Secret;
+
+/// What a file is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Holds {
+    /// A private key of any kind.
+    AnyKey,
+    /// An RSA key.
+    Rsa,
+    /// An ECDSA key.
+    Ecdsa,
+    /// Keys and certificates.
+    Pkcs12,
+}
+
+/// A private key in a PKCS#11 token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenKey {
+    /// The shared library of the module.
+    pub module: PathBuf,
+    /// The slot; else every slot with a token is looked at.
+    pub slot: Option<u64>,
+    /// `CKA_ID` of the key.
+    pub handle: Vec<u8>,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Private keys.
+    pub keys: Vec<Arc<dyn SigningKey>>,
+    /// Certificates beside them, DER.
+    pub certificates: Vec<Vec<u8>>,
+    /// Others than its owner may read the file.
+    pub readable_by_others: bool,
+}
+
+/// Why nothing was loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refused {
+    /// The file is encrypted.
+    PassphraseNeeded,
+    /// It cannot be read.
+    Unreadable(String),
+    /// It does not hold what it should.
+    Content(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PassphraseNeeded => write!(f, "{}", ::pki::LoadError::PassphraseNeeded),
+            Self::Unreadable(why) | Self::Content(why) => f.write_str(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What the daemon and the signer say to one another: frames of a length (four octets, big-endian) and that
+//! many octets, encoded by postcard. Each request has a number, which its answer repeats; answers come in any
+//! order.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{Holds, Refused, TokenKey};
+
+/// What the daemon asks.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Request {
+    pub(super) number: u64,
+    pub(super) what: Ask,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum Ask {
+    Names(PathBuf),
+    File {
+        path: PathBuf,
+        holds: Holds,
+        passphrase: Option<Wiped>,
+    },
+    Token {
+        key: TokenKey,
+        pin: Option<Wiped>,
+    },
+    /// Sign `message` by the scheme of this name, with the key of this number.
+    Sign {
+        key: u64,
+        scheme: String,
+        message: Vec<u8>,
+    },
+    /// The key of this number is not needed any more.
+    Drop {
+        key: u64,
+    },
+}
+
+/// What the signer answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Response {
+    pub(super) number: u64,
+    pub(super) what: Told,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Told {
+    Names(Result<Vec<String>, String>),
+    Loaded(Result<Found, Refused>),
+    Signed(Result<Vec<u8>, SignError>),
+}
+
+/// Keys that were loaded: numbers and public keys (DER SubjectPublicKeyInfo).
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    pub(super) keys: Vec<(u64, Vec<u8>)>,
+    pub(super) certificates: Vec<Vec<u8>>,
+    pub(super) readable_by_others: bool,
+}
+
+/// Why there is no signature.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) enum SignError {
+    Unsupported,
+    Backend,
+}
+
+/// A secret in a message, wiped when it is dropped.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Wiped(Vec<u8>);
+
+impl Wiped {
+    pub(super) fn new(octets: &[u8]) -> Self {
+        Self(octets.to_vec())
+    }
+
+    pub(super) fn octets(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// Sends `message`. What is written is wiped: it may have a passphrase in it.
+pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let octets = Zeroizing::new(postcard::to_stdvec(message).map_err(io::Error::other)?);
+    let length = u32::try_from(octets.len()).ok().filter(|length| *length <= LARGEST);
+    let length = length.ok_or_else(|| io::Error::other("message too large"))?;
+    // In one piece, so that a short message costs one system call.
+    let mut frame = Zeroizing::new(Vec::with_capacity(4 + octets.len()));
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&octets);
+    to.write_all(&frame)
+}
+
+/// The next message; `None` if the other end has closed.
+pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(why) => return Err(why),
+    }
+    let length = u32::from_be_bytes(length);
+    if length > LARGEST {
+        return Err(io::Error::other("message too large"));
+    }
+    let mut octets = Zeroizing::new(vec![0; length as usize]);
+    from.read_exact(&mut octets)?;
+    postcard::from_bytes(&octets).map(Some).map_err(io::Error::other)
+}
+
+/// Octets of a message: more than a file with certificates has.
+const LARGEST: u32 = 4 << 20;

@@ -1,0 +1,131 @@
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ike_proto::crypto::{CryptoError, SignatureScheme};
+use pq_kem::sign::KeyType;
+
+use super::*;
+
+/// A signer on a thread, and what hears of its end.
+fn signer() -> (Signer, mpsc::Receiver<()>, UnixStream) {
+    let (ours, its) = UnixStream::pair().unwrap();
+    let cut = its.try_clone().unwrap();
+    thread::spawn(move || server::serve(&its));
+    let (tell, told) = mpsc::channel();
+    let lost = move || {
+        let _ = tell.send(());
+    };
+    (Signer::over(ours, lost).unwrap(), told, cut)
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ike-signer-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn key_file(folder: &Path, name: &str, kind: KeyType) -> PathBuf {
+    let path = folder.join(name);
+    let key = pq_kem::sign::generate(kind).unwrap();
+    std::fs::write(&path, key.as_slice()).unwrap();
+    path
+}
+
+fn file<'a>(path: &'a Path, holds: Holds) -> LoadRequest<'a> {
+    LoadRequest::File { path, holds, passphrase: None }
+}
+
+/// What the signer signs by many threads at once verifies under the public key that it told.
+#[test]
+fn signatures_are_those_of_the_key() {
+    let folder = folder("sign");
+    let kinds = [
+        KeyType::Scheme(SignatureScheme::EcdsaP256Sha256),
+        KeyType::Scheme(SignatureScheme::Ed25519),
+        KeyType::Scheme(SignatureScheme::MlDsa65),
+    ];
+    let (signer, _lost, _) = signer();
+    let provider = pq_kem::provider();
+    let mut threads = Vec::new();
+    for (n, kind) in kinds.into_iter().enumerate() {
+        let path = key_file(&folder, &format!("{n}.der"), kind);
+        let loaded = signer.load(&file(&path, Holds::AnyKey)).unwrap();
+        let key = Arc::clone(&loaded.keys[0]);
+        assert!(key.is_elsewhere());
+        let here = Local.load(&file(&path, Holds::AnyKey)).unwrap();
+        assert_eq!(key.public_key(), here.keys[0].public_key());
+        assert_eq!(key.schemes(), here.keys[0].schemes());
+        for m in 0_u8..4 {
+            let key = Arc::clone(&key);
+            threads.push(thread::spawn(move || {
+                let (scheme, message) = (key.schemes()[0], vec![m; 3000]);
+                let signature = key.sign(scheme, &message).unwrap();
+                (scheme, key.public_key().to_vec(), message, signature)
+            }));
+        }
+    }
+    for thread in threads {
+        let (scheme, spki, message, signature) = thread.join().unwrap();
+        let verifier =
+            provider.verifiers.iter().find(|one| one.schemes().contains(&scheme)).unwrap();
+        verifier.verify(scheme, &spki, &message, &signature).unwrap();
+    }
+    assert_eq!(signer.names(&folder).unwrap(), ["0.der", "1.der", "2.der"]);
+    assert!(signer.names(&folder.join("none")).unwrap().is_empty());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_cannot_be_loaded_says_why() {
+    let folder = folder("refuse");
+    let (signer, _lost, _) = signer();
+    let path = key_file(&folder, "ec.der", KeyType::Scheme(SignatureScheme::EcdsaP256Sha256));
+    let none = folder.join("none");
+    let rubbish = folder.join("rubbish");
+    std::fs::write(&rubbish, "rubbish").unwrap();
+    for request in [
+        file(&none, Holds::AnyKey),
+        file(&folder, Holds::AnyKey),
+        file(&rubbish, Holds::AnyKey),
+        file(&path, Holds::Rsa),
+        file(&path, Holds::Pkcs12),
+        LoadRequest::Token {
+            key: TokenKey { module: none.clone(), slot: None, handle: vec![1] },
+            pin: None,
+        },
+    ] {
+        let (there, here) = (signer.load(&request), Local.load(&request));
+        assert_eq!(there.unwrap_err(), here.unwrap_err(), "{request:?}");
+    }
+    let loaded = signer.load(&file(&path, Holds::Ecdsa)).unwrap();
+    let wrong = loaded.keys[0].sign(SignatureScheme::MlDsa65, b"message");
+    assert_eq!(wrong, Err(CryptoError::Unsupported));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Who waits for a signer that ends is told, and so is who listens for that.
+#[test]
+fn the_end_of_the_signer_is_noticed() {
+    let folder = folder("end");
+    let (signer, lost, cut) = signer();
+    let path = key_file(&folder, "ec.der", KeyType::Scheme(SignatureScheme::EcdsaP256Sha256));
+    let loaded = signer.load(&file(&path, Holds::AnyKey)).unwrap();
+    assert!(lost.try_recv().is_err());
+    cut.shutdown(std::net::Shutdown::Both).unwrap();
+    lost.recv_timeout(Duration::from_secs(10)).unwrap();
+    let key = &loaded.keys[0];
+    assert_eq!(key.sign(key.schemes()[0], b"message"), Err(CryptoError::Backend));
+    assert!(matches!(signer.load(&file(&path, Holds::AnyKey)), Err(Refused::Unreadable(_))));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Neither requests nor keys show what they hold.
+#[test]
+fn nothing_secret_is_printed() {
+    let passphrase = Passphrase::copy_from(b"open sesame");
+    let path = Path::new("/x");
+    let request = LoadRequest::File { path, holds: Holds::AnyKey, passphrase: Some(&passphrase) };
+    assert!(!format!("{request:?}").contains("sesame"));
+}

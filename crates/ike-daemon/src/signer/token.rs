@@ -1,0 +1,296 @@
+//! Private keys in tokens and HSMs, by PKCS#11.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aws_lc_rs::digest;
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::error::{Error, RvError};
+use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
+use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
+use cryptoki::mechanism::{Mechanism, MechanismType};
+use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
+use cryptoki::session::{Session, UserType};
+use cryptoki::slot::Slot;
+use cryptoki::types::AuthPin;
+use ike_proto::crypto::der::{self, Der};
+use ike_proto::crypto::{CryptoError, Secret, SignatureScheme, SigningKey};
+
+use super::TokenKey;
+
+/// Opens a key; says why not.
+pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn SigningKey>, String> {
+    let module = module(&key.module)?;
+    let pin = pin.map(|pin| Secret::copy_from(pin.expose()));
+    let failed = |why: Error| format!("PKCS#11 module {:?}: {why}", key.module);
+    let slots = match key.slot {
+        Some(number) => vec![Slot::try_from(number).map_err(failed)?],
+        None => module.get_slots_with_token().map_err(failed)?,
+    };
+    let mut why = format!("no private key with CKA_ID {}", Hex(&key.handle));
+    for slot in slots {
+        match Opened::find(&module, slot, &key.handle, pin.as_ref()) {
+            Ok(Some(opened)) => {
+                let spki = opened.public_key(&key.handle).map_err(failed)?;
+                let spki =
+                    spki.ok_or("the token has no public key for it, of a kind that is known")?;
+                let (handle, opened) = (key.handle.clone(), Mutex::new(opened));
+                return Ok(Arc::new(Token { module, slot, handle, pin, spki, opened }));
+            }
+            Ok(None) => {}
+            Err(error) => why = format!("slot {slot}: {error}"),
+        }
+    }
+    Err(why)
+}
+
+/// The module in a shared library. It is initialized once in a process, and stays.
+fn module(path: &Path) -> Result<Pkcs11, String> {
+    static MODULES: Mutex<Option<HashMap<PathBuf, Pkcs11>>> = Mutex::new(None);
+    let mut modules = lock(&MODULES);
+    let modules = modules.get_or_insert_default();
+    if let Some(module) = modules.get(path) {
+        return Ok(module.clone());
+    }
+    let failed = |why: Error| format!("PKCS#11 module {path:?}: {why}");
+    let module = Pkcs11::new(path).map_err(failed)?;
+    match module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
+        Ok(()) | Err(Error::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {}
+        Err(why) => return Err(failed(why)),
+    }
+    modules.insert(path.to_path_buf(), module.clone());
+    Ok(module)
+}
+
+/// A key in a token.
+struct Token {
+    module: Pkcs11,
+    slot: Slot,
+    handle: Vec<u8>,
+    pin: Option<Secret>,
+    spki: Vec<u8>,
+    opened: Mutex<Opened>,
+}
+
+/// A session in which the key is usable.
+struct Opened {
+    session: Session,
+    key: ObjectHandle,
+}
+
+impl Opened {
+    /// The key with this `CKA_ID`, if the token has it.
+    fn find(
+        module: &Pkcs11,
+        slot: Slot,
+        handle: &[u8],
+        pin: Option<&Secret>,
+    ) -> Result<Option<Self>, Error> {
+        let session = module.open_ro_session(slot)?;
+        if let Some(pin) = pin {
+            let text = std::str::from_utf8(pin.expose()).map_err(Error::Utf8)?;
+            match session.login(UserType::User, Some(&AuthPin::from(text))) {
+                // Another session of this process has; that counts for all.
+                Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Id(handle.to_vec())];
+        let key = session.find_objects(&wanted)?.into_iter().next();
+        Ok(key.map(|key| Self { session, key }))
+    }
+
+    /// DER SubjectPublicKeyInfo of the key, by what stands beside it.
+    fn public_key(&self, handle: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let public = [Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Id(handle.to_vec())];
+        let mut objects = self.session.find_objects(&public)?;
+        // An RSA key has its public half in itself.
+        objects.push(self.key);
+        for object in objects {
+            if let Some(spki) = self.spki_of(object)? {
+                return Ok(Some(spki));
+            }
+        }
+        let certificate =
+            [Attribute::Class(ObjectClass::CERTIFICATE), Attribute::Id(handle.to_vec())];
+        for object in self.session.find_objects(&certificate)? {
+            for attribute in self.session.get_attributes(object, &[AttributeType::Value])? {
+                if let Attribute::Value(der) = attribute
+                    && let Ok(certificate) = ::pki::Certificate::from_der(&der)
+                {
+                    return Ok(Some(certificate.spki().to_vec()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn spki_of(&self, object: ObjectHandle) -> Result<Option<Vec<u8>>, Error> {
+        use AttributeType as A;
+        let wanted = [A::KeyType, A::Modulus, A::PublicExponent, A::EcParams, A::EcPoint];
+        let (mut kind, mut modulus, mut exponent) = (None, None, None);
+        let (mut curve, mut point) = (None, None);
+        for attribute in self.session.get_attributes(object, &wanted)? {
+            match attribute {
+                Attribute::KeyType(is) => kind = Some(is),
+                Attribute::Modulus(octets) => modulus = Some(octets),
+                Attribute::PublicExponent(octets) => exponent = Some(octets),
+                Attribute::EcParams(octets) => curve = Some(octets),
+                Attribute::EcPoint(octets) => point = Some(octets),
+                _ => {}
+            }
+        }
+        Ok(match (kind, modulus, exponent, curve, point) {
+            (Some(KeyType::RSA), Some(modulus), Some(exponent), _, _) => {
+                Some(rsa_spki(&modulus, &exponent))
+            }
+            (Some(KeyType::EC), _, _, Some(curve), Some(point)) => ec_spki(&curve, &point),
+            (Some(KeyType::EC_EDWARDS), _, _, _, Some(point)) => {
+                let point = unwrapped(&point);
+                let identifier = SignatureScheme::Ed25519.key_algorithm_identifier();
+                (point.len() == 32).then(|| spki(identifier, point))
+            }
+            _ => None,
+        })
+    }
+
+    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, SignFailed> {
+        use SignatureScheme as S;
+        let pss = |hash_alg, mgf, s_len: u64| PkcsPssParams { hash_alg, mgf, s_len: s_len.into() };
+        type M = MechanismType;
+        let mechanism = match scheme {
+            S::RsaPkcs1Sha256 => Mechanism::Sha256RsaPkcs,
+            S::RsaPkcs1Sha384 => Mechanism::Sha384RsaPkcs,
+            S::RsaPkcs1Sha512 => Mechanism::Sha512RsaPkcs,
+            S::RsaPssSha256 => {
+                Mechanism::Sha256RsaPkcsPss(pss(M::SHA256, PkcsMgfType::MGF1_SHA256, 32))
+            }
+            S::RsaPssSha384 => {
+                Mechanism::Sha384RsaPkcsPss(pss(M::SHA384, PkcsMgfType::MGF1_SHA384, 48))
+            }
+            S::RsaPssSha512 => {
+                Mechanism::Sha512RsaPkcsPss(pss(M::SHA512, PkcsMgfType::MGF1_SHA512, 64))
+            }
+            S::EcdsaP256Sha256 => return self.ecdsa(&digest::SHA256, message),
+            S::EcdsaP384Sha384 => return self.ecdsa(&digest::SHA384, message),
+            S::EcdsaP521Sha512 => return self.ecdsa(&digest::SHA512, message),
+            S::Ed25519 => Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)),
+            _ => return Err(SignFailed::Unsupported),
+        };
+        Ok(self.session.sign(&mechanism, self.key, message)?)
+    }
+
+    /// Tokens have ECDSA over a digest; not all of them hash.
+    fn ecdsa(
+        &self,
+        hash: &'static digest::Algorithm,
+        message: &[u8],
+    ) -> Result<Vec<u8>, SignFailed> {
+        let digest = digest::digest(hash, message);
+        let raw = self.session.sign(&Mechanism::Ecdsa, self.key, digest.as_ref())?;
+        let (r, s) = raw.split_at(raw.len() / 2);
+        let mut pair = Vec::new();
+        der::push_unsigned(&mut pair, r);
+        der::push_unsigned(&mut pair, s);
+        let mut signature = Vec::new();
+        der::push(&mut signature, der::SEQUENCE, &[&pair]);
+        Ok(signature)
+    }
+}
+
+enum SignFailed {
+    Unsupported,
+    Token(Error),
+}
+
+impl From<Error> for SignFailed {
+    fn from(why: Error) -> Self {
+        Self::Token(why)
+    }
+}
+
+impl SigningKey for Token {
+    fn schemes(&self) -> &[SignatureScheme] {
+        SignatureScheme::of_public_key(&self.spki)
+    }
+
+    fn public_key(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        let mut opened = lock(&self.opened);
+        let mut signed = opened.sign(scheme, message);
+        if matches!(signed, Err(SignFailed::Token(_))) {
+            // It may have been taken out and put in again since.
+            let again = Opened::find(&self.module, self.slot, &self.handle, self.pin.as_ref());
+            if let Ok(Some(again)) = again {
+                *opened = again;
+                signed = opened.sign(scheme, message);
+            }
+        }
+        signed.map_err(|failed| match failed {
+            SignFailed::Unsupported => CryptoError::Unsupported,
+            SignFailed::Token(why) => {
+                tracing::error!(slot = self.slot.id(), id = %Hex(&self.handle), %why, "the token does not sign");
+                CryptoError::Backend
+            }
+        })
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        true
+    }
+}
+
+fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+    let mut fields = Vec::new();
+    der::push_unsigned(&mut fields, modulus);
+    der::push_unsigned(&mut fields, exponent);
+    let mut key = Vec::new();
+    der::push(&mut key, der::SEQUENCE, &[&fields]);
+    spki(SignatureScheme::RsaPkcs1Sha256.key_algorithm_identifier(), &key)
+}
+
+/// `curve` is the DER of the curve's name, with which the identifier of a key on it ends.
+fn ec_spki(curve: &[u8], point: &[u8]) -> Option<Vec<u8>> {
+    use SignatureScheme::{EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512};
+    let identifiers = [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512]
+        .map(SignatureScheme::key_algorithm_identifier);
+    let identifier = identifiers.into_iter().find(|identifier| identifier.ends_with(curve))?;
+    Some(spki(identifier, unwrapped(point)))
+}
+
+/// `CKA_EC_POINT` is the DER of an OCTET STRING, with some tokens its content.
+fn unwrapped(point: &[u8]) -> &[u8] {
+    let mut der = Der::new(point);
+    der.content(der::OCTET_STRING).filter(|_| der.is_empty()).unwrap_or(point)
+}
+
+fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
+    let mut bits = Vec::new();
+    der::push(&mut bits, der::BIT_STRING, &[&[0], key]);
+    let mut spki = Vec::new();
+    der::push(&mut spki, der::SEQUENCE, &[algorithm, &bits]);
+    spki
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token(slot {}, {})", self.slot, Hex(&self.handle))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,28 @@
+# Private keys are in the signer's memory and in no other: read from a file, or
+# used in a token by PKCS#11 (SoftHSM). The daemon ends with its signer.
+# CASES: file token-rsa token-ecdsa256 token-ed25519
+net_direct
+site
+kind=${CASE#token-}
+[ "$CASE" != file ] || kind=ecdsa256
+ca openssl ca ecdsa256
+certificate openssl us "$kind" ca
+certificate openssl them ecdsa256 ca
+by_certificate
+give us x509ca ca.pem
+give them x509ca ca.pem
+if [ "$CASE" != file ]; then
+    in_token us
+    rm "$STATE/us.d/private/us.key"
+fi
+start
+each_side_initiates
+signer=$(pgrep -P "$(cat "$STATE/us.pid")" -f ' signer$') || fail "no signer"
+if [ "$CASE" = file ]; then
+    key_in_memory "$signer" || fail "the key is not where it should be: this finds nothing"
+    ! key_in_memory "$(cat "$STATE/us.pid")" || fail "the daemon has the key"
+fi
+kill -9 "$signer"
+wait_for 10 dead us || fail "the daemon goes on without its signer"
+: >"$STATE/us.killed"
+expect_log us 'the signer has ended'
