@@ -1,5 +1,6 @@
 //! What enters an [`Endpoint`](crate::Endpoint) and what leaves it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
 };
-use crate::question::{Answer, Question};
+use crate::question::{Answer, Assignment, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
@@ -91,8 +92,28 @@ pub enum Input<'a> {
     /// a cookie (RFC 7296 §2.6) however few are half-open, unless `cookie_threshold` is 0. Over TCP one is
     /// demanded only if that is 1 (RFC 9329 §6.3).
     Behind(bool),
+    /// What this host's addresses are, and by which of them it reaches peers: all that is known now. What
+    /// peers there are to ask about [`Endpoint::mobile_peers`](crate::Endpoint::mobile_peers) says.
+    Network(&'a Network),
     /// Another shard says this of an IKE SA, or an attempt, of this one: its [`Event::Notice`].
     Notice(IkeSaId, Notice),
+}
+
+/// The addresses of this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Those that something can be sent from: of links that are up, and none of the loopback.
+    pub addresses: Vec<IpAddr>,
+    /// The source that packets to a peer's address get by the routes. Without an entry nothing leads there,
+    /// or nobody has asked.
+    pub sources: BTreeMap<IpAddr, IpAddr>,
+}
+
+impl Network {
+    /// The source of packets to `remote`.
+    pub fn source_to(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.sources.get(&remote.to_canonical()).copied()
+    }
 }
 
 /// What one shard has to say of an IKE SA, or an attempt at one, of another.
@@ -149,6 +170,8 @@ pub enum Command {
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
+    /// Deletes an IKE SA and its children here at once. The peer is told, but nothing waits for its answer.
+    ForgetIke(IkeSaId),
     /// Deletes a Child SA at both ends.
     TerminateChild(ChildSaId),
     /// Rekeys an IKE SA.
@@ -157,6 +180,8 @@ pub enum Command {
     Reauthenticate(IkeSaId),
     /// Rekeys a Child SA.
     RekeyChild(ChildSaId),
+    /// Sends the client of an IKE SA to the gateway at this address (RFC 5685).
+    Redirect(IkeSaId, IpAddr),
     /// Installs the trap policies of a child with `start_action = trap`.
     InstallTrap {
         /// Connection name.
@@ -167,6 +192,13 @@ pub enum Command {
         local: IpAddr,
         /// The peer's address.
         remote: IpAddr,
+    },
+    /// Takes the trap policies of a child away.
+    UninstallTrap {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
     },
     /// Takes new settings; SAs keep the configuration they were made with.
     Reload(Box<EndpointConfig>),
@@ -300,6 +332,11 @@ pub enum Event {
     Done(RequestId, Result<(), Failure>),
     /// An IKE SA is established (both ends authenticated).
     IkeUp(IkeSaId),
+    /// One end of an IKE SA that is up has got addresses and the like from the other, or has tried to.
+    Assigned(Arc<Assignment>),
+    /// The last IKE SA that an [`Assignment`] was for is over: its addresses may be taken back, or away.
+    /// Also of one that was never told by [`Assigned`](Self::Assigned), because the SA did not come about.
+    Unassigned(Arc<Assignment>),
     /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
     WithoutPpk(IkeSaId),
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
@@ -488,10 +525,14 @@ pub struct IkeStatus {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// True if both ends have MOBIKE.
+    pub mobike: bool,
     /// The PPK its keys depend on, by what it was made with or by a rekey since.
     pub ppk: Option<PpkId>,
     /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
     pub full_transcript: bool,
+    /// What one end has got from the other by configuration payloads: virtual IPs and the like.
+    pub assignment: Option<Arc<Assignment>>,
     /// How this end authenticated, round by round, once established.
     pub local_auth: Vec<UsedAuth>,
     /// How the peer authenticated, round by round, once established.
@@ -523,6 +564,11 @@ pub struct UsedAuth {
     pub scheme: Option<SignatureScheme>,
     /// The subject of a peer's certificate, safe in a log line.
     pub certificate: Option<String>,
+    /// The method of EAP and the identity in it, if it was by EAP, safe in a log line.
+    pub eap: Option<String>,
+    /// The EAP identity of a peer, which tells it from others; of type [`IdData::EAP`], or ID_NULL if its method
+    /// left open who it is.
+    pub eap_id: Option<IdData>,
 }
 
 /// One Child SA as `list` shows it.
@@ -532,6 +578,8 @@ pub struct ChildStatus {
     pub id: ChildSaId,
     /// Configuration name.
     pub name: String,
+    /// `updown` of its configuration.
+    pub updown: Option<String>,
     /// State.
     pub state: ChildState,
     /// Mode.

@@ -3,6 +3,7 @@
 //! [`Endpoint`] turns (now, input) into one ordered list of outputs. Whatever touches a socket, a
 //! clock, an OS random source, a kernel or a key file is outside this crate.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod child;
@@ -18,13 +19,14 @@ mod question;
 mod table;
 pub mod wire;
 
-pub use endpoint::{Endpoint, Registry};
+pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus};
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    Input, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent, Ticket,
-    Transmit, TransmitKind, Transport, UsedAuth,
+    Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent,
+    Ticket, Transmit, TransmitKind, Transport, UsedAuth,
 };
 pub use question::{
-    AcceptedScheme, Answer, Exchange, Exchanged, OwnedCert, PeerCredentials, PeerKey, Question,
-    SignRequest, Signed,
+    AcceptedScheme, Answer, Assignment, EapAnswer, EapMessage, EapState, EapSuccess, Exchange,
+    Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest,
+    Signed,
 };

@@ -232,6 +232,7 @@ impl ChildSa {
         ChildStatus {
             id: self.id,
             name: self.config.name.clone(),
+            updown: self.config.updown.clone(),
             state: match self.phase {
                 Phase::Installing => ChildState::Installing,
                 Phase::Installed => ChildState::Installed,

@@ -33,6 +33,9 @@ pub enum AuthConfig {
     Pubkey(PubkeyAuth),
     /// `null`: not at all (RFC 7619).
     Null,
+    /// `eap`: as whoever answers [`Question::Eap`](crate::Question::Eap) does it (RFC 7296 §2.16). Of the
+    /// initiator it stands in its last round. In the responder's round beside it, EAP is all there is (RFC 5998).
+    Eap,
 }
 
 /// What an `auth` of public keys asks for.

@@ -120,6 +120,8 @@ pub struct ChildConfig {
     pub dpd_action: Action,
     /// `failureshunt`. The engine leaves it to who runs the data plane.
     pub failure_shunt: FailureShunt,
+    /// `updown`. The engine leaves it to who runs it.
+    pub updown: Option<String>,
     /// `inactivity`: the child is deleted after this without traffic; zero for never.
     pub inactivity: Duration,
     /// `priority` of the policies; 0 for automatic.
@@ -152,6 +154,7 @@ impl ChildConfig {
             close_action: Action::None,
             dpd_action: Action::None,
             failure_shunt: FailureShunt::default(),
+            updown: None,
             inactivity: Duration::ZERO,
             priority: 0,
             replay_window: 32,

@@ -165,6 +165,8 @@ pub struct ConnectionConfig {
     pub tcp_remote_port: u16,
     /// `separate_transports`.
     pub separate_transports: SeparateTransports,
+    /// `mobike` (RFC 4555): announced, and used with peers that announce it too.
+    pub mobike: bool,
     /// `dpd_delay`; zero turns liveness checks off.
     pub dpd_delay: Duration,
     /// `fragmentation`.
@@ -187,6 +189,11 @@ pub struct ConnectionConfig {
     pub over_time: Duration,
     /// `rand_time`: up to this is taken off `rekey_time` and `reauth_time`.
     pub rand_time: Duration,
+    /// `vips`: virtual IPs that an initiator asks for; unspecified ones ask for any of their family.
+    pub vips: Vec<IpAddr>,
+    /// `pools`: where a responder gets addresses for peers from, in order. A peer that asks for none is
+    /// refused a child then.
+    pub pools: Vec<String>,
     /// `if_id_in`.
     pub if_id_in: InterfaceId,
     /// `if_id_out`.
@@ -213,6 +220,7 @@ impl ConnectionConfig {
             enable_tcp: TcpUse::No,
             tcp_remote_port: 4500,
             separate_transports: SeparateTransports::Accept,
+            mobike: true,
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,
@@ -224,6 +232,8 @@ impl ConnectionConfig {
             reauth_time: Duration::ZERO,
             over_time: rekey_time / 10,
             rand_time: rekey_time / 10,
+            vips: Vec::new(),
+            pools: Vec::new(),
             if_id_in: InterfaceId::default(),
             if_id_out: InterfaceId::default(),
             children: Vec::new(),

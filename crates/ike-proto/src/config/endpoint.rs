@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
+use super::redirect::RedirectPolicy;
 use super::shard::Shard;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
@@ -131,6 +132,16 @@ pub struct EndpointConfig {
     /// `delete_rekeyed_delay`: the SAs of a rekeyed child stay this long, the inbound one to decrypt, the
     /// outbound one for packets that are in it.
     pub delete_rekeyed_delay: Duration,
+    /// `prefer_best_path`: an IKE SA with MOBIKE moves to the path that the routes prefer though the one it
+    /// has is there yet.
+    pub prefer_best_path: bool,
+    /// `return_routability`: a responder with MOBIKE takes the children to another address of the peer only
+    /// once the peer has answered from there (RFC 4555 §3.7).
+    pub return_routability: bool,
+    /// `follow_redirects`: whether a client goes where its gateway sends it (RFC 5685).
+    pub follow_redirects: bool,
+    /// `redirect`: whom this gateway sends elsewhere.
+    pub redirect: RedirectPolicy,
     /// UDP port this endpoint receives encapsulated traffic on, 4500 unless tests say otherwise.
     pub natt_port: u16,
 }
@@ -159,6 +170,10 @@ impl Default for EndpointConfig {
             keep_alive: Duration::from_secs(20),
             retry_initiate_interval: Duration::from_secs(60),
             delete_rekeyed_delay: Duration::from_secs(5),
+            prefer_best_path: false,
+            return_routability: true,
+            follow_redirects: true,
+            redirect: RedirectPolicy::default(),
             natt_port: 4500,
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod lookup;
 pub mod numbers;
 pub mod ppk;
 pub mod proposal;
+pub(crate) mod redirect;
 pub mod shard;
 
 pub use auth::{
@@ -25,4 +26,5 @@ pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;
+pub use redirect::RedirectPolicy;
 pub use shard::Shard;

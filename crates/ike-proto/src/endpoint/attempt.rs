@@ -8,6 +8,7 @@ mod candidates;
 mod line;
 mod waiting;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::exchange::auth::sends_initial_contact;
 use crate::exchange::child_offer::usable_methods;
 use crate::exchange::key_exchange::Undone;
 use crate::exchange::ppk::{Announced, has_usable};
+use crate::exchange::redirect::{Redirected, read_gateway};
 use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
@@ -74,10 +76,14 @@ pub(crate) struct Attempt {
     pub(crate) path: Path,
     pub(crate) wanted: Vec<Wanted>,
     /// The SA a reauthentication replaces.
+    /// Virtual IPs of the SA that it replaces.
+    pub(crate) vips: Vec<IpAddr>,
     pub(crate) replaces: Option<IkeSaId>,
     /// Attempts made before this one (`keyingtries`).
     pub(crate) tries: u32,
     pub(crate) candidates: Vec<IkeSa>,
+    /// How it has come to this gateway.
+    pub(crate) redirected: Option<Redirected>,
     /// Why it takes the transport it takes.
     pub(crate) origin: Origin,
     /// True if SEPARATE_TRANSPORTS is asked for.
@@ -156,6 +162,8 @@ pub(crate) enum Switch {
     Udp,
     /// Over UDP, without separate transports.
     OneTransport,
+    /// To another gateway (RFC 5685).
+    Redirect(IpAddr),
 }
 
 /// The TCP connection of an attempt.
@@ -176,12 +184,22 @@ pub(crate) struct NewAttempt {
     pub(crate) replaces: Option<IkeSaId>,
     pub(crate) tries: u32,
     pub(crate) initial_contact: bool,
+    pub(crate) redirected: Option<Redirected>,
 }
 
 impl Attempt {
     /// Makes the attempt and sends the first request.
     pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
-        let NewAttempt { connection, path, origin, wanted, replaces, tries, initial_contact } = new;
+        let NewAttempt {
+            connection,
+            path,
+            origin,
+            wanted,
+            replaces,
+            tries,
+            initial_contact,
+            redirected,
+        } = new;
         if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
@@ -226,8 +244,10 @@ impl Attempt {
             path,
             wanted,
             replaces,
+            vips: Vec::new(),
             tries,
             candidates: Vec::new(),
+            redirected,
             origin,
             separate,
             tcp: None,
@@ -324,6 +344,7 @@ impl Attempt {
             ppk: self.ppk,
             separate: self.separate,
             fragment_ack: self.fragment_ack,
+            redirect: ctx.config.follow_redirects.then_some(self.redirected.and_then(|by| by.from)),
         }
     }
 
@@ -400,6 +421,53 @@ impl Attempt {
         self.reap(ctx);
     }
 
+    /// A response sends this client to another gateway. Nobody has authenticated it; that it knows the nonce
+    /// shows that it comes from who has seen the request.
+    fn on_redirect(&mut self, ctx: &mut Context<'_>, path: Path, data: &[u8]) {
+        if !ctx.config.follow_redirects || !self.candidates.is_empty() {
+            return ctx.dropped(path, "REDIRECT not asked for");
+        }
+        let (gateway, nonce) = match read_gateway(data) {
+            Ok(read) => read,
+            Err(why) => return ctx.dropped(path, why),
+        };
+        //= RFC 5685 §3
+        //# If the values do not match, the client MUST silently
+        //# discard the response
+        if nonce != self.nonce {
+            return ctx.dropped(path, "REDIRECT with another nonce");
+        }
+        if let Err(why) = self.follow(ctx, gateway) {
+            self.doubt(ctx, Failure::Policy(why));
+        }
+    }
+
+    /// The gateway, which has proven itself, sends this client to another one before the end of IKE_AUTH.
+    fn redirected_to(&mut self, ctx: &mut Context<'_>, gateway: IpAddr) {
+        if let Err(why) = self.follow(ctx, gateway) {
+            let failure = Failure::Policy(why);
+            for candidate in &mut self.candidates {
+                candidate.close(ctx, failure.clone());
+            }
+            self.candidates.clear();
+            self.give_up(ctx, failure);
+        }
+    }
+
+    /// Goes to `gateway` next; says why not.
+    fn follow(&mut self, ctx: &Context<'_>, gateway: IpAddr) -> Result<(), &'static str> {
+        let family = |ip: &IpAddr| ip.to_canonical().is_ipv4() == gateway.is_ipv4();
+        let own = ctx.network.addresses.iter().copied();
+        if !std::iter::once(self.path.local.ip()).chain(own).any(|ip| family(&ip)) {
+            return Err("redirected to another address family");
+        }
+        let from = self.path.remote.ip().to_canonical();
+        let redirected = Redirected::again(self.redirected, from, ctx.now.mono);
+        self.redirected = Some(redirected.ok_or("redirected too often")?);
+        self.switch = Some(Switch::Redirect(gateway));
+        Ok(())
+    }
+
     fn on_init_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -414,6 +482,7 @@ impl Attempt {
         match reading {
             Reading::Useless(why) => ctx.dropped(path, why),
             Reading::Error(kind) => self.doubt(ctx, Failure::Peer(kind)),
+            Reading::Redirect(data) => self.on_redirect(ctx, path, &data),
             Reading::Cookie(cookie) => {
                 let known = self.cookie.as_ref() == Some(&cookie);
                 if known || !self.may_restart() {
@@ -536,6 +605,7 @@ impl Attempt {
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
         winner.reauthenticates = self.replaces;
+        winner.redirected = self.redirected;
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }
@@ -601,6 +671,10 @@ impl Attempt {
         own.into_iter().chain(theirs).flatten().min()
     }
 
+    pub(crate) fn connection(&self) -> &ConnectionConfig {
+        &self.connection
+    }
+
     pub(crate) fn status(&self) -> IkeStatus {
         IkeStatus {
             id: self.id,
@@ -614,8 +688,10 @@ impl Attempt {
             remote_id: None,
             nat_local: false,
             nat_remote: false,
+            mobike: false,
             ppk: None,
             full_transcript: false,
+            assignment: None,
             local_auth: Vec::new(),
             remote_auth: Vec::new(),
             algorithms: None,

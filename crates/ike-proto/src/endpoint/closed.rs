@@ -81,7 +81,9 @@ impl Closed {
             peer_spi: if sa.initiator { sa.spi_r } else { sa.spi_i },
             from_initiator: !sa.initiator,
             to: sa.answer_to(),
-            roams: sa.nat.remote || sa.stream.as_ref().is_some_and(|stream| !stream.ours),
+            roams: sa.nat.remote
+                || sa.mobike.is_some()
+                || sa.stream.as_ref().is_some_and(|stream| !stream.ours),
             last,
             until,
             known,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::attempt::{Attempt, NewAttempt, Origin, Wanted};
+use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
@@ -13,7 +13,8 @@ use crate::dataplane::{
     Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
 };
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
-use crate::exchange::child_sa::resolve;
+use crate::exchange::config::resolve;
+use crate::exchange::redirect::Redirected;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
 impl Endpoint {
@@ -27,6 +28,7 @@ impl Endpoint {
                 self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
             }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
+            Command::ForgetIke(ike) => self.on_forget(now, request, ike),
             Command::TerminateChild(child) => {
                 let reason = Failure::Terminated;
                 self.child_task(now, request, child, |child| Task::DeleteChild {
@@ -39,6 +41,7 @@ impl Endpoint {
                 let task = Task::RekeyIke { request: Some(request), retry: Retry::default() };
                 self.ike_task(now, request, ike, task);
             }
+            Command::Redirect(ike, to) => self.on_redirect_command(now, request, ike, to),
             Command::RekeyChild(child) => {
                 self.child_task(now, request, child, |child| Task::RekeyChild {
                     child,
@@ -58,6 +61,10 @@ impl Endpoint {
                 if let Err(failure) = result {
                     self.done(request, Err(failure));
                 }
+            }
+            Command::UninstallTrap { connection, child } => {
+                let result = self.uninstall_trap(&connection, &child);
+                self.done(request, result);
             }
             Command::Reload(config) => {
                 self.reload(*config);
@@ -177,31 +184,27 @@ impl Endpoint {
         tries: u32,
     ) {
         let origin = Self::origin_of(&connection, path);
-        self.attempt_by(now, connection, (path, origin), wanted, replaces, tries);
-    }
-
-    /// As [`attempt`](Self::attempt), with the reason for its transport.
-    pub(super) fn attempt_by(
-        &mut self,
-        now: Now,
-        connection: Arc<ConnectionConfig>,
-        (path, origin): (Path, Origin),
-        wanted: Vec<Wanted>,
-        replaces: Option<IkeSaId>,
-        tries: u32,
-    ) {
+        let (initial_contact, redirected) = (replaces.is_none(), None);
         let new = NewAttempt {
             connection,
             path,
             origin,
-            wanted: wanted.clone(),
+            wanted,
             replaces,
             tries,
-            initial_contact: replaces.is_none(),
+            initial_contact,
+            redirected,
         };
+        self.begin(now, new);
+    }
+
+    pub(super) fn begin(&mut self, now: Now, new: NewAttempt) {
+        let wanted = new.wanted.clone();
+        let vips = new.replaces.map(|old| self.own_virtual_ips(old)).unwrap_or_default();
         let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
         match Attempt::start(&mut ctx, new) {
-            Ok(attempt) => {
+            Ok(mut attempt) => {
+                attempt.vips = vips;
                 let (id, spi) = (attempt.id, attempt.spi_i);
                 self.insert(now, id, spi, Entry::Attempt(Box::new(attempt)));
                 // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
@@ -221,6 +224,13 @@ impl Endpoint {
         }
     }
 
+    /// The virtual IPs that this end has by `ike`.
+    fn own_virtual_ips(&self, ike: IkeSaId) -> Vec<IpAddr> {
+        let assignment = self.entries.get(&ike).and_then(|slot| slot.status().assignment);
+        let own = assignment.filter(|assignment| assignment.ours);
+        own.map(|assignment| assignment.addresses.clone()).unwrap_or_default()
+    }
+
     /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.
     pub(super) fn on_attempt_failed(&mut self, now: Now, attempt: Attempt, reason: Failure) {
         let tries = attempt.tries + 1;
@@ -228,20 +238,40 @@ impl Endpoint {
         let (path, replaces, id) = (attempt.path, attempt.replaces, attempt.id);
         let wanted = attempt.wanted.clone();
         let (switch, origin) = (attempt.switch, attempt.origin);
+        let redirected = attempt.redirected;
         if let Some((_, mut ctx)) = self.parts(now, id) {
             attempt.dispose(&mut ctx, &reason);
         }
-        if let Some(switch) = switch.filter(|_| self.shutdown.is_none()) {
-            let (path, origin) = self.switched(&connection, path, switch);
-            let name = connection.name.clone();
-            self.out.push_back(Output::Event(Event::TransportChanged { connection: name, path }));
-            return self.attempt_by(now, connection, (path, origin), wanted, replaces, tries - 1);
+        let again = |path, origin, tries, redirected| NewAttempt {
+            connection: Arc::clone(&connection),
+            path,
+            origin,
+            wanted: wanted.clone(),
+            replaces,
+            tries,
+            initial_contact: replaces.is_none(),
+            redirected,
+        };
+        let alive = self.shutdown.is_none();
+        if let Some(switch) = switch.filter(|_| alive)
+            && let Some((path, origin)) = self.switched(&connection, path, switch)
+        {
+            if !matches!(switch, Switch::Redirect(_)) {
+                let connection = connection.name.clone();
+                self.out.push_back(Output::Event(Event::TransportChanged { connection, path }));
+            }
+            return self.begin(now, again(path, origin, tries - 1, redirected));
         }
         self.learn(now, path, origin, false);
-        let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
-        let again = connection.keyingtries == 0 || tries < connection.keyingtries;
-        if again && reason == Failure::Timeout && self.shutdown.is_none() {
-            return self.attempt(now, connection, path, wanted, replaces, tries);
+        // Back to the gateway that sent it to one that does not answer.
+        let home = redirected.map(|by| by.first);
+        let remote = home.unwrap_or(path.remote.ip());
+        let local = home.and_then(|home| self.local_towards(path.local.ip(), home));
+        let path = self.path_to(&connection, local.unwrap_or(path.local.ip()), remote);
+        let due = connection.keyingtries == 0 || tries < connection.keyingtries;
+        if due && reason == Failure::Timeout && alive {
+            let origin = Self::origin_of(&connection, path);
+            return self.begin(now, again(path, origin, tries, redirected.map(Redirected::back)));
         }
         self.out.push_back(Output::Event(Event::IkeDown {
             ike: id,
@@ -292,6 +322,23 @@ impl Endpoint {
         self.ike_task(now, request, ike, task);
     }
 
+    /// Sends a Delete if the window has room for it, and does not wait for the answer.
+    fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+        let Some(slot) = self.entries.get(&ike) else {
+            return self.done(request, Err(Failure::NotFound));
+        };
+        if let Entry::Sa(sa) = &slot.entry
+            && matches!(sa.state, State::Established(_))
+        {
+            let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
+            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Terminated));
+        } else {
+            self.cancel(now, ike);
+        }
+        self.done(request, Ok(()));
+    }
+
     /// Ends an attempt, or a half-open SA, without a word to the peer.
     fn cancel(&mut self, now: Now, id: IkeSaId) {
         let entry = self.entries.get(&id).map(|slot| &slot.entry);
@@ -302,7 +349,7 @@ impl Endpoint {
         }
     }
 
-    fn ike_task(&mut self, now: Now, request: RequestId, ike: IkeSaId, task: Task) {
+    pub(super) fn ike_task(&mut self, now: Now, request: RequestId, ike: IkeSaId, task: Task) {
         let established = matches!(
             self.entries.get(&ike),
             Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))
@@ -351,12 +398,15 @@ impl Endpoint {
             .iter()
             .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
         let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
+        let local_ts = resolve(&config, path, true, &[]);
+        let remote_ts = resolve(&config, path, false, &[]);
+        let selectors = (Arc::from(local_ts.as_slice()), Arc::from(remote_ts.as_slice()));
         let spec = PolicySpec {
             id: policy,
             child: config.name.clone(),
             owner: connection.name.clone(),
-            local_ts: resolve(&config, path, true),
-            remote_ts: resolve(&config, path, false),
+            local_ts,
+            remote_ts,
             action: PolicyAction::Trap,
             priority: config.priority,
             processing: Arc::clone(&processing),
@@ -369,12 +419,24 @@ impl Endpoint {
         match self.traps.iter_mut().find(|trap| trap.policy == policy) {
             Some(trap) => {
                 (trap.child, trap.remote, trap.processing) = (config, remote, processing);
+                trap.selectors = selectors;
             }
             None => {
                 let connection = connection.name.clone();
-                self.traps.push(Trap { policy, connection, child: config, remote, processing });
+                let child = config;
+                self.traps.push(Trap { policy, connection, child, remote, processing, selectors });
             }
         }
+        Ok(())
+    }
+
+    /// Takes a trap away.
+    fn uninstall_trap(&mut self, connection: &str, child: &str) -> Result<(), Failure> {
+        let is = |trap: &Trap| trap.connection == connection && trap.child.name == child;
+        let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
+        let trap = self.traps.remove(at);
+        self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+        self.remove_each(std::iter::once(Removal::Policy(trap.policy)));
         Ok(())
     }
 

@@ -50,6 +50,11 @@ impl Endpoint {
                         let _ = self.install_trap(now, None, &connection, &child, local, remote);
                     }
                 }
+                Effect::Redirect { ike, to, wanted } => {
+                    if self.shutdown.is_none() {
+                        self.follow_redirect(now, ike, to, wanted);
+                    }
+                }
                 Effect::Reauthenticate(ike) => {
                     let _ = self.reauthenticate(now, ike, None);
                 }
@@ -205,7 +210,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
         let State::Established(established) = &sa.state else { return Vec::new() };
-        let identity = (folded(&established.local_id), folded(&established.remote_id));
+        let identity = (folded(&established.local_id), folded(established.owner_id()));
         let (identity, others) = self.registry.establish(identity, id, asked);
         slot.identity = Some(identity);
         others

@@ -126,7 +126,7 @@ impl Index {
             return;
         }
         let contact = |connection: &ConnectionConfig| match (established, connection.remote_id()) {
-            (Some(sa), _) => (folded(&sa.local_id), Some(key_of(&sa.remote_id))),
+            (Some(sa), _) => (folded(&sa.local_id), Some(key_of(sa.owner_id()))),
             (None, IdMatch::Exact(id)) => {
                 (folded(&local_id_at(connection, path)), Some(key_of(id)))
             }

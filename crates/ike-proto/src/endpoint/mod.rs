@@ -2,13 +2,16 @@
 
 mod admission;
 pub(crate) mod attempt;
+mod brief;
 mod closed;
 mod commands;
 mod cookie;
 mod effects;
 mod id_set;
 mod index;
+mod network;
 mod parked;
+mod redirect;
 mod registry;
 mod responder;
 mod transports;
@@ -24,10 +27,10 @@ use std::time::Instant;
 use crate::config::lookup::{Lists, Lookup};
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
-use crate::dataplane::{self, Capabilities, PolicyId, Processing};
+use crate::dataplane::{self, Capabilities, PolicyId, Processing, TrafficSelector};
 use crate::event::{
-    Event, Failure, IkeSaId, IkeStatus, Input, Now, Output, Path, RequestId, Ticket, Transmit,
-    TransmitKind,
+    Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
+    Transmit, TransmitKind,
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
@@ -42,6 +45,7 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
 use admission::{Courtesy, HalfOpen, Refused, origin};
 use attempt::Attempt;
+pub use brief::{ChildBrief, IkeBrief};
 use closed::{Closed, Late};
 use cookie::Cookies;
 use index::Index;
@@ -68,6 +72,7 @@ pub struct Endpoint {
     ids: Ids,
     budget: MemoryBudget,
     mtus: PathMtus,
+    network: Network,
     entries: Entries,
     /// By the SPIs that this end chose.
     by_spi: OwnTable<u64, IkeSaId>,
@@ -132,6 +137,21 @@ struct Trap {
     remote: IpAddr,
     /// How packets are treated that meet it.
     processing: Arc<Processing>,
+    /// Traffic of this end, and of the peer.
+    selectors: (Arc<[TrafficSelector]>, Arc<[TrafficSelector]>),
+}
+
+/// A trap policy as [`Endpoint::traps`] shows it.
+#[derive(Debug, Clone)]
+pub struct TrapStatus {
+    /// Connection name.
+    pub connection: String,
+    /// The child that traffic brings up.
+    pub child: Arc<ChildConfig>,
+    /// Traffic of this end.
+    pub local_ts: Arc<[TrafficSelector]>,
+    /// Traffic of the peer.
+    pub remote_ts: Arc<[TrafficSelector]>,
 }
 
 impl Endpoint {
@@ -159,6 +179,7 @@ impl Endpoint {
             ids: Ids::new(config.shard, &registry),
             budget: MemoryBudget::new(config.reassembly_memory),
             mtus: PathMtus::new(config.fragment_size),
+            network: Network::default(),
             lookup: Lookup::new(&config),
             lists: Lists::default(),
             config,
@@ -207,6 +228,7 @@ impl Endpoint {
             Input::Stream(path, event) => self.on_stream(now, path, &event),
             Input::PathMtu(path, octets) => self.on_path_mtu(now, path.remote.ip(), octets),
             Input::Behind(behind) => self.half_open.behind = behind,
+            Input::Network(network) => self.on_network(now, network),
             Input::Notice(ike, notice) => self.on_notice(now, ike, notice),
         }
         self.run_effects(now);
@@ -231,6 +253,30 @@ impl Endpoint {
         let mut all: Vec<_> = self.entries.values().map(Slot::status).collect();
         all.sort_by_key(|status| status.id);
         all
+    }
+
+    /// The numbers of all IKE SAs and attempts, in no order: who describes thousands of them a few at a time
+    /// by [`ike_sa`](Self::ike_sa) does not hold up the others.
+    pub fn ike_ids(&self) -> Vec<IkeSaId> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// How many IKE SAs and attempts there are, and how many of them are not established.
+    pub fn counts(&self) -> (usize, usize) {
+        let established = |slot: &&Slot| matches!(&slot.entry, Entry::Sa(sa) if matches!(sa.state, State::Established(_)));
+        let all = self.entries.len();
+        (all, all - self.entries.values().filter(established).count())
+    }
+
+    /// The trap policies that are installed.
+    pub fn traps(&self) -> Vec<TrapStatus> {
+        let status = |trap: &Trap| TrapStatus {
+            connection: trap.connection.clone(),
+            child: Arc::clone(&trap.child),
+            local_ts: Arc::clone(&trap.selectors.0),
+            remote_ts: Arc::clone(&trap.selectors.1),
+        };
+        self.traps.iter().map(status).collect()
     }
 
     /// True if there is an IKE SA of this connection with the peer at `remote` that a new child would be
@@ -286,7 +332,9 @@ impl Endpoint {
 
     /// Hands an answer to the SA that asked, if it is still there and still waits for it.
     fn on_answered(&mut self, now: Now, ticket: Ticket, answer: Answer) {
-        let Some(owner) = self.ids.asked.remove(&ticket) else { return };
+        let Some(owner) = self.ids.asked.remove(&ticket) else {
+            return self.refuse_lease(answer);
+        };
         let Some((entries, mut ctx)) = self.parts(now, owner) else { return };
         match entries.get_mut(&owner).map(|slot| &mut slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
@@ -295,6 +343,14 @@ impl Endpoint {
             None => return,
         }
         self.settle(now, owner);
+    }
+
+    /// Nobody waits for these addresses any more.
+    fn refuse_lease(&mut self, answer: Answer) {
+        if let Answer::Leased(request, lease) = answer {
+            let assignment = Arc::new(request.assignment(lease));
+            self.out.push_back(Output::Event(Event::Unassigned(assignment)));
+        }
     }
 
     /// A message that is not IKEv2, or not well-formed outside its SK payload.
@@ -422,7 +478,9 @@ impl Endpoint {
     /// The table of SAs, and everything else that of `owner` may use while it handles an input.
     fn parts(&mut self, now: Now, owner: IkeSaId) -> Option<(&mut Entries, Context<'_>)> {
         self.ids.owner = owner;
+        let load = self.load();
         let ctx = Context {
+            load,
             now,
             config: &self.config,
             lookup: &self.lookup,
@@ -434,6 +492,7 @@ impl Endpoint {
             ids: &mut self.ids,
             budget: &mut self.budget,
             mtus: &mut self.mtus,
+            network: &self.network,
             hasher: &self.hasher,
         };
         Some((&mut self.entries, ctx))

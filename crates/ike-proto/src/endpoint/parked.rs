@@ -193,6 +193,7 @@ impl Parked {
             announced: std::mem::take(announced),
             rounds: Rounds::default(),
             first: None,
+            eap: None,
         };
         let new = NewIkeSa {
             id: self.id,
@@ -238,6 +239,14 @@ impl Parked {
     }
 
     /// What `list` shows of it.
+    /// The connection that it would be for, if it got as far as one.
+    pub(super) fn connection(&self) -> Option<&ConnectionConfig> {
+        match &self.stage {
+            Stage::Asked(_) => None,
+            Stage::Answered(answer) => answer.connections.first().map(Arc::as_ref),
+        }
+    }
+
     pub(super) fn status(&self) -> IkeStatus {
         let answer = match &self.stage {
             Stage::Asked(_) => None,
@@ -255,9 +264,11 @@ impl Parked {
             local_id: None,
             remote_id: None,
             nat_local: answer.is_some_and(|answer| answer.nat.local),
+            mobike: false,
             nat_remote: answer.is_some_and(|answer| answer.nat.remote),
             ppk: None,
             full_transcript: answer.is_some_and(|answer| answer.extensions.full_transcript),
+            assignment: None,
             local_auth: Vec::new(),
             remote_auth: Vec::new(),
             algorithms: answer.map(|answer| answer.selected.clone()),

@@ -90,6 +90,9 @@ impl Endpoint {
         if connections.is_empty() {
             return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
+        if self.redirect_init(path, message) {
+            return;
+        }
         //= RFC 9329 §6.3
         //# The exchange Responder SHOULD NOT send an IKEv2 Cookie request
         //# without an accompanied Puzzle; implementations might choose to

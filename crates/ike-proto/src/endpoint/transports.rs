@@ -102,15 +102,16 @@ impl Endpoint {
         }
     }
 
-    /// The path of an attempt that starts over because that on `path` is to `switch`.
+    /// The path of an attempt that starts over because that on `path` is to `switch`; `None` if nothing
+    /// leads there.
     pub(super) fn switched(
         &mut self,
         connection: &ConnectionConfig,
         path: Path,
         switch: Switch,
-    ) -> (Path, Origin) {
+    ) -> Option<(Path, Origin)> {
         let (local, remote) = (path.local.ip(), path.remote.ip());
-        match switch {
+        Some(match switch {
             Switch::Tcp => (tcp_path(connection, local, remote), Origin::FellBack),
             Switch::Udp => {
                 self.blocked_udp.forget(path);
@@ -119,7 +120,12 @@ impl Endpoint {
             Switch::OneTransport => {
                 (self.udp_path(connection, local, remote), Origin::OneTransport)
             }
-        }
+            Switch::Redirect(gateway) => {
+                let local = self.local_towards(local, gateway)?;
+                let path = self.path_to(connection, local, gateway);
+                (path, Self::origin_of(connection, path))
+            }
+        })
     }
 
     /// An attempt over TCP came to its end: `success` if the peer is authenticated.

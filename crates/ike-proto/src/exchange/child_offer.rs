@@ -1,9 +1,11 @@
 //! Asking for a Child SA: the initiator makes a [`ChildOffer`] and later `complete_child`s it, in IKE_AUTH
 //! and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::child_sa::{Parts, ReadyChild, resolve};
+use super::child_sa::{Parts, ReadyChild};
+use super::config::resolve;
 use super::key_exchange::Undone;
 use super::mode::{self, Asked, Requirements};
 use super::ppk::{self, MixedPpk};
@@ -31,6 +33,8 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) rekeys: Option<&'a ChildSa>,
     /// The child that it is to be one more of, and for which CPU (RFC 9611).
     pub(crate) joins: Option<(&'a ChildSa, Join)>,
+    /// The virtual IPs of this end and of the peer, for `dynamic`.
+    pub(crate) dynamic: [Vec<IpAddr>; 2],
     /// The packet that asks for it.
     pub(crate) packet: Option<Flow>,
     /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
@@ -87,8 +91,9 @@ pub(crate) fn offer(
             (local_ts, remote_ts, other.mode)
         }
         (None, None) => {
-            let mut local_ts = resolve(spec.config, path, true);
-            let mut remote_ts = resolve(spec.config, path, false);
+            let [local, remote] = &spec.dynamic;
+            let mut local_ts = resolve(spec.config, path, true, local);
+            let mut remote_ts = resolve(spec.config, path, false, remote);
             if let Some(packet) = spec.packet {
                 if spec.retry.single_pair {
                     local_ts = narrow(&local_ts, &[TrafficSelector::host(packet.local.start)]);
@@ -257,6 +262,12 @@ impl IkeSa {
         // RFC 7296 §2.9: the responder may narrow, never widen.
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
+        if offer.heritage.is_none() {
+            local_ts = self.narrow_to_own(&offer.config, mode, local_ts);
+            if local_ts.is_empty() {
+                return Err(NotifyType::TS_UNACCEPTABLE.into());
+            }
         }
         if let Some(other) = self.members(offer)? {
             // Of a rekeyed one it goes without saying (RFC 9611 §3).

@@ -218,9 +218,9 @@ impl IkeSa {
             if old.is_some_and(|old| old.config.name != config.name) {
                 continue;
             }
-            let ours = resolve(config, self.path, true);
+            let ours = self.resolve(config, true);
             let local_ts = few(narrow(&ours, local), &ours);
-            let ours = resolve(config, self.path, false);
+            let ours = self.resolve(config, false);
             let remote_ts = few(narrow(&ours, remote), &ours);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
@@ -256,6 +256,24 @@ impl IkeSa {
         let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
+        let beside = || match &self.state {
+            State::Established(established) => {
+                established.children.iter().find(|other| other.phase == Phase::Installed)
+            }
+            _ => None,
+        };
+        if self.is_held()
+            && let Some(other) = beside()
+        {
+            // It goes where the others are, until they move.
+            (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
+        } else if self.mobike.is_some() {
+            // It may have moved since the exchange began.
+            let path = self.esp_path();
+            child.follow_addresses(path);
+            (child.local, child.remote) = (path.local.ip(), path.remote.ip());
+            child.encap = ChildSa::encap_on(path, self.nat.local || self.nat.remote);
+        }
         Ok(ReadyChild { child, keys })
     }
 
@@ -397,16 +415,6 @@ pub(crate) fn respond_ke(
         // RFC 7296 §1.3: names the method that was chosen instead.
         _ => Err(invalid_ke(chosen).into()),
     }
-}
-
-/// The selectors of one end of `config`, with this path's addresses for `dynamic`.
-pub(crate) fn resolve(config: &ChildConfig, path: Path, local: bool) -> Vec<TrafficSelector> {
-    let (specs, host) = if local {
-        (&config.local_ts, path.local.ip())
-    } else {
-        (&config.remote_ts, path.remote.ip())
-    };
-    specs.iter().map(|spec| spec.resolve(host.to_canonical())).collect()
 }
 
 /// Cuts off what a peer adds by splitting `configured` into pieces: every pair of selectors is an entry

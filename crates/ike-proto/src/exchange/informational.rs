@@ -6,10 +6,11 @@
 //! ```
 
 use super::Payloads;
+use super::config::OwnedConfig;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
-use crate::ike_sa::context::Context;
+use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{IkePhase, Initiated, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
@@ -23,7 +24,17 @@ impl IkeSa {
 
     /// Asks whether the peer is alive: an empty request (RFC 7296 §2.4).
     pub(crate) fn send_liveness(&mut self, ctx: &mut Context<'_>) {
-        self.inform(ctx, &[], Initiated::Liveness);
+        //= RFC 4555 §3.8
+        //# When the initiator is behind a NAT (as detected earlier using the
+        //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
+        //# notifications), it SHOULD include these notifications in DPD messages
+        let mapped = self.decides() && self.nat.local;
+        let nat = (mapped && self.nat.supported).then(|| self.nat_hashes(ctx));
+        let mut payloads = Vec::new();
+        if let Some(nat) = &nat {
+            nat.push(&mut payloads);
+        }
+        self.inform(ctx, &payloads, Initiated::Liveness);
     }
 
     /// Deletes the pair of SAs whose inbound half has `spi`.
@@ -99,12 +110,19 @@ impl IkeSa {
                 }
             }
         }
-        if answered.is_empty() {
-            self.respond(ctx, &[]);
-        } else {
-            let delete = Delete { protocol: ProtocolId::ESP, spis: answered };
-            self.respond(ctx, &[Payload::Delete(delete)]);
+        if let Some(to) = self.redirect_in(ctx, &parsed) {
+            let wanted = Vec::new();
+            ctx.effects.push_back(Effect::Redirect { ike: self.id, to, wanted });
         }
+        let mobility = self.on_mobility_request(ctx, &parsed);
+        let config = self.answer_configuration(&parsed);
+        let mut reply = mobility.payloads();
+        if !answered.is_empty() {
+            let delete = Delete { protocol: ProtocolId::ESP, spis: answered };
+            reply.push(Payload::Delete(delete));
+        }
+        reply.extend(config.as_ref().map(OwnedConfig::payload));
+        self.respond(ctx, &reply);
     }
 
     /// Deletes the child whose outbound half has `spi`. Returns the SPI of the inbound half, if the

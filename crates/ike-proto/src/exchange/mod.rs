@@ -3,14 +3,17 @@
 pub(crate) mod auth;
 pub(crate) mod child_offer;
 pub(crate) mod child_sa;
+pub(crate) mod config;
 pub(crate) mod create_child;
 pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
 pub(crate) mod key_exchange;
+pub(crate) mod mobike;
 pub(crate) mod mode;
 pub(crate) mod ppk;
+pub(crate) mod redirect;
 pub(crate) mod rekey_ike;
 pub(crate) mod resource;
 pub(crate) mod sa_init;
@@ -76,6 +79,14 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Notifies of a message that is made later.
+pub(crate) type OwnedNotifies = Vec<(NotifyType, Vec<u8>)>;
+
+/// Their payloads.
+pub(crate) fn payloads_of(notifies: &OwnedNotifies) -> impl Iterator<Item = Payload<'_>> {
+    notifies.iter().map(|(kind, data)| Payload::Notify(Notify::new(*kind, data)))
+}
+
 /// Looks payloads up in a decoded chain.
 pub(crate) struct Payloads<'a, 'b>(pub(crate) &'b [Payload<'a>]);
 
@@ -103,6 +114,7 @@ impl<'a, 'b> Payloads<'a, 'b> {
     single!(nonce, Nonce, &'a [u8]);
     single!(id_i, IdI, crate::wire::payload::Id<'a>);
     single!(id_r, IdR, crate::wire::payload::Id<'a>);
+    single!(eap, Eap, &'a [u8]);
     single!(auth, Auth, crate::wire::payload::Auth<'a>);
     single!(ts_i, TsI, Vec<crate::wire::payload::TrafficSelector>);
     single!(ts_r, TsR, Vec<crate::wire::payload::TrafficSelector>);

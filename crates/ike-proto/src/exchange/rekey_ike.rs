@@ -452,6 +452,12 @@ impl IkeSa {
         );
         sa.session.wipe_all_but_d();
         sa.share_stream(ctx, self);
+        sa.mobike = self.mobike.clone();
+        if let Some(mobike) = &mut sa.mobike {
+            // The peer's hash is over the SPIs, and no request of this SA is in flight.
+            (mobike.seen, mobike.probing) = (None, false);
+        }
+        sa.redirected = self.redirected;
         // SK_d hands the PPK that went into this SA on.
         let inherited = || self.ppk.used().cloned();
         sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
@@ -459,6 +465,7 @@ impl IkeSa {
             None => PpkStage::Without,
         };
         sa.if_ids = self.if_ids.clone();
+        sa.assigned = self.assigned.clone();
         sa.probe = self.probe.inherited();
         sa.window.inherit(self.window.rtt().clone());
         sa.inherit_turns(self.turns());

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use super::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
 use super::key_exchange::{Halt, Undone};
 use super::ppk::{self, Announced, PpkPlace};
+use super::redirect::{gateway_data, is_supported};
 use super::{Payloads, Refusal, required};
 use crate::config::EndpointConfig;
 use crate::config::lookup::Candidates;
@@ -63,6 +64,8 @@ pub(crate) struct Request<'a> {
     pub(crate) separate: bool,
     /// What is said of fragment acknowledgements.
     pub(crate) fragment_ack: Option<FragmentAckTypes>,
+    /// Redirects are followed; and the gateway that has sent this client.
+    pub(crate) redirect: Option<Option<IpAddr>>,
 }
 
 impl Request<'_> {
@@ -92,6 +95,12 @@ impl Request<'_> {
         }
         let own = OwnAnnouncements::new(config, crypto, [self.connection]);
         payloads.extend(own.hash_payload());
+        let from = self.redirect.flatten().map(|from| gateway_data(from, &[]));
+        payloads.extend(match (&from, self.redirect) {
+            (Some(from), _) => Some(notify(NotifyType::REDIRECTED_FROM, from)),
+            (None, Some(_)) => Some(status(NotifyType::REDIRECT_SUPPORTED)),
+            (None, None) => None,
+        });
         encode_message(&header(self.spi_i, 0, false), &payloads)
     }
 }
@@ -112,6 +121,8 @@ pub(crate) enum Reading {
     Cookie(Vec<u8>),
     /// Send again with this key exchange method.
     OtherMethod(KeMethodId),
+    /// Go to another gateway: Notification Data of REDIRECT.
+    Redirect(Vec<u8>),
     /// An error notify: remembered, not acted upon (RFC 7296 §2.21.1).
     Error(NotifyType),
     /// Not usable; says why.
@@ -136,6 +147,9 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
                 Ok(id) => Reading::OtherMethod(KeMethodId(u16::from_be_bytes(id))),
                 Err(_) => Reading::Useless("INVALID_KE_PAYLOAD of wrong length"),
             };
+        }
+        if let Some(notify) = payloads.notify(NotifyType::REDIRECT) {
+            return Reading::Redirect(notify.data.to_vec());
         }
         if let Some(error) = payloads.error() {
             return Reading::Error(error.kind);
@@ -195,6 +209,7 @@ pub(crate) fn accept_response(
     let mut extensions =
         Extensions::negotiate(request.connection, request.fragment_ack, &payloads, ppk);
     let separate = NotifyType(ctx.config.separate_transports);
+    extensions.client = true;
     extensions.separate = request.separate && payloads.notify(separate).is_some();
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(Unfit::Policy(NO_ESP_IN_TCP));
@@ -430,6 +445,11 @@ pub(crate) fn refuse(request: &Header, refusal: &Refusal) -> Vec<u8> {
     stateless(request, request.spi_r, Notify::new(refusal.kind, &refusal.data))
 }
 
+/// An unprotected answer of one notify that keeps no state.
+pub(crate) fn answer_alone(request: &Header, kind: NotifyType, data: &[u8]) -> Vec<u8> {
+    stateless(request, 0, Notify::new(kind, data))
+}
+
 /// An unprotected answer that demands a cookie.
 pub(crate) fn demand_cookie(request: &Header, cookie: &[u8]) -> Vec<u8> {
     stateless(request, 0, Notify::new(NotifyType::COOKIE, cookie))
@@ -468,6 +488,8 @@ impl Extensions {
             full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
             ppk,
             separate: false,
+            redirect: is_supported(peer),
+            client: false,
         }
     }
 }
@@ -493,7 +515,7 @@ pub(crate) fn refuses_short_transcript(
 impl NatStatus {
     /// Compares the peer's hashes with the addresses its message came from and to
     /// (RFC 7296 §2.23).
-    fn detect(
+    pub(crate) fn detect(
         crypto: &CryptoProvider,
         peer: &Payloads<'_, '_>,
         (spi_i, spi_r): (u64, u64),
@@ -516,13 +538,19 @@ impl NatStatus {
 }
 
 /// The two NAT detection hashes of one message.
-struct NatHashes {
+pub(crate) struct NatHashes {
     source: [u8; 20],
     destination: [u8; 20],
 }
 
 impl NatHashes {
-    fn new(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, path: Path, fake: bool) -> Self {
+    pub(crate) fn new(
+        crypto: &CryptoProvider,
+        spi_i: u64,
+        spi_r: u64,
+        path: Path,
+        fake: bool,
+    ) -> Self {
         // A source no packet can have makes the peer see a NAT.
         let nowhere = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0);
         let source = if fake { nowhere } else { path.local };
@@ -532,7 +560,7 @@ impl NatHashes {
         }
     }
 
-    fn push<'a>(&'a self, payloads: &mut Vec<Payload<'a>>) {
+    pub(crate) fn push<'a>(&'a self, payloads: &mut Vec<Payload<'a>>) {
         for (kind, hash) in [
             (NotifyType::NAT_DETECTION_SOURCE_IP, &self.source),
             (NotifyType::NAT_DETECTION_DESTINATION_IP, &self.destination),
@@ -559,13 +587,20 @@ fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> 
     (crypto.sha1)(&[&spi_i.to_be_bytes(), &spi_r.to_be_bytes(), ip, &port])
 }
 
-/// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23).
-pub(crate) fn floated(path: Path, nat: NatStatus, natt_port: u16) -> Path {
+/// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23), or if there may
+/// come to be one because of MOBIKE.
+pub(crate) fn floated(path: Path, nat: NatStatus, mobike: bool, natt_port: u16) -> Path {
     //= RFC 9329 §6.5
     //# no change should be made for encapsulation of
     //# subsequent IKE or ESP packets since TCP encapsulation inherently
     //# supports NAT traversal.
-    if path.transport != Transport::Udp || !(nat.local || nat.remote) {
+    //= RFC 4555 §3.3
+    //# implementations that support both this specification
+    //# and NAT Traversal MUST change to port 4500 if the correspondent also
+    //# supports both, even if no NAT was detected between them
+    // Whether it supports MOBIKE shows later.
+    let floats = nat.local || nat.remote || mobike && nat.supported;
+    if path.transport != Transport::Udp || !floats {
         return path;
     }
     let mut floated = Path { transport: Transport::UdpEncap, ..path };

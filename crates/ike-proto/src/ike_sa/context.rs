@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::IkeSa;
@@ -11,12 +12,16 @@ use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
 use crate::config::lookup::Lookup;
+use crate::config::redirect::Load;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
 use crate::endpoint::Registry;
+use crate::endpoint::attempt::Wanted;
 use crate::endpoint::unattended::{Removal, Unattended};
-use crate::event::{ChildSaId, Event, Failure, IkeSaId, Now, Output, Path, RequestId, Ticket};
+use crate::event::{
+    ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
+};
 use crate::question::{Exchanged, Question};
 use crate::table::{OwnTable, Table};
 
@@ -36,6 +41,9 @@ pub(crate) struct Context<'a> {
     pub(crate) ids: &'a mut Ids,
     pub(crate) budget: &'a mut MemoryBudget,
     pub(crate) mtus: &'a mut PathMtus,
+    pub(crate) network: &'a Network,
+    /// What there was to do when the input came.
+    pub(crate) load: Load,
     pub(crate) hasher: &'a RandomState,
 }
 
@@ -156,6 +164,8 @@ pub(crate) enum Effect {
     Restart { connection: String, child: String, path: Path },
     /// Install the trap of a child.
     Trap { connection: String, child: String, path: Path },
+    /// Go to another gateway for `wanted`, or for all that the SA has.
+    Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
     /// Start over with a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
 }

@@ -9,6 +9,7 @@ pub(crate) mod context;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
+pub(crate) mod mobility;
 mod path;
 pub(crate) mod pending;
 pub(crate) mod plane;
@@ -35,12 +36,15 @@ use crate::dataplane::{self, DataPlaneError};
 use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
+use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
+use crate::exchange::redirect::Redirected;
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 use context::Context;
 use fragment_ack::FragmentAcks;
+use mobility::Mobike;
 use pending::Pending;
 use pmtu::Probe;
 use reassembly::Reassembly;
@@ -53,6 +57,9 @@ use window::{Retransmit, Window};
 /// shown to be his. A NAT may have changed its mind; but whoever plays back what he has captured may name
 /// any address, and so may a peer that is not authenticated yet.
 const ELSEWHERE: u8 = 8;
+
+/// The same of a peer with MOBIKE, which tries path after path.
+const ELSEWHERE_MOBILE: u8 = 64;
 
 /// One IKE SA.
 pub(crate) struct IkeSa {
@@ -77,6 +84,10 @@ pub(crate) struct IkeSa {
     answer_also_to: Option<Box<Path>>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
+    /// Initiator: how it has come to its gateway.
+    pub(crate) redirected: Option<Redirected>,
+    /// Both ends have MOBIKE.
+    pub(crate) mobike: Option<Box<Mobike>>,
     /// The connection; until the peer is authenticated the likeliest one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
@@ -94,6 +105,8 @@ pub(crate) struct IkeSa {
     pub(crate) reauthenticates: Option<IkeSaId>,
     /// Interface ids for children without their own, in and out.
     pub(crate) if_ids: IfIds,
+    /// What one end has got from the other by configuration payloads.
+    pub(crate) assigned: Option<Arc<Assigned>>,
     /// True if this end made it in the place of another, by reauthentication.
     pub(crate) renews: bool,
     /// Since when the peer has answered nothing but TEMPORARY_FAILURE, and when it last did.
@@ -109,6 +122,8 @@ pub(crate) struct IkeSa {
     pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
+    /// Initiator: the peer has proven itself in one round at least.
+    pub(crate) genuine: bool,
     /// Slow key exchanges that are being done elsewhere.
     pending: Option<Box<Pending>>,
     /// What it has found out about the size of datagrams.
@@ -160,6 +175,8 @@ impl IkeSa {
             answer_also_to: None,
             nat: new.nat,
             extensions: new.extensions,
+            redirected: None,
+            mobike: None,
             connection: new.connection,
             session: new.session,
             ppk: PpkStage::default(),
@@ -171,6 +188,7 @@ impl IkeSa {
             waiting: Vec::new(),
             reauthenticates: None,
             if_ids: IfIds::default(),
+            assigned: None,
             renews: false,
             put_off: None,
             held_since: None,
@@ -178,6 +196,7 @@ impl IkeSa {
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
+            genuine: false,
             pending: None,
             probe: Probe::default(),
             requests: Reassembly::new(ctx.config.max_packet),
@@ -190,7 +209,11 @@ impl IkeSa {
 
     /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
     pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
-        let octets = message.octets.len() + message.front.len();
+        self.hold_octets(ctx, message.octets.len() + message.front.len())
+    }
+
+    /// The same for what else is kept of a stranger.
+    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
         let room = ctx.budget.take(octets, true);
         if room {
             self.held += octets;
@@ -230,7 +253,8 @@ impl IkeSa {
     /// Counts one more sending of a response elsewhere; false if it is one too many.
     fn may_send_elsewhere(&mut self) -> bool {
         self.elsewhere = self.elsewhere.saturating_add(1);
-        self.elsewhere <= ELSEWHERE
+        let most = if self.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
+        self.elsewhere <= most
     }
 
     /// Handles every timer that is due.
@@ -282,7 +306,10 @@ impl IkeSa {
                     self.send_again(ctx);
                 }
             }
-            Retransmit::Again => self.pace(ctx),
+            Retransmit::Again => {
+                self.pace(ctx);
+                self.probe_paths(ctx);
+            }
             Retransmit::GiveUp => self.on_peer_dead(ctx),
             Retransmit::Nothing => {}
         }
@@ -334,7 +361,9 @@ impl IkeSa {
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
             | State::AwaitInitiatorVerdict(_)
-            | State::AwaitResponseSignature(_) => {
+            | State::AwaitPeerPacket(_)
+            | State::AwaitResponseSignature(_)
+            | State::AwaitLease(_) => {
                 ctx.event(Event::IkeDown {
                     ike: self.id,
                     connection: String::new(),
@@ -346,6 +375,7 @@ impl IkeSa {
             mut state @ (State::ExpectIntermediateResponse(_)
             | State::ExpectAuthResponse(_)
             | State::AwaitRequestSignature(_)
+            | State::AwaitAuthenticatorPacket(_)
             | State::AwaitResponderVerdict(_)) => {
                 let Some(waiting) = state.unproven() else { return };
                 if let Some(offer) = &waiting.child {
@@ -354,6 +384,7 @@ impl IkeSa {
             }
             closed @ State::Closed(_) => self.state = closed,
         }
+        self.give_back_assigned(ctx);
         for request in std::mem::take(&mut self.waiting) {
             ctx.done(Some(request), Err(reason.clone()));
         }

@@ -35,8 +35,8 @@ impl IkeSa {
         }
     }
 
-    /// An authentic ESP packet of `child` came from `remote`: IKE and every child go there from now on,
-    /// as if an IKE message had come from there (RFC 7296 §2.23 speaks of any validated packet). ESP that
+    /// An authentic ESP packet of `child` came from `remote`: IKE (without MOBIKE) and every child go there
+    /// from now on, as if an IKE message had come from there (RFC 7296 §2.23 speaks of any validated packet). ESP that
     /// is not in UDP has no port to follow, and no NAT that would change it.
     pub(crate) fn follow_esp(
         &mut self,
@@ -56,6 +56,7 @@ impl IkeSa {
                 self.move_children(ctx);
             }
             Some(_) => {}
+            None if self.mobike.is_some() => self.follow_esp_only(ctx, remote, roams),
             None if self.path.transport != Transport::Udp => {
                 self.follow(ctx, Path { remote, ..self.path });
             }
@@ -63,9 +64,24 @@ impl IkeSa {
         }
     }
 
+    /// The same with MOBIKE: what RFC 4555 §3.8 leaves to a peer that is not behind a NAT.
+    fn follow_esp_only(&mut self, ctx: &mut Context<'_>, remote: SocketAddr, roams: bool) {
+        if !roams || self.decides() || self.is_held() || remote == self.esp_path().remote {
+            return;
+        }
+        if let Some(mobike) = &mut self.mobike {
+            mobike.esp_remote = Some(remote);
+        }
+        self.move_children(ctx);
+    }
+
     /// Where ESP goes.
     pub(crate) fn esp_path(&self) -> Path {
-        self.separate.as_deref().copied().unwrap_or(self.path)
+        if let Some(separate) = self.separate.as_deref() {
+            return *separate;
+        }
+        let elsewhere = self.mobike.as_ref().and_then(|mobike| mobike.esp_remote);
+        Path { remote: elsewhere.unwrap_or(self.path.remote), ..self.path }
     }
 
     /// True if the peer may be reached by `path` from now on.
@@ -77,6 +93,12 @@ impl IkeSa {
             //# addresses and ports.
             // The end that opens connections knows by itself which is the newest.
             return self.takes_from(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
+        }
+        if self.mobike.is_some() && matches!(self.state, State::Established(_)) {
+            //= RFC 4555 §3.8
+            //# The host not behind a NAT MUST NOT use these dynamic
+            //# updates for IKEv2 packets, but MAY use them for ESP packets.
+            return false;
         }
         if self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
             // Nobody goes back from port 4500: the message was redirected on its way.
@@ -99,7 +121,7 @@ impl IkeSa {
     }
 
     /// Arms the keepalive, if this end is behind a NAT.
-    pub(super) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
+    pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
         //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
         //# Peers MUST
         //# maintain NAT mappings for the ESP path by sending NAT keepalive
@@ -112,8 +134,9 @@ impl IkeSa {
     }
 
     /// The peer's address changed: the children's outer addresses follow.
-    pub(super) fn move_children(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn move_children(&mut self, ctx: &mut Context<'_>) {
         let path = self.esp_path();
+        let nat = self.mobike.is_some().then_some(self.nat.local || self.nat.remote);
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
         let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,7 +156,7 @@ impl IkeSa {
             }
             child.local = path.local.ip();
             child.remote = path.remote.ip();
-            child.encap = ChildSa::encap_on(path, child.encap.is_some());
+            child.encap = ChildSa::encap_on(path, nat.unwrap_or(child.encap.is_some()));
             let (encap, local, remote) = (child.encap, path.local, path.remote);
             let reversed = encap.map(Encapsulation::reversed);
             batch.push(Command::UpdateSa { id: inbound, src: remote, dst: local, encap: reversed });

@@ -74,7 +74,9 @@ impl IkeSa {
                     self.fit_response(ctx, path, octets, fragment);
                     // To a new address only if the peer's may change: what was captured could be
                     // played back from anywhere. A connection goes nowhere but to who opened it.
-                    let anywhere = path.transport.is_reliable() || self.may_follow(path);
+                    let anywhere = path.transport.is_reliable()
+                        || self.mobike.is_some()
+                        || self.may_follow(path);
                     let to = if anywhere { path } else { self.answer_to };
                     let elsewhere = to != self.answer_to || self.is_unproven(to);
                     if elsewhere && !path.transport.is_reliable() && !self.may_send_elsewhere() {
@@ -230,6 +232,7 @@ impl IkeSa {
             }
             if matches!(self.state, State::Established(_)) {
                 self.follow(ctx, path);
+                self.on_response_by(ctx, path);
             }
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
@@ -345,6 +348,9 @@ impl IkeSa {
             | State::AwaitResponderVerdict(_)
             | State::AwaitInitiatorVerdict(_)
             | State::AwaitResponseSignature(_)
+            | State::AwaitLease(_)
+            | State::AwaitAuthenticatorPacket(_)
+            | State::AwaitPeerPacket(_)
             | State::Closed(_) => {}
         }
     }

@@ -1,6 +1,7 @@
 //! What may legally arrive next, and the data each stage holds.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,9 +15,12 @@ use crate::crypto::{PendingKe, Prf, Secret};
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
 use crate::exchange::auth::rounds::{AuthReply, Authenticated, Rounds};
+use crate::exchange::config::AwaitLease;
 use crate::exchange::followup::{Chain, Followup};
+use crate::exchange::mobike::{Mobility, SentMobility};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::resource::Join;
 use crate::keys::epoch::{Epoch, Opened};
@@ -45,6 +49,12 @@ pub(crate) enum State {
     AwaitInitiatorVerdict(Box<AwaitVerdict<ExpectAuthRequest>>),
     /// Responder: the initiator is authenticated, and the response is to be signed.
     AwaitResponseSignature(Box<AwaitSignature<ExpectAuthRequest>>),
+    /// Responder: the peer's addresses are being chosen.
+    AwaitLease(Box<AwaitLease>),
+    /// Initiator: an EAP packet of the responder is being looked at.
+    AwaitAuthenticatorPacket(Box<AwaitEap<ExpectAuthResponse>>),
+    /// Responder: an EAP packet of the initiator is being looked at, or the first is being made.
+    AwaitPeerPacket(Box<AwaitEap<ExpectAuthRequest>>),
     /// Both ends are authenticated.
     Established(Box<Established>),
     /// Over; the endpoint forgets it at the end of the input.
@@ -120,6 +130,10 @@ pub(crate) struct Extensions {
     pub(crate) ppk: Option<PpkPlace>,
     /// IKE goes over TCP, ESP as without it (draft-ietf-ipsecme-ikev2-reliable-transport).
     pub(crate) separate: bool,
+    /// Responder: the peer follows redirects (RFC 5685).
+    pub(crate) redirect: bool,
+    /// This end began the first IKE SA, whoever rekeyed it since.
+    pub(crate) client: bool,
 }
 
 /// What NAT detection found (RFC 7296 §2.23).
@@ -141,6 +155,8 @@ pub(crate) struct ExpectAuthRequest {
     pub(crate) rounds: Rounds,
     /// The first IKE_AUTH request: its Child SA waits for the last round (RFC 4739 §2).
     pub(crate) first: Option<Opened>,
+    /// The round by EAP that has begun.
+    pub(crate) eap: Option<Box<EapRound>>,
 }
 
 /// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
@@ -218,12 +234,20 @@ pub(crate) struct ExpectAuthResponse {
     /// The child of this exchange; `None` when childless.
     pub(crate) child: Option<Box<ChildOffer>>,
     pub(crate) local_id: IdData,
+    /// Virtual IPs to ask for.
+    pub(crate) vips: Vec<IpAddr>,
     /// What to do once established.
     pub(crate) queue: VecDeque<Task>,
     pub(crate) announced: Announcements,
     pub(crate) rounds: Rounds,
     /// True if INITIAL_CONTACT is to be sent.
     pub(crate) initial_contact: bool,
+    /// The gateway that the responder, who has proven itself, sends this client to.
+    pub(crate) redirect: Option<IpAddr>,
+    /// The round by EAP that has begun.
+    pub(crate) eap: Option<Box<EapRound>>,
+    /// Addresses of this end that the peer was told, for MOBIKE.
+    pub(crate) told: Vec<IpAddr>,
 }
 
 /// A signature is being made.
@@ -241,6 +265,14 @@ pub(crate) struct AwaitVerdict<W> {
     /// The peer's message.
     pub(crate) message: Opened,
     pub(crate) judging: Judging,
+}
+
+impl Established {
+    /// Who the peer is to `unique` and INITIAL_CONTACT: its EAP identity if it has one.
+    pub(crate) fn owner_id(&self) -> &IdData {
+        let mut used = self.authenticated.remote.iter().rev();
+        used.find_map(|used| used.eap_id.as_ref()).unwrap_or(&self.remote_id)
+    }
 }
 
 pub(crate) struct Established {
@@ -316,6 +348,13 @@ pub(crate) enum Task {
     /// Deletes an ESP SA that only the peer has: this end could not use the answer.
     DeleteSpi(u32),
     Liveness,
+    /// Tells the peer of addresses (RFC 4555).
+    Mobility(Mobility),
+    /// Sends the client to another gateway (RFC 5685).
+    Redirect {
+        to: IpAddr,
+        request: Option<RequestId>,
+    },
 }
 
 /// How often a request was refused for the time being, and the method the peer asked for.
@@ -344,6 +383,8 @@ pub(crate) enum Initiated {
         request: Option<RequestId>,
     },
     Liveness,
+    Mobility(Box<SentMobility>),
+    Redirect(Option<RequestId>),
 }
 
 /// A Child SA this end asked for.
@@ -438,9 +479,10 @@ impl Task {
         match self {
             Self::CreateChild { request, .. }
             | Self::RekeyChild { request, .. }
-            | Self::RekeyIke { request, .. } => (request, false),
+            | Self::RekeyIke { request, .. }
+            | Self::Redirect { request, .. } => (request, false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi(_) | Self::Liveness => (None, false),
+            Self::DeleteSpi(_) | Self::Liveness | Self::Mobility(_) => (None, false),
         }
     }
 }
@@ -497,9 +539,10 @@ impl Initiated {
         match self {
             Self::Child(offer) => (offer.request, false),
             Self::RekeyIke(offer) => (offer.request, false),
+            Self::Redirect(request) => (request, false),
             Self::Followup(followup) => (followup.what.request(), false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi | Self::Liveness => (None, false),
+            Self::DeleteSpi | Self::Liveness | Self::Mobility(_) => (None, false),
         }
     }
 }
@@ -511,6 +554,8 @@ impl State {
             Self::ExpectAuthRequest(waiting) => Some(waiting),
             Self::AwaitInitiatorVerdict(asked) => Some(&asked.waiting),
             Self::AwaitResponseSignature(asked) => Some(&asked.waiting),
+            Self::AwaitLease(asked) => Some(&asked.waiting),
+            Self::AwaitPeerPacket(asked) => Some(&asked.waiting),
             Self::ExpectIntermediateRequest(waiting) => Some(&waiting.auth),
             _ => None,
         }
@@ -522,6 +567,7 @@ impl State {
             Self::ExpectAuthResponse(waiting) => Some(waiting),
             Self::AwaitRequestSignature(asked) => Some(&mut asked.waiting),
             Self::AwaitResponderVerdict(asked) => Some(&mut asked.waiting),
+            Self::AwaitAuthenticatorPacket(asked) => Some(&mut asked.waiting),
             Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
             _ => None,
         }
@@ -534,6 +580,7 @@ impl State {
             Self::ExpectAuthResponse(_)
                 | Self::AwaitRequestSignature(_)
                 | Self::AwaitResponderVerdict(_)
+                | Self::AwaitAuthenticatorPacket(_)
                 | Self::ExpectIntermediateResponse(_)
         )
     }
@@ -554,6 +601,9 @@ impl State {
             Self::AwaitResponseSignature(asked) => Some(asked.ticket),
             Self::AwaitResponderVerdict(asked) => Some(asked.ticket),
             Self::AwaitInitiatorVerdict(asked) => Some(asked.ticket),
+            Self::AwaitLease(asked) => Some(asked.ticket),
+            Self::AwaitAuthenticatorPacket(asked) => Some(asked.ticket),
+            Self::AwaitPeerPacket(asked) => Some(asked.ticket),
             _ => None,
         }
     }

@@ -1,5 +1,8 @@
 //! What `list` shows of an IKE SA.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::IkeSa;
 use super::state::{IkePhase, State};
 use super::timer::{Timer, TimerKey};
@@ -7,17 +10,22 @@ use crate::child::ChildSa;
 use crate::event::{IkeState, IkeStatus};
 
 impl IkeSa {
+    /// State, time to established, and children.
+    pub(crate) fn brief(&self) -> (IkeState, Option<Duration>, &[ChildSa]) {
+        let State::Established(established) = &self.state else {
+            return (IkeState::Connecting, None, &[]);
+        };
+        let setup_time = established.since.saturating_duration_since(self.started);
+        (phase_state(established.phase), Some(setup_time), &established.children)
+    }
+
     pub(crate) fn status(&self) -> IkeStatus {
         let established = match &self.state {
             State::Established(established) => Some(established),
             _ => None,
         };
-        let state = match established.map(|established| established.phase) {
-            None => IkeState::Connecting,
-            Some(IkePhase::Alive | IkePhase::Crossed(_)) => IkeState::Established,
-            Some(IkePhase::Replaced(_)) => IkeState::Rekeyed,
-            Some(IkePhase::Closing) => IkeState::Deleting,
-        };
+        let state = established.map(|established| phase_state(established.phase));
+        let state = state.unwrap_or(IkeState::Connecting);
         IkeStatus {
             id: self.id,
             connection: self.connection.name.clone(),
@@ -30,8 +38,10 @@ impl IkeSa {
             remote_id: established.map(|established| established.remote_id.clone()),
             nat_local: self.nat.local,
             nat_remote: self.nat.remote,
+            mobike: self.mobike.is_some(),
             ppk: self.ppk.used().cloned(),
             full_transcript: self.extensions.full_transcript,
+            assignment: self.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
             local_auth: established.map(|e| e.authenticated.local.clone()).unwrap_or_default(),
             remote_auth: established.map(|e| e.authenticated.remote.clone()).unwrap_or_default(),
             algorithms: Some(self.session.selected.clone()),
@@ -45,5 +55,13 @@ impl IkeSa {
                 .map(|established| established.children.iter().map(ChildSa::status).collect())
                 .unwrap_or_default(),
         }
+    }
+}
+
+fn phase_state(phase: IkePhase) -> IkeState {
+    match phase {
+        IkePhase::Alive | IkePhase::Crossed(_) => IkeState::Established,
+        IkePhase::Replaced(_) => IkeState::Rekeyed,
+        IkePhase::Closing => IkeState::Deleting,
     }
 }

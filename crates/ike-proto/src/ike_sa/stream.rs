@@ -282,7 +282,7 @@ impl IkeSa {
     /// The peer came by another connection, with a message that is new and authentic.
     pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
         if self.path.transport != Transport::Tcp {
-            let separate = floated(self.path, self.nat, ctx.config.natt_port);
+            let separate = floated(self.path, self.nat, false, ctx.config.natt_port);
             self.separate = Some(Box::new(separate));
         }
         self.path = path;

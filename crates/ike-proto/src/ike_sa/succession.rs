@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::IkeSa;
 use super::context::Context;
 use super::established::{Lingering, arm_child};
+use super::mobility::Whereabouts;
 use super::state::{IkePhase, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
@@ -19,6 +20,7 @@ pub(crate) struct Inheritance {
     lingering: Vec<Lingering>,
     tasks: VecDeque<Task>,
     delayed: Vec<(Instant, Task)>,
+    whereabouts: Option<Whereabouts>,
 }
 
 impl IkeSa {
@@ -45,12 +47,13 @@ impl IkeSa {
         }
         let delayed = std::mem::take(&mut established.delayed);
         self.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        Inheritance { children, lingering, tasks, delayed }
+        let whereabouts = self.whereabouts();
+        Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
     /// Takes over what another SA released.
     pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
-        let Inheritance { children, lingering, tasks, delayed } = estate;
+        let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
         let (id, now) = (self.id, ctx.now.mono);
         let State::Established(established) = &mut self.state else { return };
         if matches!(established.phase, IkePhase::Crossed(_)) {
@@ -77,6 +80,7 @@ impl IkeSa {
         }
         let next = established.delayed.iter().map(|(at, _)| *at).min();
         self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+        self.take_whereabouts(ctx, whereabouts);
         self.show_successor();
         self.gather_children(ctx);
     }

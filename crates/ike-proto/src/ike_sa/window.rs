@@ -190,6 +190,13 @@ impl Window {
         }
     }
 
+    /// The path is another one: the outstanding request is sent by it at once, and its timers start over.
+    pub(crate) fn on_moved(&mut self, now: Instant, rng: &mut dyn SecureRandom) {
+        if let Some(ours) = &mut self.outstanding {
+            ours.move_on(now, &self.ladder, &self.rtt, rng);
+        }
+    }
+
     /// The response that is kept.
     pub(crate) fn response(&self) -> Option<&Datagrams> {
         match &self.theirs {

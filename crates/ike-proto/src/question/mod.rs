@@ -6,7 +6,9 @@
 //! [`Input::Answered`](crate::Input::Answered); meanwhile the IKE SA waits, and everything else goes
 //! on. Whether the peer's signature is right is for the engine itself to decide.
 
+mod eap;
 mod exchange;
+mod lease;
 
 use std::fmt;
 
@@ -15,8 +17,10 @@ use crate::crypto::SignatureScheme;
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Cert, IdData};
 use crate::wire::registry::CertEncoding;
+pub use eap::{EapAnswer, EapMessage, EapState, EapSuccess};
 pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
+pub use lease::{Assignment, Lease, LeaseRequest};
 
 /// Something the engine cannot know by itself.
 #[derive(Debug)]
@@ -34,6 +38,11 @@ pub enum Question {
     /// Do a key exchange that takes long ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)).
     /// Answered by what [`Exchange::perform`] makes, on whatever thread, or by [`Answer::Failed`].
     Exchange(Exchange),
+    /// Which addresses does the peer get, and what is it told besides? Answered by [`Answer::Leased`] or
+    /// [`Answer::Failed`]: there are none.
+    Lease(LeaseRequest),
+    /// What comes of an EAP packet? Answered by [`Answer::Eap`] or [`Answer::Failed`].
+    Eap(Box<EapMessage>),
 }
 
 /// What is to be signed, and how the peer can verify it.
@@ -96,6 +105,11 @@ pub enum Answer {
     Key(PeerKey),
     /// The key exchange is done, or the method refused what the peer sent.
     Exchanged(Exchanged),
+    /// The peer's addresses, with the question that they answer: what nobody waits for any more comes back as
+    /// [`Event::Unassigned`](crate::Event::Unassigned).
+    Leased(LeaseRequest, Lease),
+    /// What comes of the EAP packet.
+    Eap(Box<EapAnswer>),
     /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more; of a
     /// key exchange, that it may try again.
     Failed(String),

@@ -11,6 +11,7 @@ use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, signs};
 use crate::exchange::child_offer::{NoOffer, OfferSpec, offer};
+use crate::exchange::config::{any_of, wanted};
 use crate::exchange::sa_init::{self, Accepted, Unfit};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::rtt::OVERHEAD;
@@ -113,7 +114,7 @@ impl Attempt {
         let rtt = self.window.rtt_with(heard, octets + OVERHEAD);
         let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let natt_port = ctx.config.natt_port;
-        let udp = sa_init::floated(self.path, nat, natt_port);
+        let udp = sa_init::floated(self.path, nat, self.connection.mobike, natt_port);
         let (path, stream, separate) = match (self.is_over_tcp(), extensions.separate) {
             (true, apart) => {
                 let stream = self.tcp.as_ref().map(|line| line.stream.clone());
@@ -135,6 +136,7 @@ impl Attempt {
             (Childless::Allow, true) => first.is_none_or(|wanted| wanted.child.is_none()),
             _ => false,
         };
+        let vips = wanted(&self.connection, &self.vips);
         let mut queue = VecDeque::new();
         let mut waiting = Vec::new();
         let mut child = None;
@@ -153,6 +155,7 @@ impl Attempt {
                         config,
                         rekeys: None,
                         joins: None,
+                        dynamic: any_of(&vips),
                         packet: *packet,
                         with_ke: false,
                         ordinal: 0,
@@ -178,10 +181,14 @@ impl Attempt {
             transcript,
             child,
             local_id,
+            vips,
             queue,
             announced,
             rounds: Rounds::default(),
             initial_contact: self.initial_contact,
+            redirect: None,
+            eap: None,
+            told: Vec::new(),
         };
         let mut candidate = IkeSa::new(
             ctx,
@@ -213,11 +220,17 @@ impl Attempt {
 
     /// Drops candidates that failed. After the last one a contradicting response still has a moment.
     pub(super) fn reap(&mut self, ctx: &mut Context<'_>) {
-        let mut failed = None;
+        let to =
+            self.candidates.iter_mut().find_map(|candidate| candidate.state.unproven()?.redirect);
+        if let Some(gateway) = to {
+            return self.redirected_to(ctx, gateway);
+        }
+        let (mut failed, mut genuine) = (None, false);
         let (used, seen) = (&mut self.used, &mut self.seen);
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
+                genuine |= candidate.genuine;
                 if candidate.window.next_request_id() == Ok(1) {
                     // It sent nothing, so that another may yet use its keys.
                     let Session { selected, keys, .. } = &candidate.session;
@@ -243,9 +256,10 @@ impl Attempt {
             self.failure = Some(reason);
             if self.candidates.is_empty() {
                 self.give_up_at = Some(ctx.now.mono);
-                // In TCP nobody else can have answered.
+                // In TCP nobody else can have answered; and what the genuine peer refused, it refused: a password
+                // that is wrong is not tried again.
                 let left = self.opinions_left.saturating_sub(1);
-                self.opinions_left = if self.is_over_tcp() { 0 } else { left };
+                self.opinions_left = if self.is_over_tcp() || genuine { 0 } else { left };
             }
         }
     }

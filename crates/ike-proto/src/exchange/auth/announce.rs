@@ -273,6 +273,8 @@ fn method_list<'a>(
         let plain = match round.auth {
             AuthConfig::Psk => AuthMethod::PSK,
             AuthConfig::Null => AuthMethod::NULL,
+            // There is no number for it (RFC 9593 §3.2).
+            AuthConfig::Eap => continue,
             AuthConfig::Pubkey(_) => {
                 let signature = |scheme| AuthMethodAnnouncement {
                     method: AuthMethod::DIGITAL_SIGNATURE,

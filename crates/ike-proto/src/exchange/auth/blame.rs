@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::eap::NO_AUTH;
 use super::psk::peer_psk;
 use super::{answers_to, local_id, matches_id, signature};
 use crate::config::lookup::Lookup;
@@ -151,6 +152,7 @@ fn is_of_kind(auth: &AuthConfig, method: AuthMethod) -> bool {
         AuthConfig::Psk => method == AuthMethod::PSK,
         AuthConfig::Pubkey(_) => signature::is_signature(method),
         AuthConfig::Null => method == AuthMethod::NULL,
+        AuthConfig::Eap => method == NO_AUTH,
     }
 }
 
@@ -159,6 +161,7 @@ fn kind(auth: &AuthConfig) -> &'static str {
         AuthConfig::Psk => "a pre-shared key",
         AuthConfig::Pubkey(_) => "a signature",
         AuthConfig::Null => "null authentication",
+        AuthConfig::Eap => "EAP",
     }
 }
 
@@ -166,7 +169,7 @@ fn shown(method: AuthMethod) -> String {
     match method {
         AuthMethod::PSK => "a pre-shared key".to_owned(),
         AuthMethod::NULL => "null authentication".to_owned(),
-        AuthMethod(0) => "no AUTH (EAP is not supported)".to_owned(),
+        NO_AUTH => "no AUTH, which is to ask for EAP".to_owned(),
         method if signature::is_signature(method) => "a signature".to_owned(),
         other => format!("authentication method {}", other.0),
     }

@@ -12,9 +12,10 @@ use super::{closed_placeholder, local_id, round_id, signature, takes, too_much};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, UsedAuth};
+use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
-use crate::exchange::{Payloads, Refusal, mode, resource};
+use crate::exchange::{Payloads, Refusal, mode, payloads_of, resource};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
@@ -54,6 +55,9 @@ impl IkeSa {
         let first = index == 0;
         let id =
             if first { waiting.local_id.clone() } else { round_id(&connection, round, self.path) };
+        if round.auth == AuthConfig::Eap {
+            return self.begin_eap_round(ctx, index, id);
+        }
         let unmixed = first && self.may_go_without_ppk();
         let unmixed = unmixed.then(|| self.own_covered(&waiting.transcript, &id));
         if first && let Err(failure) = self.mix_ppk_in_auth(ctx.config) {
@@ -89,18 +93,27 @@ impl IkeSa {
     }
 
     /// Sends the request: this end's AUTH, or nothing if it is the peer's turn alone.
-    fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
+    pub(super) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let connection = Arc::clone(&self.connection);
+        let mobike = self.mobike_in_auth(ctx);
+        let told = if mobike.is_empty() { Vec::new() } else { self.further_addresses(ctx) };
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Some(own) = own else { return self.request(ctx, ExchangeType::IKE_AUTH, &[]) };
         let first = waiting.rounds.local.is_empty();
-        waiting.rounds.local.push(own.used.clone());
-        let another = waiting.rounds.local.len() < connection.local.len();
+        if first {
+            waiting.told = told;
+        }
+        if own.has_auth() {
+            waiting.rounds.local.push(own.used.clone());
+        }
+        let another = own.has_auth() && waiting.rounds.local.len() < connection.local.len();
+        let eap_only = waiting.eap.as_ref().is_some_and(|eap| eap.alone);
         let announcements =
             first.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
         let child = waiting.child.as_ref().filter(|_| first);
         let child = child.map(|offer| OfferParts::of(offer));
+        let config = OwnedConfig::request(&waiting.vips).filter(|_| first);
         let ppk_id = match &self.ppk {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
@@ -117,14 +130,21 @@ impl IkeSa {
         {
             payloads.push(Payload::IdR(id.as_id()));
         }
-        payloads.push(own.auth());
+        payloads.extend(own.auth());
+        if eap_only {
+            payloads.push(notify(NotifyType::EAP_ONLY_AUTHENTICATION, &[]));
+        }
         if another {
             payloads.push(notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
         }
+        payloads.extend(config.as_ref().map(OwnedConfig::payload));
         payloads.extend(child.map(OfferParts::payloads).unwrap_or_default());
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads
             .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
+        if first {
+            payloads.extend(payloads_of(&mobike));
+        }
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
@@ -137,6 +157,9 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
+        if self.on_eap_auth_response(ctx, payloads) {
+            return;
+        }
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let parsed = Payloads(payloads);
         let connection = Arc::clone(&self.connection);
@@ -209,6 +232,8 @@ impl IkeSa {
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
             AuthConfig::Null => padded(prf, &self.session.keys.pr),
+            // It is settled in `eap.rs`.
+            AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
                 let State::ExpectAuthResponse(waiting) = &self.state else { return None };
                 let local = waiting.rounds.local.last().map(|used| &used.id);
@@ -241,7 +266,7 @@ impl IkeSa {
             Answer::Failed(why) => {
                 return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
             }
-            Answer::Signed(_) | Answer::Exchanged(_) => {
+            Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
                 return self.reject_responder(ctx, Failure::Authentication);
             }
         };
@@ -277,7 +302,7 @@ impl IkeSa {
     }
 
     /// Verifies with each IKE_SA_INIT response that has the keys of this SA.
-    fn with_twins<T>(
+    pub(super) fn with_twins<T>(
         &mut self,
         ctx: &Context<'_>,
         id: Id<'_>,
@@ -301,12 +326,12 @@ impl IkeSa {
         waiting.transcript.response = response;
         self.extensions = extensions;
         self.nat = nat;
-        self.path = floated(self.path, nat, ctx.config.natt_port);
+        self.path = floated(self.path, nat, self.connection.mobike, ctx.config.natt_port);
         true
     }
 
     /// The peer has proven itself in one more round.
-    fn responder_proven(
+    pub(super) fn responder_proven(
         &mut self,
         ctx: &mut Context<'_>,
         used: UsedAuth,
@@ -314,6 +339,7 @@ impl IkeSa {
         payloads: &[Payload<'_>],
     ) {
         self.twins = Vec::new();
+        self.genuine = true;
         let mut waiting = match self.take_state() {
             State::ExpectAuthResponse(waiting) => waiting,
             State::AwaitResponderVerdict(asked) => Box::new(asked.waiting),
@@ -325,29 +351,41 @@ impl IkeSa {
     }
 
     /// The response is genuine: the next round, or the end.
-    fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+    pub(super) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         if let Some(kind) = Payloads(payloads).fatal_in_auth() {
             return self.close(ctx, Failure::Peer(kind));
         }
+        if self.is_redirected_early(ctx, payloads) {
+            return;
+        }
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        if waiting.is_in_eap() {
+            return self.responder_begins_eap(ctx, payloads);
+        }
         if !waiting.rounds.are_complete(&self.connection) {
             return self.next_auth_request(ctx);
         }
         let State::ExpectAuthResponse(waiting) = self.take_state() else { return };
-        let ExpectAuthResponse { transcript, child, queue, rounds, .. } = *waiting;
+        let ExpectAuthResponse { transcript, child, queue, rounds, vips, told, .. } = *waiting;
         let Some(authenticated) = rounds.finish(&self.connection) else { return };
         if !self.establish(ctx, authenticated, queue) {
             return;
         }
+        self.read_mobike(&Payloads(payloads), told);
+        if let Some(to) = self.redirect_in(ctx, &Payloads(payloads)) {
+            return self.leave_for(ctx, to, child);
+        }
+        self.take_configuration(ctx, &vips, payloads);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
             self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
         }
+        self.on_network_meanwhile(ctx);
     }
 
     /// As [`reject_responder`](Self::reject_responder), and tells the log whom and why; without a
     /// `blame` the failure says it.
-    fn disbelieve(
+    pub(super) fn disbelieve(
         &mut self,
         ctx: &mut Context<'_>,
         id: Id<'_>,
@@ -363,7 +401,7 @@ impl IkeSa {
         self.reject_responder(ctx, failure);
     }
 
-    fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
+    pub(super) fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
         if matches!(failure, Failure::Peer(_)) {
             return self.close(ctx, failure);
         }
@@ -371,7 +409,7 @@ impl IkeSa {
         self.reject_response(ctx, &refusal, failure);
     }
 
-    pub(super) fn take_state(&mut self) -> State {
+    pub(crate) fn take_state(&mut self) -> State {
         std::mem::replace(&mut self.state, closed_placeholder())
     }
 }

@@ -11,6 +11,7 @@
 
 pub(crate) mod announce;
 pub(crate) mod blame;
+pub(crate) mod eap;
 mod initiator;
 mod psk;
 pub(crate) mod questions;
@@ -152,6 +153,7 @@ fn takes(round: &RemoteAuth, id: &IdData, method: AuthMethod) -> bool {
         AuthConfig::Pubkey(_) => signature::is_signature(method) && matches_id(&round.id, id),
         // Whatever it calls itself, nobody knows.
         AuthConfig::Null => method == AuthMethod::NULL,
+        AuthConfig::Eap => method == eap::NO_AUTH && matches_id(&round.id, id),
     }
 }
 

@@ -94,7 +94,7 @@ impl IkeSa {
             let no_ppk = unmixed.as_ref();
             let no_ppk = no_ppk.map(|c| auth_by(prf, &key(c), &c.octets));
             let used = used(id.clone(), method);
-            OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk })
+            OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk, named: false })
         };
         match &round.auth {
             AuthConfig::Psk => {
@@ -109,6 +109,8 @@ impl IkeSa {
             //# initiator and SK_pr for the responder is used as the shared secret
             //# for the content of the AUTH payload.
             AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| padded(prf, &c.sk_p))),
+            // The proof comes after EAP.
+            AuthConfig::Eap => Ok(OwnTurn::Ready(OwnAuth::without(id))),
             AuthConfig::Pubkey(pubkey) => {
                 let accepted = signature::accepted(announced, &pubkey.ike);
                 if accepted.is_empty() {
@@ -183,6 +185,9 @@ impl IkeSa {
             State::AwaitResponseSignature(_) => self.on_response_signed(ctx, answer),
             State::AwaitResponderVerdict(_) => self.on_responder_verdict(ctx, answer),
             State::AwaitInitiatorVerdict(_) => self.on_initiator_verdict(ctx, answer),
+            State::AwaitLease(_) => self.on_leased(ctx, answer),
+            State::AwaitAuthenticatorPacket(_) => self.on_authenticator_packet(ctx, answer),
+            State::AwaitPeerPacket(_) => self.on_peer_packet(ctx, answer),
             _ => {}
         }
     }
@@ -200,7 +205,7 @@ impl SigningRound {
         let Signed { mut certs, scheme, signatures } = match answer {
             Answer::Signed(signed) => signed,
             Answer::Failed(why) => return Err(Failure::Credentials(why)),
-            Answer::Key(_) | Answer::Exchanged(_) => {
+            Answer::Key(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
                 return Err(wrong("an answer to another question"));
             }
         };
@@ -224,8 +229,15 @@ impl SigningRound {
         }
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;
-        let used = UsedAuth { id: self.id, method, scheme: Some(scheme), certificate: None };
-        Ok(OwnAuth { used, certs, data: first, no_ppk: data.next() })
+        let used = UsedAuth {
+            id: self.id,
+            method,
+            scheme: Some(scheme),
+            certificate: None,
+            eap: None,
+            eap_id: None,
+        };
+        Ok(OwnAuth { used, certs, data: first, no_ppk: data.next(), named: false })
     }
 }
 
@@ -251,5 +263,12 @@ pub(super) fn signed_by(
     scheme: SignatureScheme,
     key: &PeerKey,
 ) -> UsedAuth {
-    UsedAuth { id, method, scheme: Some(scheme), certificate: key.certificate.clone() }
+    UsedAuth {
+        id,
+        method,
+        scheme: Some(scheme),
+        certificate: key.certificate.clone(),
+        eap: None,
+        eap_id: None,
+    }
 }

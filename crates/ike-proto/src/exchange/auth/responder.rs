@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::blame::{Blame, Claim, Unbelieved};
+use super::eap::NO_AUTH;
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
@@ -16,6 +17,7 @@ use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::auth::AuthData;
+use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::context::{Context, Effect};
@@ -28,7 +30,7 @@ use crate::keys::signed_octets::{PeerAuthenticated, padded, verify_by};
 use crate::question::{Answer, PeerKey, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Id, IdData, Payload, Sa, Spi};
-use crate::wire::registry::{AuthMethod, NotifyType};
+use crate::wire::registry::NotifyType;
 
 /// Connections tried for one request: each may cost a certificate path.
 const MAX_CANDIDATES: usize = 32;
@@ -39,6 +41,8 @@ enum Plan {
     Proven(Arc<ConnectionConfig>, UsedAuth, PeerAuthenticated),
     /// It shows a public key.
     Judge(Judging),
+    /// It is to be authenticated by EAP, as `connection` wants.
+    Eap(Arc<ConnectionConfig>),
 }
 
 impl IkeSa {
@@ -51,6 +55,9 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
+        if self.on_eap_auth_request(ctx, payloads) {
+            return;
+        }
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let parsed = Payloads(payloads);
         let proven = waiting.rounds.proven();
@@ -67,6 +74,7 @@ impl IkeSa {
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
+            Ok(Plan::Eap(connection)) => self.begin_eap(ctx, &connection, payloads, opened),
             Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
                 let failed = NotifyType::AUTHENTICATION_FAILED.into();
                 self.refuse_because(ctx, &failed, too_much());
@@ -93,14 +101,18 @@ impl IkeSa {
         let auth = payloads.auth()?;
         let remote_id = id_i.to_owned();
         let another = payloads.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
-        let method = auth.map_or(AuthMethod(0), |auth| auth.method);
+        let method = auth.map_or(NO_AUTH, |auth| auth.method);
+        if auth.is_some() && method == NO_AUTH {
+            return Err(Refusal::new(NotifyType::INVALID_SYNTAX).into());
+        }
         let mut candidates: Vec<_> = waiting
             .connections
             .iter()
             .filter(|connection| {
                 let rounds = &connection.remote;
                 rounds.get(index).is_some_and(|round| takes(round, &remote_id, method))
-                    && another == (index + 1 < rounds.len())
+                    // It goes with AUTH.
+                    && (auth.is_none() || another == (index + 1 < rounds.len()))
             })
             .filter(|connection| {
                 index > 0
@@ -118,6 +130,10 @@ impl IkeSa {
         let mut candidates: VecDeque<_> =
             candidates.into_iter().take(MAX_CANDIDATES).cloned().collect();
         let first = candidates.front().cloned();
+        if let (None, Some(connection)) = (auth, &first) {
+            // Who takes no AUTH does EAP; a PPK comes with the AUTH after it.
+            return Ok(Plan::Eap(Arc::clone(connection)));
+        }
         let taken = match &first {
             Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
             _ => Ok(AuthData::Payload),
@@ -278,7 +294,9 @@ impl IkeSa {
         let key = match answer {
             Answer::Key(key) => key,
             Answer::Failed(why) => return Err(Failure::Untrusted(why)),
-            Answer::Signed(_) | Answer::Exchanged(_) => return Err(Failure::Authentication),
+            Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
+                return Err(Failure::Authentication);
+            }
         };
         if let Some((known, used, evidence)) = judging.proven.take() {
             if key.revocation_pending || key.spki != known.spki {
@@ -357,16 +375,21 @@ impl IkeSa {
     // ---- this end ----
 
     /// Makes this end's part of the round, and answers.
-    fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let connection = Arc::clone(&self.connection);
         let index = waiting.rounds.local.len();
         let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
+        if round.auth == AuthConfig::Eap && waiting.eap.is_none() {
+            let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
+            return self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
+        }
         let id = if index == 0 {
             local_id(&connection, self)
         } else {
             round_id(&connection, round, self.path)
         };
+        // Who only claims an identity gets no AUTH by a secret: it could guess the secret from that.
         let remote = waiting.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
         let covered = (self.own_covered(&waiting.transcript, &id), None);
@@ -402,25 +425,38 @@ impl IkeSa {
     fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
         let first = waiting.rounds.local.is_empty();
-        waiting.rounds.local.extend(own.as_ref().map(|own| own.used.clone()));
+        let proves = own.as_ref().filter(|own| own.has_auth());
+        waiting.rounds.local.extend(proves.map(|own| own.used.clone()));
+        let proves = proves.is_some();
+        let packet = waiting.take_first_packet();
         let another = waiting.rounds.local.len() < self.connection.local.len();
-        let complete = waiting.rounds.are_complete(&self.connection);
+        let complete = packet.is_none() && waiting.rounds.are_complete(&self.connection);
         let ppk = (first && self.took_ppk_in_auth()).then(Vec::new);
         if complete {
-            return self.finish_auth(ctx, AuthReply { own }, ppk);
+            return self.configure_peer(
+                ctx,
+                AuthReply { own, config: None, notifies: Vec::new() },
+                ppk,
+            );
         }
-        let more =
-            (own.is_some() && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
-        let reply = AuthReply { own };
+        let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
+        let reply = AuthReply { own, config: None, notifies: Vec::new() };
         let mut payloads = reply.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(more);
+        payloads.extend(packet.iter().map(|packet| Payload::Eap(packet)));
         self.respond(ctx, &payloads);
     }
 
-    /// Both ends are through: makes the child that the first request asked for, and answers once that
-    /// is installed.
-    fn finish_auth(&mut self, ctx: &mut Context<'_>, auth: AuthReply, ppk: Option<Vec<u8>>) {
+    /// Both ends are through: makes the child that the first request asked for, unless the peer's
+    /// configuration has failed, and answers once that is installed.
+    pub(crate) fn finish_auth(
+        &mut self,
+        ctx: &mut Context<'_>,
+        auth: AuthReply,
+        ppk: Option<Vec<u8>>,
+        unconfigured: Option<NotifyType>,
+    ) {
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
         let Some(request) = waiting.first.take() else { return };
         let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
@@ -433,6 +469,9 @@ impl IkeSa {
             //# described in Section 5.
             return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
         }
+        if !self.read_mobike(&parsed, Vec::new()) {
+            return self.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+        }
         let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
@@ -440,7 +479,21 @@ impl IkeSa {
         if !self.establish(ctx, authenticated, VecDeque::new()) {
             return;
         }
-        if self.answer_first_child(ctx, &parsed, &transcript, auth, ppk) {
+        let elsewhere = self.redirect_target(ctx);
+        if let Some(to) = elsewhere {
+            // Who is to go gets no address, nor anything else to stay for.
+            let mut auth = AuthReply { config: None, ..auth };
+            self.give_back_assigned(ctx);
+            auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
+            let mut payloads = auth.payloads();
+            payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+            self.respond(ctx, &payloads);
+            self.let_leave(ctx);
+            return;
+        }
+        self.tell_assigned(ctx);
+        let reply = (auth, ppk, unconfigured);
+        if self.answer_first_child(ctx, &parsed, &transcript, reply) {
             ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
         }
     }
@@ -451,10 +504,10 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         parsed: &Payloads<'_, '_>,
         transcript: &InitTranscript,
-        auth: AuthReply,
-        ppk: Option<Vec<u8>>,
+        (auth, ppk, unconfigured): (AuthReply, Option<Vec<u8>>, Option<NotifyType>),
     ) -> bool {
         let child = match parsed.sa() {
+            Ok(_) if let Some(kind) = unconfigured => Some(Err(kind.into())),
             Ok(None) => None,
             Ok(Some(_)) if self.connection.childless == Childless::Force => {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
@@ -469,6 +522,7 @@ impl IkeSa {
                 return false;
             }
         };
+        let auth = AuthReply { notifies: self.mobike_in_auth(ctx), ..auth };
         let mut payloads = auth.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         match child {

@@ -8,9 +8,12 @@
 //!                               <--  HDR, SK {[IDr, [CERT+], AUTH], [SAr2, TSi, TSr]}
 //! ```
 
+use super::eap::NO_AUTH;
 use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
 use crate::event::UsedAuth;
+use crate::exchange::config::OwnedConfig;
+use crate::exchange::{OwnedNotifies, payloads_of};
 use crate::keys::signed_octets::PeerAuthenticated;
 use crate::question::OwnedCert;
 use crate::wire::payload::{Auth, IdData, Payload};
@@ -47,6 +50,22 @@ impl Rounds {
         self.remote.first().map(|(used, _)| &used.id)
     }
 
+    /// Whose addresses it gets.
+    pub(crate) fn lease_identity(&self) -> Option<IdData> {
+        let (used, _) = self.remote.first()?;
+        if let Some(id) = self.remote.iter().rev().find_map(|(used, _)| used.eap_id.clone()) {
+            return Some(id);
+        }
+        // What an anonymous peer calls itself is nobody's.
+        let anonymous = used.method == AuthMethod::NULL;
+        Some(if anonymous { super::null_id() } else { used.id.clone() })
+    }
+
+    /// What the peer asserted in its last round.
+    pub(crate) fn last_remote_id(&self) -> Option<&IdData> {
+        self.remote.last().map(|(used, _)| &used.id)
+    }
+
     /// True if both ends have done all that `connection` asks of them, and something at all.
     pub(crate) fn are_complete(&self, connection: &ConnectionConfig) -> bool {
         let both = !self.local.is_empty() && !self.remote.is_empty();
@@ -73,17 +92,32 @@ pub(crate) struct OwnAuth {
     pub(crate) data: Secret,
     /// Notification Data of NO_PPK_AUTH (RFC 8784 §3).
     pub(crate) no_ppk: Option<Secret>,
+    /// The peer was told the identity before.
+    pub(crate) named: bool,
 }
 
 impl OwnAuth {
+    /// The identity alone: what proves it comes after EAP.
+    pub(crate) fn without(id: IdData) -> Self {
+        let used = used(id, NO_AUTH);
+        let data = Secret::new(Vec::new());
+        Self { used, certs: Vec::new(), data, no_ppk: None, named: false }
+    }
+
+    /// True if there is an AUTH payload.
+    pub(crate) fn has_auth(&self) -> bool {
+        self.used.method != NO_AUTH
+    }
+
     /// The CERT payloads.
     pub(crate) fn certs(&self) -> impl Iterator<Item = Payload<'_>> {
         self.certs.iter().map(|cert| Payload::Cert(cert.as_cert()))
     }
 
-    /// The AUTH payload.
-    pub(crate) fn auth(&self) -> Payload<'_> {
-        Payload::Auth(Auth { method: self.used.method, data: self.data.expose() })
+    /// The AUTH payload, if there is one.
+    pub(crate) fn auth(&self) -> Option<Payload<'_>> {
+        let auth = Auth { method: self.used.method, data: self.data.expose() };
+        self.has_auth().then_some(Payload::Auth(auth))
     }
 }
 
@@ -92,22 +126,31 @@ impl OwnAuth {
 pub(crate) struct AuthReply {
     /// Nothing if this end was through with its rounds before.
     pub(crate) own: Option<OwnAuth>,
+    /// CP(CFG_REPLY).
+    pub(crate) config: Option<OwnedConfig>,
+    /// What the last response says besides.
+    pub(crate) notifies: OwnedNotifies,
 }
 
 impl AuthReply {
-    /// IDr, CERT and AUTH.
+    /// IDr, CERT, AUTH and CP, and the notifies.
     pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
-        let Some(own) = &self.own else { return Vec::new() };
         // As many as most answers have.
         let mut payloads = Vec::with_capacity(8);
-        payloads.push(Payload::IdR(own.used.id.as_id()));
-        payloads.extend(own.certs());
-        payloads.push(own.auth());
+        if let Some(own) = &self.own {
+            if !own.named {
+                payloads.push(Payload::IdR(own.used.id.as_id()));
+            }
+            payloads.extend(own.certs());
+            payloads.extend(own.auth());
+        }
+        payloads.extend(self.config.as_ref().map(OwnedConfig::payload));
+        payloads.extend(payloads_of(&self.notifies));
         payloads
     }
 }
 
 /// A round by `method`, which is no signature.
 pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
-    UsedAuth { id, method, scheme: None, certificate: None }
+    UsedAuth { id, method, scheme: None, certificate: None, eap: None, eap_id: None }
 }

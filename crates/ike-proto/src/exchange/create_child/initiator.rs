@@ -42,6 +42,7 @@ impl IkeSa {
             config: &old.config,
             rekeys: Some(old),
             joins: None,
+            dynamic: self.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
             with_ke: true,

@@ -35,6 +35,10 @@ impl IkeSa {
             Ok(None) => return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
             Err(refusal) => return self.refuse(ctx, refusal),
         };
+        let rekeys_child = !for_ike && parsed.notify(NotifyType::REKEY_SA).is_some();
+        if !rekeys_child && self.is_leaving() {
+            return self.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
+        }
         let result = if for_ike {
             self.answer_rekey_ike(ctx, &parsed)
         } else {
@@ -56,6 +60,10 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
         let State::Established(established) = &self.state else { return Ok(()) };
+        if self.is_held() {
+            // A child goes to no address that the peer has not shown to be its own (RFC 4555 §3.7).
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        }
         let ni = *required(payloads.nonce()?)?;
         let ike = established.ike_activity();
         let rekeys = payloads.notify(NotifyType::REKEY_SA);

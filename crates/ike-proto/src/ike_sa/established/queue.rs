@@ -92,7 +92,18 @@ impl IkeSa {
             let answering = pending.is_some_and(Pending::is_answering);
             let busy =
                 established.responding.is_some() || !established.installing.is_empty() || answering;
+            let held = self.mobike.as_ref().is_some_and(|mobike| mobike.held);
+            let makes_child =
+                |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
+            if held
+                && let Some(at) = established.queue.iter().position(|task| !makes_child(task))
+                && let Some(task) = established.queue.remove(at)
+            {
+                established.queue.push_front(task);
+            }
             let waits = match established.queue.front() {
+                // A child goes to no address that the peer has not shown to be its own (RFC 4555 §3.7).
+                Some(task) if held && makes_child(task) => true,
                 // The first of these is being prepared.
                 Some(Task::CreateChild { .. } | Task::RekeyChild { .. }) => preparing,
                 Some(Task::RekeyIke { .. }) => busy || preparing,
@@ -180,6 +191,8 @@ impl IkeSa {
             Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
             Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
             Task::Liveness => self.send_liveness(ctx),
+            Task::Mobility(what) => self.send_mobility(ctx, what),
+            Task::Redirect { to, request } => self.send_redirect(ctx, to, request),
         }
     }
 
@@ -207,6 +220,7 @@ impl IkeSa {
             config: &config,
             rekeys: None,
             joins,
+            dynamic: self.dynamic(),
             packet,
             with_ke: true,
             ordinal,
@@ -258,7 +272,13 @@ impl IkeSa {
                 ctx.done(request, Ok(()));
                 self.close(ctx, reason);
             }
-            Some(Initiated::DeleteSpi | Initiated::Liveness) | None => {}
+            Some(Initiated::Liveness) => self.on_mapping_seen(payloads),
+            Some(Initiated::Mobility(sent)) => self.on_mobility_response(ctx, &sent, payloads),
+            Some(Initiated::Redirect(request)) => {
+                ctx.done(request, Ok(()));
+                self.let_leave(ctx);
+            }
+            Some(Initiated::DeleteSpi) | None => {}
         }
     }
 

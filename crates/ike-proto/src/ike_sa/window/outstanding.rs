@@ -244,6 +244,19 @@ impl Outstanding {
         self.arm(now, ladder, rng);
     }
 
+    /// The same request by another path, as if it left only now.
+    pub(super) fn move_on(
+        &mut self,
+        now: Instant,
+        ladder: &Retransmission,
+        rtt: &Rtt,
+        rng: &mut dyn SecureRandom,
+    ) {
+        let datagrams = self.flight.datagrams().clone();
+        (self.started, self.timer) = (now, timer_of(self.exchange, rtt));
+        self.refit(now, datagrams, ladder, rtt, rng);
+    }
+
     /// Tells `rtt` what a response means of which `octets`, with headers, have come.
     pub(super) fn sample(&self, now: Instant, octets: usize, rtt: &mut Rtt) {
         let since = |then: Instant| now.saturating_duration_since(then);

@@ -1,7 +1,12 @@
 //! Configuration payload (RFC 7296 §3.15).
 
+mod attribute;
+mod dns;
+
 use crate::wire::codec::{DecodeError, Reader, patch_length};
 use crate::wire::registry::{CfgAttribute, CfgType};
+pub use attribute::Attribute;
+pub use dns::{DnssecTa, EncDigest, EncDns, domain};
 
 /// The body of a CP payload.
 #[derive(Debug, Clone, PartialEq, Eq)]

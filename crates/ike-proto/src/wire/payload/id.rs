@@ -46,6 +46,9 @@ impl<'a> Id<'a> {
         if data.len() > MAX_ID_LEN {
             return Err(DecodeError::Invalid("identity length"));
         }
+        if kind == IdData::EAP {
+            return Err(DecodeError::Invalid("identity type"));
+        }
         check(kind, data).map_err(DecodeError::Invalid)?;
         Ok(Self { kind, reserved, data })
     }
@@ -64,6 +67,14 @@ impl<'a> Id<'a> {
 }
 
 impl IdData {
+    /// The type of an EAP identity, of those for private use. No peer can assert it in IDi or IDr.
+    pub const EAP: IdType = IdType(255);
+
+    /// An EAP identity: who somebody is who has proven so in EAP.
+    pub fn eap(identity: impl Into<Vec<u8>>) -> Self {
+        Self { kind: Self::EAP, data: identity.into() }
+    }
+
     /// ID_IPV4_ADDR or ID_IPV6_ADDR.
     pub fn ip(address: IpAddr) -> Self {
         match address {
@@ -197,6 +208,19 @@ mod tests {
         assert_eq!(Id::decode(&[1, 9, 9, 9, 10, 0, 0, 1]), Ok(address));
         assert!(IdData::ip([10, 0, 0, 1].into()).matches(address));
         assert_eq!(Id::decode(&[1, 9, 9]), Err(DecodeError::Truncated("ID payload")));
+    }
+
+    #[test]
+    fn nobody_asserts_an_eap_identity() {
+        let carol = IdData::eap(*b"carol");
+        let mut body = Vec::new();
+        carol.as_id().encode(&mut body);
+        assert_eq!(Id::decode(&body), Err(DecodeError::Invalid("identity type")));
+        assert_eq!(carol.to_string(), "eap:carol");
+        assert_eq!(IdData::eap(*b"a b\n").to_string(), "eap:a\\x20b\\x0a");
+        // What reads like one is a name.
+        assert_ne!(IdData::parse("eap:carol").map(|id| id.kind), Ok(IdData::EAP));
+        assert!(!carol.matches(IdData::keyid(*b"carol").as_id()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::codec::DecodeError;
 use super::registry::PayloadType;
 pub use auth::Auth;
 pub use cert::{Cert, CertReq};
-pub use cp::{Config, ConfigAttribute};
+pub use cp::{Attribute, Config, ConfigAttribute};
 pub use delete::Delete;
 pub use fragment_ack::MissingRange;
 pub use id::{Id, IdData};

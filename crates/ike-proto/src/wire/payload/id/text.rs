@@ -143,6 +143,10 @@ impl fmt::Display for IdData {
         match self.kind {
             IdType::FQDN | IdType::RFC822_ADDR => escaped(f, &self.data),
             IdType::NULL => f.write_str("%null"),
+            Self::EAP => {
+                f.write_str("eap:")?;
+                escaped(f, &self.data)
+            }
             IdType::KEY_ID => {
                 f.write_str("@#")?;
                 hexadecimal(f, &self.data)

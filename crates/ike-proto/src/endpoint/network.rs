@@ -1,0 +1,52 @@
+//! The addresses of this host, as IKE SAs with MOBIKE have to know them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::{Endpoint, Entry, Slot};
+use crate::event::{IkeSaId, Network, Now};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::state::State;
+
+impl Endpoint {
+    /// The addresses of peers to look up the source of packets to, before
+    /// [`Input::Network`](crate::Input::Network) says that this host has `addresses`: of each peer that an IKE
+    /// SA may have to find another path to.
+    pub fn mobile_peers(&self, addresses: &[IpAddr]) -> BTreeSet<IpAddr> {
+        let mut peers = BTreeSet::new();
+        // One that has MOBIKE in a moment as well.
+        peers.extend(self.entries.values().filter_map(|slot| match &slot.entry {
+            Entry::Attempt(attempt) if attempt.connection.mobike => {
+                Some(attempt.path.remote.ip().to_canonical())
+            }
+            _ => None,
+        }));
+        for (_, sa) in self.mobile() {
+            let here = sa.path.local.ip().to_canonical();
+            if sa.decides() || !addresses.contains(&here) {
+                peers.insert(sa.path.remote.ip().to_canonical());
+                peers.extend(sa.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied()));
+            }
+        }
+        peers
+    }
+
+    /// The established IKE SAs with MOBIKE.
+    fn mobile(&self) -> impl Iterator<Item = (IkeSaId, &IkeSa)> {
+        self.entries.iter().filter_map(|(id, slot)| match slot {
+            Slot { entry: Entry::Sa(sa), .. } if sa.mobike.is_some() => {
+                matches!(sa.state, State::Established(_)).then_some((*id, &**sa))
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) fn on_network(&mut self, now: Now, network: &Network) {
+        self.network.clone_from(network);
+        let mut mobile: Vec<_> = self.mobile().map(|(id, _)| id).collect();
+        mobile.sort();
+        for id in mobile {
+            self.with_sa(now, id, |sa, ctx| sa.on_network(ctx));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Redirects (RFC 5685), as far as they reach beyond one IKE SA: who is sent elsewhere, and going there.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::attempt::{NewAttempt, Wanted};
+use super::{Endpoint, Entry, Slot};
+use crate::config::redirect::Load;
+use crate::event::{Failure, IkeSaId, Now, Path};
+use crate::exchange::Payloads;
+use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirected_from};
+use crate::exchange::sa_init;
+use crate::ike_sa::state::{State, Task};
+use crate::wire::Message;
+use crate::wire::registry::NotifyType;
+
+impl Endpoint {
+    /// How much there is to do.
+    pub(super) fn load(&self) -> Load {
+        Load { half_open: self.half_open.all(), sas: self.entries.len() }
+    }
+
+    /// Sends the client of an IKE_SA_INIT request elsewhere, if policy says so and he can follow. Nothing is
+    /// kept of that, and the answer is smaller than the request.
+    pub(super) fn redirect_init(&mut self, path: Path, message: &Message<'_>) -> bool {
+        let policy = &self.config.redirect;
+        let payloads = Payloads(&message.payloads);
+        if policy.to.is_empty() || policy.in_auth || !is_supported(&payloads) {
+            return false;
+        }
+        let Ok(Some(nonce)) = payloads.nonce() else { return false };
+        let avoid = [redirected_from(&payloads), Some(path.local.ip().to_canonical())];
+        let shards = self.config.shard.count;
+        let target = policy.target(self.load(), shards, path.remote.ip(), &avoid);
+        let Some(target) = target else { return false };
+        let data = gateway_data(target, nonce);
+        self.drop_datagram(path, "redirected to another gateway");
+        self.send_unprotected(
+            path,
+            sa_init::answer_alone(&message.header, NotifyType::REDIRECT, &data),
+        );
+        true
+    }
+
+    /// The address to reach `gateway` from, for what was sent from `local` before.
+    pub(super) fn local_towards(&self, local: IpAddr, gateway: IpAddr) -> Option<IpAddr> {
+        let family = |ip: &IpAddr| ip.to_canonical().is_ipv4() == gateway.is_ipv4();
+        let own = self.network.addresses.iter().copied();
+        std::iter::once(local).chain(own).find(family)
+    }
+
+    /// The gateway of `ike` sends this client to another one. Without `wanted` it is what there is now, and
+    /// the SA goes once the other one is there.
+    pub(super) fn follow_redirect(
+        &mut self,
+        now: Now,
+        ike: IkeSaId,
+        gateway: IpAddr,
+        mut wanted: Vec<Wanted>,
+    ) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let State::Established(established) = &sa.state else { return };
+        let (path, connection) = (sa.path, Arc::clone(&sa.connection));
+        let from = path.remote.ip().to_canonical();
+        let redirected = Redirected::again(sa.redirected, from, now.mono);
+        let replaces = wanted.is_empty().then_some(ike);
+        if wanted.is_empty() {
+            let children = established.children.iter();
+            let carrying =
+                children.filter(|child| child.carries() && established.stands_for_all(child));
+            wanted.extend(carrying.map(|child| Wanted::of(Arc::clone(&child.config))));
+        }
+        if wanted.is_empty() {
+            wanted.push(Wanted { child: None, request: None, packet: None });
+        }
+        let local = self.local_towards(path.local.ip(), gateway);
+        let (Some(redirected), Some(local)) = (redirected, local) else {
+            let why = Failure::Policy("redirected too often, or to another address family");
+            for request in wanted.into_iter().filter_map(|wanted| wanted.request) {
+                self.done(request, Err(why.clone()));
+            }
+            return self.drop_datagram(path, "redirect not followed");
+        };
+        // The next redirect counts from here, wherever this one leads.
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
+            sa.redirected = Some(redirected);
+        }
+        if replaces.is_some() {
+            self.supersede(now, ike, &mut wanted);
+        }
+        let path = self.path_to(&connection, local, gateway);
+        let origin = Self::origin_of(&connection, path);
+        let new = NewAttempt {
+            connection,
+            path,
+            origin,
+            wanted,
+            replaces,
+            tries: 0,
+            initial_contact: replaces.is_none(),
+            redirected: Some(redirected),
+        };
+        self.begin(now, new);
+    }
+
+    /// Ends what was begun to replace `ike`; who waits for that waits for `wanted` from now on.
+    fn supersede(&mut self, now: Now, ike: IkeSaId, wanted: &mut Vec<Wanted>) {
+        let replaces = |entry: &Entry| matches!(entry, Entry::Attempt(attempt) if attempt.replaces == Some(ike));
+        let begun = self.entries.iter().filter(|(_, slot)| replaces(&slot.entry));
+        let begun: Vec<_> = begun.map(|(id, _)| *id).collect();
+        for id in begun {
+            if let Some(Slot { entry: Entry::Attempt(attempt), .. }) = self.entries.get_mut(&id) {
+                let waiting = attempt.wanted.iter_mut().filter_map(|wanted| wanted.request.take());
+                wanted.extend(waiting.map(|request| Wanted {
+                    child: None,
+                    request: Some(request),
+                    packet: None,
+                }));
+            }
+            self.remove(now, id, Failure::Replaced);
+        }
+    }
+
+    /// Tells the client of `ike` to go to another gateway.
+    pub(super) fn on_redirect_command(
+        &mut self,
+        now: Now,
+        request: crate::event::RequestId,
+        ike: IkeSaId,
+        to: IpAddr,
+    ) {
+        self.ike_task(now, request, ike, Task::Redirect { to, request: Some(request) });
+    }
+}

@@ -1,0 +1,372 @@
+//! Configuration payloads (RFC 7296 §2.19): virtual IPs and what goes along with them, in IKE_AUTH from the
+//! first request to the last response.
+//!
+//! ```text
+//!    HDR, SK {IDi, ..., AUTH, CP(CFG_REQUEST), SAi2, TSi, TSr}  -->
+//!                  <--  HDR, SK {IDr, ..., AUTH, CP(CFG_REPLY), SAr2, TSi, TSr}
+//! ```
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Payloads;
+use super::auth::rounds::AuthReply;
+use crate::child::selectors::narrow;
+use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
+use crate::dataplane::{Mode, TrafficSelector};
+use crate::event::{Event, Path, Ticket};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::question::{Answer, Assignment, Lease, LeaseRequest, Question};
+use crate::wire::decode_inner_payloads;
+use crate::wire::payload::{Attribute, Config, ConfigAttribute, Payload};
+use crate::wire::registry::{AuthMethod, CfgAttribute, CfgType, NotifyType};
+
+/// Addresses that one peer may ask for.
+const MAX_ADDRESSES: usize = 8;
+/// Hash algorithms for ENCDNS_DIGEST_INFO (RFC 9464 §5): SHA2-256, SHA2-384 and SHA2-512.
+const DIGESTS: [u16; 3] = [2, 3, 4];
+
+/// An [`Assignment`] in force; the last of the SAs that share it gives it up.
+#[derive(Debug)]
+pub(crate) struct Assigned(pub(crate) Arc<Assignment>);
+
+/// A responder that waits for addresses, the peer being authenticated.
+pub(crate) struct AwaitLease {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: ExpectAuthRequest,
+    pub(crate) auth: AuthReply,
+    pub(crate) ppk: Option<Vec<u8>>,
+    request: LeaseRequest,
+}
+
+/// A CP payload that owns its data.
+#[derive(Debug)]
+pub(crate) struct OwnedConfig {
+    kind: CfgType,
+    attributes: Vec<(CfgAttribute, Vec<u8>)>,
+}
+
+impl OwnedConfig {
+    fn new<'a>(kind: CfgType, attributes: impl IntoIterator<Item = &'a Attribute>) -> Self {
+        let encoded = attributes.into_iter().map(|one| (one.kind(), one.value())).collect();
+        Self { kind, attributes: encoded }
+    }
+
+    /// What an initiator asks for. `None` without a virtual IP to ask for.
+    pub(crate) fn request(vips: &[IpAddr]) -> Option<Self> {
+        if vips.is_empty() {
+            return None;
+        }
+        let mut asked: Vec<_> = vips.iter().copied().map(Attribute::for_address).collect();
+        let (v4, v6) = (vips.iter().any(IpAddr::is_ipv4), vips.iter().any(IpAddr::is_ipv6));
+        asked.extend(v4.then_some(Attribute::Ip4Dns(None)));
+        asked.extend(v6.then_some(Attribute::Ip6Dns(None)));
+        asked.push(Attribute::DnsDomain(None));
+        asked.extend(v4.then_some(Attribute::EncDns(false, None)));
+        asked.extend(v6.then_some(Attribute::EncDns(true, None)));
+        let mut request = Self::new(CfgType::REQUEST, &asked);
+        let mut digests = vec![DIGESTS.len() as u8, 0];
+        digests.extend(DIGESTS.iter().flat_map(|hash| hash.to_be_bytes()));
+        request.attributes.push((CfgAttribute::ENCDNS_DIGEST_INFO, digests));
+        Some(request)
+    }
+
+    fn reply(assignment: &Assignment) -> Self {
+        let addresses: Vec<_> =
+            assignment.addresses.iter().copied().map(Attribute::for_address).collect();
+        Self::new(CfgType::REPLY, addresses.iter().chain(&assignment.attributes))
+    }
+
+    /// The payload.
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|(kind, value)| ConfigAttribute { kind: *kind, value });
+        Payload::Config(Config { kind: self.kind, attributes: attributes.collect() })
+    }
+}
+
+/// The attributes of the first CP payload of `kind`, malformed ones left out; `None` without one.
+fn attributes(payloads: &[Payload<'_>], kind: CfgType) -> Option<Vec<Attribute>> {
+    let mut found = payloads.iter().filter_map(|payload| match payload {
+        Payload::Config(config) if config.kind == kind => Some(config),
+        _ => None,
+    });
+    let config = found.next()?;
+    Some(config.attributes.iter().filter_map(Attribute::decode).collect())
+}
+
+/// The addresses of `attributes`, no more than one peer may have, none twice but unspecified ones.
+fn addresses(attributes: &[Attribute]) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for address in attributes.iter().filter_map(Attribute::address) {
+        if addresses.len() < MAX_ADDRESSES
+            && (address.is_unspecified() || !addresses.contains(&address))
+        {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+/// True for an address that a host can have on an inner interface.
+fn is_usable(address: &IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
+}
+
+impl IkeSa {
+    // ---- responder ----
+
+    /// The peer has proven itself, and this end's AUTH is made: asks for the peer's addresses if it is to
+    /// have any, and goes on with the answer.
+    pub(crate) fn configure_peer(
+        &mut self,
+        ctx: &mut Context<'_>,
+        auth: AuthReply,
+        ppk: Option<Vec<u8>>,
+    ) {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        let Some(first) = &waiting.first else { return };
+        let payloads = decode_inner_payloads(first.first, &first.octets).unwrap_or_default();
+        let asked = attributes(&payloads, CfgType::REQUEST).unwrap_or_default();
+        let first_contact = Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some();
+        drop(payloads);
+        let wanted = addresses(&asked);
+        let has_pools = !self.connection.pools.is_empty();
+        let identity = waiting.rounds.lease_identity();
+        match (wanted.is_empty(), has_pools) {
+            (true, false) => self.finish_auth(ctx, auth, ppk, None),
+            // RFC 7296 §3.10.1: it was expected and did not come.
+            (true, true) => self.finish_auth(ctx, auth, ppk, Some(NotifyType::FAILED_CP_REQUIRED)),
+            (false, false) => {
+                self.say_why(ctx, "the peer wants an address, and the connection has no `pools`");
+                self.finish_auth(ctx, auth, ppk, Some(NotifyType::INTERNAL_ADDRESS_FAILURE));
+            }
+            (false, true) => {
+                let Some(identity) = identity else { return };
+                let request = LeaseRequest {
+                    ike: self.id,
+                    connection: self.connection.name.clone(),
+                    pools: self.connection.pools.clone(),
+                    identity,
+                    path: self.path,
+                    addresses: wanted,
+                    sole: match self.connection.unique {
+                        Unique::Replace => true,
+                        Unique::No => first_contact,
+                        Unique::Keep | Unique::Never => false,
+                    },
+                    asked,
+                };
+                let ticket = ctx.ask(Question::Lease(request.clone()));
+                if let State::ExpectAuthRequest(waiting) = self.take_state() {
+                    let waiting = AwaitLease { ticket, waiting: *waiting, auth, ppk, request };
+                    self.state = State::AwaitLease(Box::new(waiting));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn on_leased(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitLease(asked) = self.take_state() else { return };
+        let AwaitLease { waiting, mut auth, ppk, request, .. } = *asked;
+        self.state = State::ExpectAuthRequest(Box::new(waiting));
+        let lease = match answer {
+            Answer::Leased(_, lease) if !lease.addresses.is_empty() => lease,
+            Answer::Failed(why) => {
+                self.say_why(ctx, &why);
+                Lease::default()
+            }
+            _ => Lease::default(),
+        };
+        if lease.addresses.is_empty() {
+            let failure = Some(NotifyType::INTERNAL_ADDRESS_FAILURE);
+            return self.finish_auth(ctx, auth, ppk, failure);
+        }
+        let assignment = Arc::new(request.assignment(lease));
+        auth.config = Some(OwnedConfig::reply(&assignment));
+        self.assigned = Some(Arc::new(Assigned(assignment)));
+        self.finish_auth(ctx, auth, ppk, None);
+    }
+
+    fn say_why(&self, ctx: &mut Context<'_>, why: &str) {
+        let remote_id = self.state.half_open().and_then(|w| w.rounds.remote_id().cloned());
+        ctx.event(Event::ChildRefused { ike: self.id, remote_id, why: why.to_owned() });
+    }
+
+    // ---- initiator ----
+
+    /// Takes what the last IKE_AUTH response says, of what was asked for as `vips`.
+    pub(crate) fn take_configuration(
+        &mut self,
+        ctx: &mut Context<'_>,
+        vips: &[IpAddr],
+        payloads: &[Payload<'_>],
+    ) {
+        let State::Established(established) = &self.state else { return };
+        let Some(given) = attributes(payloads, CfgType::REPLY).filter(|_| !vips.is_empty()) else {
+            return;
+        };
+        let mut wanted: Vec<_> = vips.iter().map(IpAddr::is_ipv4).collect();
+        let mut own: Vec<IpAddr> = Vec::new();
+        for address in addresses(&given).into_iter().filter(is_usable) {
+            // One for each that was asked for.
+            if let Some(at) = wanted.iter().position(|v4| *v4 == address.is_ipv4()) {
+                wanted.swap_remove(at);
+                own.push(address);
+            }
+        }
+        let unproven =
+            established.authenticated.remote.iter().all(|r| r.method == AuthMethod::NULL);
+        let others = given.into_iter().filter(|attribute| match attribute {
+            //= RFC 9464 §6
+            //# If the IKEv2 responder has used the NULL Authentication method
+            //# [RFC7619] to authenticate itself, the initiator MUST NOT use returned
+            //# ENCDNS_IP* resolvers configuration
+            Attribute::EncDns(..) | Attribute::EncDigest(_) => !unproven,
+            Attribute::Ip4Address(_) | Attribute::Ip6Address(_) => false,
+            //= RFC 8598 §6
+            //# IKE clients willing to accept INTERNAL_DNSSEC_TA attributes MUST use
+            //# a whitelist of one or more domains that can be updated out of band.
+            // There is none.
+            Attribute::DnssecTa(_) => false,
+            _ => true,
+        });
+        let assignment = Arc::new(Assignment {
+            ike: self.id,
+            connection: self.connection.name.clone(),
+            ours: true,
+            pools: Vec::new(),
+            peer: established.remote_id.clone(),
+            path: self.path,
+            addresses: own,
+            attributes: others.collect(),
+        });
+        self.assigned = Some(Arc::new(Assigned(assignment)));
+        self.tell_assigned(ctx);
+    }
+
+    // ---- both ----
+
+    /// Tells what an SA that is established now has got or given.
+    pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
+        if let Some(assigned) = &self.assigned {
+            ctx.event(Event::Assigned(Arc::clone(&assigned.0)));
+        }
+    }
+
+    /// This SA ends: what was assigned is given back, unless another SA goes on with it.
+    pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
+        let last = self.assigned.take().and_then(Arc::into_inner);
+        if let Some(Assigned(assignment)) = last {
+            ctx.event(Event::Unassigned(assignment));
+        }
+    }
+
+    /// The virtual IPs of one end.
+    fn virtual_ips(&self, local: bool) -> &[IpAddr] {
+        match &self.assigned {
+            Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
+            _ => &[],
+        }
+    }
+
+    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or else its address.
+    pub(crate) fn resolve(&self, config: &ChildConfig, local: bool) -> Vec<TrafficSelector> {
+        resolve(config, self.path, local, self.virtual_ips(local))
+    }
+
+    /// The virtual IPs of this end and of the peer, as an offer of a child takes them.
+    pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
+        [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
+    }
+
+    /// Initiator: an offer in IKE_AUTH did not know the virtual IPs yet. What the peer made of it is
+    /// narrowed to them.
+    pub(crate) fn narrow_to_own(
+        &self,
+        config: &ChildConfig,
+        mode: Mode,
+        local_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        if self.connection.vips.is_empty() || mode == Mode::Transport {
+            return local_ts;
+        }
+        narrow(&self.resolve(config, true), &local_ts)
+    }
+
+    /// The answer to a CP payload in an INFORMATIONAL request, if there is one in it.
+    pub(crate) fn answer_configuration(&self, payloads: &Payloads<'_, '_>) -> Option<OwnedConfig> {
+        if attributes(payloads.0, CfgType::SET).is_some() {
+            return Some(OwnedConfig::new(CfgType::ACK, []));
+        }
+        let asked = attributes(payloads.0, CfgType::REQUEST)?;
+        let mut given = Vec::new();
+        if let Some(assigned) = self.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
+            let own = assigned.0.addresses.iter().copied().map(Attribute::for_address);
+            given = own.chain(assigned.0.attributes.iter().cloned()).collect();
+        }
+        given.retain(|attribute| asked.iter().any(|one| one.kind() == attribute.kind()));
+        if asked.iter().any(|one| one.kind() == CfgAttribute::APPLICATION_VERSION) {
+            // RFC 7296 §3.15.3: who does not want to tell returns an empty string.
+            given.push(Attribute::ApplicationVersion(Vec::new()));
+        }
+        Some(OwnedConfig::new(CfgType::REPLY, &given))
+    }
+}
+
+/// The virtual IPs of an offer in IKE_AUTH, which are not known yet: any address of each family.
+pub(crate) fn any_of(vips: &[IpAddr]) -> [Vec<IpAddr>; 2] {
+    let any = |v4: bool| -> IpAddr { if v4 { [0; 4].into() } else { [0_u16; 8].into() } };
+    let mut families: Vec<_> = vips.iter().map(|vip| any(vip.is_ipv4())).collect();
+    families.dedup();
+    families.sort_unstable();
+    families.dedup();
+    [families, Vec::new()]
+}
+
+/// The virtual IPs that an initiator asks for: those that it had, else those that are configured.
+pub(crate) fn wanted(connection: &ConnectionConfig, former: &[IpAddr]) -> Vec<IpAddr> {
+    match (connection.vips.as_slice(), former) {
+        ([], _) => Vec::new(),
+        (configured, []) => configured.to_vec(),
+        (_, former) => former.to_vec(),
+    }
+}
+
+/// The selectors of one end of `config`, with `virtual_ips` for `dynamic`, or this path's address if there are none.
+/// An unspecified one stands for all addresses of its family.
+pub(crate) fn resolve(
+    config: &ChildConfig,
+    path: Path,
+    local: bool,
+    virtual_ips: &[IpAddr],
+) -> Vec<TrafficSelector> {
+    let (specs, end) = match local {
+        true => (&config.local_ts, path.local),
+        false => (&config.remote_ts, path.remote),
+    };
+    let end = [end.ip().to_canonical()];
+    let hosts = if virtual_ips.is_empty() { &end[..] } else { virtual_ips };
+    let resolved = specs.iter().flat_map(|spec| {
+        let hosts = match spec {
+            TsSpec::Fixed(_) => &hosts[..1],
+            TsSpec::Dynamic { .. } => hosts,
+        };
+        hosts.iter().map(move |host| {
+            match (spec, host.is_unspecified() && !virtual_ips.is_empty()) {
+                (TsSpec::Dynamic { .. }, true) => {
+                    let all = match host {
+                        IpAddr::V4(_) => TrafficSelector::any_v4(),
+                        IpAddr::V6(_) => TrafficSelector::any_v6(),
+                    };
+                    TrafficSelector { start: all.start, end: all.end, ..spec.resolve(*host) }
+                }
+                _ => spec.resolve(*host),
+            }
+        })
+    });
+    resolved.collect()
+}

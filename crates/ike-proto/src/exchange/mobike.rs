@@ -1,0 +1,432 @@
+//! MOBIKE (RFC 4555) on the wire: what is announced in IKE_AUTH, and the INFORMATIONAL exchanges by which
+//! an IKE SA and its children move. What moves, and when, is in `ike_sa/mobility.rs`.
+//!
+//! ```text
+//!    HDR, SK {N(UPDATE_SA_ADDRESSES), N(NAT_DETECTION_*), N(ADDITIONAL_*_ADDRESS)+, N(COOKIE2)}  -->
+//!                               <--  HDR, SK {N(NAT_DETECTION_*), N(COOKIE2)}
+//! ```
+
+use std::net::IpAddr;
+
+use super::OwnedNotifies;
+use super::Payloads;
+use super::sa_init::{NatHashes, status};
+use crate::config::TsSpec;
+use crate::dataplane::TrafficSelector;
+use crate::event::{Failure, Path, Transport};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::mobility::Mobike;
+use crate::ike_sa::state::{Initiated, NatStatus, State, Task};
+use crate::ike_sa::{IkeSa, notify};
+use crate::wire::payload::Payload;
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+/// Further addresses that are told to the peer, and remembered of it.
+const MOST_ADDRESSES: usize = 8;
+/// Times an update is made again that met UNEXPECTED_NAT_DETECTED or UNACCEPTABLE_ADDRESSES.
+const MOST_RETRIES: u8 = 5;
+
+/// What an INFORMATIONAL request of MOBIKE is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mobility {
+    /// UPDATE_SA_ADDRESSES: the SAs go by the path that it comes by.
+    Update,
+    /// The addresses of this end have changed; the path need not have.
+    Addresses,
+    /// Is the peer where it says it is (RFC 4555 §3.7)?
+    Routability,
+}
+
+/// One of them in flight.
+#[derive(Debug)]
+pub(crate) struct SentMobility {
+    what: Mobility,
+    /// The move that it tells of, or asks about.
+    number: u32,
+    cookie: [u8; 16],
+}
+
+/// What MOBIKE adds to the response to an INFORMATIONAL request.
+#[derive(Default)]
+pub(crate) struct MobilityReply {
+    error: Option<NotifyType>,
+    nat: Option<NatHashes>,
+    cookie: Option<Vec<u8>>,
+}
+
+impl MobilityReply {
+    pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
+        let mut payloads = Vec::new();
+        payloads.extend(self.error.map(status));
+        if let Some(nat) = &self.nat {
+            nat.push(&mut payloads);
+        }
+        //= RFC 4555 §3.7
+        //# the recipient of an
+        //# INFORMATIONAL request MUST copy the notification as-is to the
+        //# response.
+        payloads.extend(self.cookie.iter().map(|cookie| notify(NotifyType::COOKIE2, cookie)));
+        payloads
+    }
+}
+
+/// Addresses in the form of ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS and NO_ADDITIONAL_ADDRESSES.
+pub(crate) struct AddressList(Vec<(NotifyType, Vec<u8>)>);
+
+impl AddressList {
+    /// `none_too` if it is to be said that there are none.
+    fn new(addresses: &[IpAddr], none_too: bool) -> Self {
+        let mut list: Vec<_> = addresses.iter().map(additional).collect();
+        if list.is_empty() && none_too {
+            list.push((NotifyType::NO_ADDITIONAL_ADDRESSES, Vec::new()));
+        }
+        Self(list)
+    }
+
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = Payload<'_>> {
+        self.0.iter().map(|(kind, data)| notify(*kind, data))
+    }
+}
+
+fn additional(address: &IpAddr) -> (NotifyType, Vec<u8>) {
+    match address {
+        IpAddr::V4(ip) => (NotifyType::ADDITIONAL_IP4_ADDRESS, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (NotifyType::ADDITIONAL_IP6_ADDRESS, ip.octets().to_vec()),
+    }
+}
+
+/// The addresses in a message; `None` if it says nothing of them.
+fn read_addresses(payloads: &Payloads<'_, '_>) -> Option<Vec<IpAddr>> {
+    let mut said = false;
+    let mut addresses = Vec::new();
+    for notify in payloads.notifies() {
+        let address: Option<IpAddr> = match notify.kind {
+            NotifyType::ADDITIONAL_IP4_ADDRESS => {
+                <[u8; 4]>::try_from(notify.data).ok().map(IpAddr::from)
+            }
+            NotifyType::ADDITIONAL_IP6_ADDRESS => {
+                <[u8; 16]>::try_from(notify.data).ok().map(IpAddr::from)
+            }
+            NotifyType::NO_ADDITIONAL_ADDRESSES => None,
+            _ => continue,
+        };
+        said = true;
+        let address = address.filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
+        if let Some(address) = address.map(|ip| ip.to_canonical())
+            && addresses.len() < MOST_ADDRESSES
+            && !addresses.contains(&address)
+        {
+            addresses.push(address);
+        }
+    }
+    said.then_some(addresses)
+}
+
+/// True if `address` is inside of a tunnel with this selector, whose end is at `end`.
+fn is_inner(ts: &TrafficSelector, address: IpAddr, end: IpAddr) -> bool {
+    let has = |ip: IpAddr| ts.start.is_ipv4() == ip.is_ipv4() && ts.start <= ip && ip <= ts.end;
+    has(address) && !has(end)
+}
+
+/// The contents of NO_NATS_ALLOWED for a message from `source` to `destination` (RFC 4555 §4.2.6).
+fn no_nats(path: Path, sent: bool) -> Vec<u8> {
+    let (from, to) = if sent { (path.local, path.remote) } else { (path.remote, path.local) };
+    let mut data = Vec::with_capacity(36);
+    for end in [from, to] {
+        match end.ip().to_canonical() {
+            IpAddr::V4(ip) => data.extend(ip.octets()),
+            IpAddr::V6(ip) => data.extend(ip.octets()),
+        }
+    }
+    data.extend(from.port().to_be_bytes());
+    data.extend(to.port().to_be_bytes());
+    data
+}
+
+impl IkeSa {
+    /// Addresses of this end besides the one in use, as far as the connection may have them.
+    pub(crate) fn further_addresses(&self, ctx: &Context<'_>) -> Vec<IpAddr> {
+        let here = self.path.local.ip().to_canonical();
+        let own = ctx.network.addresses.iter().copied();
+        own.filter(|ip| *ip != here && self.may_have(*ip)).take(MOST_ADDRESSES).collect()
+    }
+
+    /// True if this end may be `address`: `local_addrs` has it, and it is none of those that traffic in a
+    /// tunnel comes from.
+    pub(crate) fn may_have(&self, address: IpAddr) -> bool {
+        let here = self.path.local.ip().to_canonical();
+        self.fits(address) && !self.selectors(true).any(|ts| is_inner(ts, address, here))
+    }
+
+    /// True if `local_addrs` has `address`.
+    pub(crate) fn fits(&self, address: IpAddr) -> bool {
+        self.connection.local_addrs.iter().any(|spec| spec.contains(address))
+    }
+
+    /// True if the peer may be reached at `address`, likewise.
+    pub(crate) fn peer_may_have(&self, address: IpAddr) -> bool {
+        let there = self.path.remote.ip().to_canonical();
+        !self.selectors(false).any(|ts| is_inner(ts, address, there))
+    }
+
+    /// What traffic is for the children, as configured and as negotiated.
+    fn selectors(&self, local: bool) -> impl Iterator<Item = &TrafficSelector> {
+        let configured = self.connection.children.iter().flat_map(move |child| {
+            let list = if local { &child.local_ts } else { &child.remote_ts };
+            list.iter().filter_map(|ts| match ts {
+                TsSpec::Fixed(ts) => Some(ts),
+                TsSpec::Dynamic { .. } => None,
+            })
+        });
+        let children = match &self.state {
+            State::Established(established) => established.children.as_slice(),
+            _ => &[],
+        };
+        configured.chain(children.iter().flat_map(move |child| {
+            if local { child.local_ts.iter() } else { child.remote_ts.iter() }
+        }))
+    }
+
+    /// What this end's IKE_AUTH message with the SA payload says.
+    pub(crate) fn mobike_in_auth(&mut self, ctx: &Context<'_>) -> OwnedNotifies {
+        let supported = if self.initiator { self.connection.mobike } else { self.mobike.is_some() };
+        if !supported {
+            return Vec::new();
+        }
+        let further = self.further_addresses(ctx);
+        let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
+        if self.initiator && !self.nat.supported {
+            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.path, true)));
+        }
+        notifies.extend(further.iter().map(additional));
+        if let Some(mobike) = &mut self.mobike {
+            mobike.told = further;
+        }
+        notifies
+    }
+
+    /// Takes what the peer's IKE_AUTH message says. False if its addresses were changed on the way though
+    /// it has no NAT traversal. `told` are the addresses that this end's own message had.
+    pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
+        if !self.connection.mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
+            return true;
+        }
+        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
+            && !self.initiator
+            && said.data != no_nats(self.answer_to(), false)
+        {
+            return false;
+        }
+        let peer = read_addresses(payloads).unwrap_or_default();
+        self.mobike =
+            Some(Box::new(Mobike { decides: self.initiator, peer, told, ..Mobike::default() }));
+        true
+    }
+
+    /// Sends a request of MOBIKE.
+    pub(crate) fn send_mobility(&mut self, ctx: &mut Context<'_>, what: Mobility) {
+        let further = self.further_addresses(ctx);
+        let mut cookie = [0; 16];
+        ctx.rng.fill(&mut cookie);
+        let Some(mobike) = &mut self.mobike else { return };
+        mobike.probing = false;
+        let number = mobike.moves;
+        if what != Mobility::Routability {
+            mobike.told.clone_from(&further);
+        }
+        let nat = self.nat.supported && what == Mobility::Update;
+        let nat = nat.then(|| self.nat_hashes(ctx));
+        let protected = !self.nat.supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(self.path, true));
+        let list = AddressList::new(&further, true);
+        let mut payloads = Vec::new();
+        if what == Mobility::Update {
+            payloads.push(status(NotifyType::UPDATE_SA_ADDRESSES));
+        }
+        if let Some(nat) = &nat {
+            nat.push(&mut payloads);
+        }
+        payloads.extend(protected.iter().map(|data| notify(NotifyType::NO_NATS_ALLOWED, data)));
+        if what != Mobility::Routability {
+            payloads.extend(list.payloads());
+        }
+        payloads.push(notify(NotifyType::COOKIE2, &cookie));
+        self.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        if let State::Established(established) = &mut self.state {
+            let sent = SentMobility { what, number, cookie };
+            established.ours = Some(Initiated::Mobility(Box::new(sent)));
+        }
+    }
+
+    /// NAT detection of a message on the path in use.
+    pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
+        let fake = self.connection.encap || !ctx.plane.plain_esp;
+        NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, self.path, fake)
+    }
+
+    /// What NAT detection in a message that came by `path` says.
+    fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
+        let mut nat = NatStatus::detect(ctx.crypto, payloads, (self.spi_i, self.spi_r), path);
+        nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
+        nat
+    }
+
+    /// The response to a request of MOBIKE.
+    pub(crate) fn on_mobility_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        sent: &SentMobility,
+        payloads: &[Payload<'_>],
+    ) {
+        let payloads = Payloads(payloads);
+        //= RFC 4555 §3.7
+        //# If the values do not
+        //# match, the IKE_SA MUST be closed.
+        let cookie = payloads.notify(NotifyType::COOKIE2);
+        if cookie.is_some_and(|cookie| cookie.data != sent.cookie) {
+            let reason = Failure::Policy("the peer answers with another COOKIE2");
+            return self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+        }
+        // One that says nothing of it proves nothing but that it has the keys.
+        let shown = cookie.is_some();
+        let Some(mobike) = &mut self.mobike else { return };
+        if sent.number != mobike.moves {
+            //= RFC 4555 §3.5
+            //# If an address change has occurred after the request was first
+            //# sent, no MOBIKE processing is done for the reply message
+            return self.tell_again(sent.what);
+        }
+        match sent.what {
+            Mobility::Addresses => {
+                let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
+                mobike.retries = if changed { mobike.retries.saturating_add(1) } else { 0 };
+                if changed && mobike.retries <= MOST_RETRIES {
+                    self.tell_again(Mobility::Addresses);
+                }
+            }
+            Mobility::Routability if shown => self.release_held(ctx),
+            Mobility::Routability => self.give_up_unproven(),
+            Mobility::Update => self.on_updated(ctx, &payloads, shown),
+        }
+    }
+
+    /// The peer has not shown that it is where it says.
+    fn give_up_unproven(&mut self) {
+        let reason = Failure::Policy("the peer does not show that it is where it says");
+        self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+    }
+
+    /// The response to an update; `shown` if it has the COOKIE2 of the request.
+    fn on_updated(&mut self, ctx: &mut Context<'_>, payloads: &Payloads<'_, '_>, shown: bool) {
+        let Some(mobike) = &mut self.mobike else { return };
+        let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
+        let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
+        if refused || changed {
+            mobike.retries = mobike.retries.saturating_add(1);
+            if mobike.retries > MOST_RETRIES {
+                return;
+            }
+            return if changed { self.tell_again(Mobility::Update) } else { self.try_another(ctx) };
+        }
+        if mobike.held && !shown {
+            return self.give_up_unproven();
+        }
+        (mobike.retries, mobike.confirmed) = (0, mobike.moves);
+        let before = (self.nat.local, self.nat.remote);
+        let detected = self.detect_nat(ctx, self.path, payloads);
+        if detected.supported {
+            let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
+            let seen = seen.and_then(|notify| notify.data.try_into().ok());
+            if let Some(mobike) = &mut self.mobike {
+                mobike.seen = seen;
+            }
+            self.nat = detected;
+        }
+        if before != (self.nat.local, self.nat.remote) && !self.is_held() {
+            self.move_children(ctx);
+        }
+        self.release_held(ctx);
+        self.arm_keepalive(ctx);
+    }
+
+    /// The response to a liveness check with NAT detection in it.
+    pub(crate) fn on_mapping_seen(&mut self, payloads: &[Payload<'_>]) {
+        let payloads = Payloads(payloads);
+        let Some(mobike) = self.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
+        let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
+        let Some(seen) = seen.and_then(|notify| notify.data.try_into().ok()) else { return };
+        //= RFC 4555 §3.8
+        //# If the values do not match, the IP address
+        //# and/or port seen by the responder has changed, and the initiator
+        //# SHOULD send UPDATE_SA_ADDRESSES
+        // The first value there is may be another than in IKE_SA_INIT: where there is a NAT, one update more.
+        let before = mobike.seen.replace(seen);
+        if before.map_or(self.nat.local, |before| before != seen) {
+            mobike.moves += 1;
+            self.tell_again(Mobility::Update);
+        }
+    }
+
+    /// Does what a request wants of MOBIKE; what is to be answered.
+    pub(crate) fn on_mobility_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> MobilityReply {
+        let mut reply = MobilityReply::default();
+        if self.mobike.is_none() {
+            return reply;
+        }
+        let path = self.answer_to();
+        let cookie = payloads.notify(NotifyType::COOKIE2);
+        reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
+        // The original initiator decides on the addresses, and nobody else.
+        let update = !self.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
+        let addresses = read_addresses(payloads);
+        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
+            && (update || addresses.is_some())
+            && said.data != no_nats(path, false)
+        {
+            reply.error = Some(NotifyType::UNEXPECTED_NAT_DETECTED);
+            return reply;
+        }
+        let detected = self.detect_nat(ctx, path, payloads);
+        //= RFC 4555 §3.8
+        //# if the
+        //# request includes them, the responder MUST also include them in the
+        //# response
+        if detected.supported {
+            let fake = self.connection.encap || !ctx.plane.plain_esp;
+            reply.nat = Some(NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, path, fake));
+        }
+        if update && !self.is_acceptable(path) {
+            reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
+            return reply;
+        }
+        if let (Some(addresses), Some(mobike)) = (&addresses, &mut self.mobike) {
+            //= RFC 4555 §3.6
+            //# Updates the set of peer addresses based on the IP header and the
+            //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
+            //# NO_ADDITIONAL_ADDRESSES notifications.
+            mobike.peer.clone_from(addresses);
+            let from = path.remote.ip().to_canonical();
+            if !mobike.peer.contains(&from) {
+                mobike.peer.insert(0, from);
+            }
+        }
+        if update {
+            let nat = if detected.supported { detected } else { self.nat };
+            self.on_update(ctx, path, nat);
+        } else if addresses.is_some() && self.decides() {
+            self.on_peer_addresses(ctx);
+        }
+        reply
+    }
+
+    /// Local policy on where an SA may move: to addresses that the connection is offered on, and not back
+    /// from the port for NAT traversal.
+    fn is_acceptable(&self, path: Path) -> bool {
+        let back = self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
+        !back && self.fits(path.local.ip().to_canonical())
+    }
+}

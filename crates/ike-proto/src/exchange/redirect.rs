@@ -1,0 +1,254 @@
+//! Redirects (RFC 5685): a gateway sends its client to another one, in IKE_SA_INIT, at the end of IKE_AUTH,
+//! or while the IKE SA is there. Which gateway, and whether, `endpoint/redirect.rs` decides.
+//!
+//! ```text
+//!    HDR, SAi1, KEi, Ni, N(REDIRECT_SUPPORTED)  -->
+//!                               <--  HDR, N(REDIRECT, new gateway, Ni)
+//! ```
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::Payloads;
+use crate::endpoint::attempt::Wanted;
+use crate::event::{Failure, RequestId};
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{ChildOffer, Initiated, State, Task};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{IkeSa, notify};
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+//= RFC 5685 §7
+//# The default value for the MAX_REDIRECTS
+//# configuration variable is 5.  The default value for the
+//# REDIRECT_LOOP_DETECT_PERIOD configuration variable is 300 seconds.
+/// Redirects that are followed in that time.
+const MAX_REDIRECTS: u8 = 5;
+const LOOP_DETECT_PERIOD: Duration = Duration::from_secs(300);
+
+/// A client that was told to go has this long to do so.
+const TIME_TO_GO: Duration = Duration::from_secs(30);
+
+/// How an attempt, or an IKE SA, has come to its gateway.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Redirected {
+    /// The gateway that sent it here; `None` if it came back by itself.
+    pub(crate) from: Option<IpAddr>,
+    /// The one that the first redirect came from: the connection's own.
+    pub(crate) first: IpAddr,
+    /// Redirects in a row, and when the first was.
+    count: u8,
+    since: Instant,
+}
+
+impl Redirected {
+    /// One redirect more, by the gateway at `from`; `None` if it is one too many.
+    pub(crate) fn again(before: Option<Self>, from: IpAddr, now: Instant) -> Option<Self> {
+        let recent = before.filter(|b| now.saturating_duration_since(b.since) < LOOP_DETECT_PERIOD);
+        let (count, since) = recent.map_or((0, now), |recent| (recent.count, recent.since));
+        let first = before.map_or(from, |before| before.first);
+        let from = Some(from);
+        (count < MAX_REDIRECTS).then_some(Self { from, first, count: count + 1, since })
+    }
+
+    /// Where it was sent to nobody answers, and it goes back to the first gateway.
+    pub(crate) fn back(self) -> Self {
+        Self { from: None, ..self }
+    }
+}
+
+/// Types of gateway identities (RFC 5685 §9.2).
+const IPV4: u8 = 1;
+const IPV6: u8 = 2;
+
+/// Notification Data of REDIRECT and REDIRECTED_FROM.
+pub(crate) fn gateway_data(gateway: IpAddr, nonce: &[u8]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(18 + nonce.len());
+    match gateway.to_canonical() {
+        IpAddr::V4(ip) => {
+            data.extend([IPV4, 4]);
+            data.extend(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            data.extend([IPV6, 16]);
+            data.extend(ip.octets());
+        }
+    }
+    data.extend(nonce);
+    data
+}
+
+/// The gateway in such data, and the nonce behind it.
+pub(crate) fn read_gateway(data: &[u8]) -> Result<(IpAddr, &[u8]), &'static str> {
+    let (&[kind, length], rest) = data.split_first_chunk().ok_or("REDIRECT too short")?;
+    let (identity, nonce) = rest.split_at_checked(length.into()).ok_or("REDIRECT too short")?;
+    let gateway: IpAddr = match kind {
+        IPV4 => <[u8; 4]>::try_from(identity).map_err(|_| "REDIRECT of wrong length")?.into(),
+        IPV6 => <[u8; 16]>::try_from(identity).map_err(|_| "REDIRECT of wrong length")?.into(),
+        _ => return Err("redirected to a gateway by a name"),
+    };
+    let gateway = gateway.to_canonical();
+    if gateway.is_unspecified() || gateway.is_multicast() || gateway.is_loopback() {
+        return Err("redirected to no gateway");
+    }
+    Ok((gateway, nonce))
+}
+
+/// True if an IKE_SA_INIT request comes from who follows redirects.
+pub(crate) fn is_supported(payloads: &Payloads<'_, '_>) -> bool {
+    payloads.notify(NotifyType::REDIRECT_SUPPORTED).is_some()
+        || payloads.notify(NotifyType::REDIRECTED_FROM).is_some()
+}
+
+/// The gateway that has sent the client here.
+pub(crate) fn redirected_from(payloads: &Payloads<'_, '_>) -> Option<IpAddr> {
+    let from = payloads.notify(NotifyType::REDIRECTED_FROM)?;
+    read_gateway(from.data).ok().map(|(gateway, _)| gateway)
+}
+
+impl IkeSa {
+    /// Where the gateway of this client sends it, by a protected message.
+    pub(crate) fn redirect_in(
+        &self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Option<IpAddr> {
+        let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
+        if !ctx.config.follow_redirects || !self.extensions.client {
+            return None;
+        }
+        let gateway = read_gateway(notify.data);
+        gateway.inspect_err(|why| ctx.dropped(self.path, why)).ok().map(|(gateway, _)| gateway)
+    }
+
+    /// The first IKE_AUTH response of several, in which the responder has proven itself, may send this client
+    /// elsewhere. Then nothing more is said; the attempt goes there.
+    //= RFC 5685 §6
+    //# In all of the cases above, the client MUST accept the REDIRECT
+    //# notification only in the first IKE_AUTH response or the last IKE_AUTH
+    //# response.
+    pub(crate) fn is_redirected_early(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> bool {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return false };
+        let (ours, theirs) = (waiting.rounds.local.len(), waiting.rounds.proven());
+        // A round by EAP has no AUTH of this end yet.
+        let first = theirs == 1 && ours == usize::from(!waiting.is_in_eap());
+        let last = !waiting.is_in_eap() && waiting.rounds.are_complete(&self.connection);
+        if !first || last {
+            return false;
+        }
+        let to = self.redirect_in(ctx, &Payloads(payloads));
+        let State::ExpectAuthResponse(waiting) = &mut self.state else { return false };
+        waiting.redirect = to;
+        to.is_some()
+    }
+
+    /// IKE_AUTH ended with a redirect: what was wanted of this SA is wanted of the other gateway.
+    pub(crate) fn leave_for(
+        &mut self,
+        ctx: &mut Context<'_>,
+        to: IpAddr,
+        child: Option<Box<ChildOffer>>,
+    ) {
+        let mut wanted = Vec::new();
+        if let Some(offer) = child {
+            ctx.ids.esp.remove(&offer.spi_in);
+            let (child, request) = (Some(offer.config), offer.request);
+            wanted.push(Wanted { child, request, packet: offer.packet });
+        }
+        let State::Established(established) = &mut self.state else { return };
+        for task in established.queue.drain(..) {
+            if let Task::CreateChild { config, packet, request, .. } = task {
+                wanted.push(Wanted { child: Some(config), request, packet });
+            }
+        }
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let alone = |request| Wanted { child: None, request: Some(request), packet: None };
+        wanted.extend(waiting.map(alone));
+        let reason = Failure::Replaced;
+        established.queue.push_front(Task::DeleteIke { reason, request: None });
+        ctx.effects.push_back(Effect::Redirect { ike: self.id, to, wanted });
+    }
+
+    /// Gateway: where a client that has authenticated is to go, by policy.
+    pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
+        let policy = &ctx.config.redirect;
+        if !policy.in_auth || !self.extensions.redirect {
+            return None;
+        }
+        let avoid = [Some(self.path.local.ip().to_canonical())];
+        policy.target(ctx.load, ctx.config.shard.count, self.path.remote.ip(), &avoid)
+    }
+
+    /// Gateway: tells the client to go to `to`.
+    pub(crate) fn send_redirect(
+        &mut self,
+        ctx: &mut Context<'_>,
+        to: IpAddr,
+        request: Option<RequestId>,
+    ) {
+        if !self.extensions.redirect {
+            let text = "the peer has not said that it follows redirects".to_owned();
+            return ctx.done(request, Err(Failure::Config(text)));
+        }
+        let data = gateway_data(to, &[]);
+        self.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(Initiated::Redirect(request));
+        }
+    }
+
+    /// Gateway: true while a client that was told to go in IKE_AUTH has not gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        established.delayed.iter().any(|(_, task)| ends(task))
+    }
+
+    /// The client was told to go, and gets the time for it.
+    pub(crate) fn let_leave(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &mut self.state else { return };
+        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+        established.delayed.push((ctx.now.mono + TIME_TO_GO, task));
+        let first = established.delayed.iter().map(|(at, _)| *at).min();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_are_read_as_they_are_written() {
+        for text in ["192.0.2.7", "2001:db8::7"] {
+            let gateway: IpAddr = text.parse().unwrap();
+            assert_eq!(
+                read_gateway(&gateway_data(gateway, b"nonce")),
+                Ok((gateway, &b"nonce"[..]))
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_gateway_is_refused() {
+        let bad: [&[u8]; 9] = [
+            &[],
+            &[1],
+            &[1, 4, 192, 0, 2],
+            &[1, 16, 192, 0, 2, 1],
+            &[2, 4, 192, 0, 2, 1],
+            &[3, 3, b'g', b'.', b'x'],
+            &[1, 4, 0, 0, 0, 0],
+            &[1, 4, 127, 0, 0, 1],
+            &[1, 4, 224, 0, 0, 1],
+        ];
+        for data in bad {
+            assert!(read_gateway(data).is_err(), "{data:?}");
+        }
+    }
+}

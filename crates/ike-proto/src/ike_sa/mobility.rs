@@ -1,0 +1,410 @@
+//! Where an IKE SA with MOBIKE (RFC 4555) is: choosing another path, and taking the children there.
+//!
+//! The original initiator decides. Its path changes when its address goes, when the peer says that the one
+//! in use is gone, or when the peer answers by another path only. The responder does what it is told, but
+//! for its own address going.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::IkeSa;
+use super::context::Context;
+use super::rtt::Rtt;
+use super::state::{IkePhase, Initiated, NatStatus, State, Task};
+use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
+use crate::exchange::mobike::Mobility;
+use crate::exchange::sa_init::NATT_PORT;
+
+/// Tries of a request on one path before others are tried along with it.
+const TRIES_ALONE: u32 = 2;
+/// Paths that are tried at a time.
+const MOST_PATHS: usize = 12;
+
+/// What an IKE SA knows of MOBIKE once both ends have said that they have it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mobike {
+    /// True if this end chooses the paths: it is the initiator of the first IKE SA, whoever rekeyed it since
+    /// (RFC 4555 §1.3).
+    pub(crate) decides: bool,
+    /// Addresses of the peer's besides the one in use.
+    pub(crate) peer: Vec<IpAddr>,
+    /// Those of this end that the peer was told.
+    pub(crate) told: Vec<IpAddr>,
+    /// NAT_DETECTION_DESTINATION_IP of the peer's last answer: this end's address and port as it sees them.
+    pub(crate) seen: Option<[u8; 20]>,
+    /// Where ESP from behind a NAT comes from, if that is not where IKE does (RFC 4555 §3.8).
+    pub(crate) esp_remote: Option<SocketAddr>,
+    /// Moves so far, and the last one that the peer has confirmed.
+    pub(crate) moves: u32,
+    pub(crate) confirmed: u32,
+    /// The children are still on the path before: the peer has yet to show that it is where it says.
+    pub(crate) held: bool,
+    /// The request in flight has left by several paths.
+    pub(crate) probing: bool,
+    /// Responder: its own address has gone, and the peer has not been heard since.
+    pub(crate) astray: bool,
+    /// Updates in a row that the peer refused.
+    pub(crate) retries: u8,
+}
+
+/// What a rekeyed IKE SA hands on.
+pub(crate) struct Whereabouts {
+    path: Path,
+    nat: NatStatus,
+    mobike: Box<Mobike>,
+}
+
+impl IkeSa {
+    /// The addresses of this host, or the ways to the peer, have changed.
+    pub(crate) fn on_network(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &self.state else { return };
+        if self.mobike.is_none() {
+            return;
+        }
+        let here = self.path.local.ip().to_canonical();
+        let still = ctx.network.addresses.contains(&here);
+        let leads = ctx.network.source_to(self.path.remote.ip()).filter(|ip| self.fits(*ip));
+        let moved_on = matches!(established.phase, IkePhase::Replaced(_));
+        if self.decides() {
+            let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
+            if !still || better {
+                // If nothing leads to the peer, there will be another change.
+                if let Some(path) = self.find_path(ctx).filter(|path| *path != self.path) {
+                    self.move_to(ctx, path);
+                }
+                return;
+            }
+            if leads != Some(here) || self.nat.local {
+                //= RFC 4555 §3.5
+                //# Unreliable information SHOULD be treated only as a hint
+                //# that there might be a problem, and the initiator SHOULD trigger Dead
+                //# Peer Detection
+                self.check_liveness();
+            }
+        } else if !still {
+            if self.path.transport == Transport::Tcp {
+                // The connection breaks, and it is for the other end to open the next.
+                return;
+            }
+            let any = || ctx.network.addresses.iter().copied().find(|ip| self.may_replace(*ip));
+            let Some(source) = leads.filter(|ip| self.may_replace(*ip)).or_else(any) else {
+                return;
+            };
+            return self.lose_address(ctx, source);
+        }
+        let further = self.further_addresses(ctx);
+        if !moved_on && self.mobike.as_ref().is_some_and(|mobike| mobike.told != further) {
+            self.tell_again(Mobility::Addresses);
+        }
+    }
+
+    /// What has changed since this end's IKE_AUTH request, before which there was no MOBIKE.
+    pub(crate) fn on_network_meanwhile(&mut self, ctx: &mut Context<'_>) {
+        let Some(mobike) = &self.mobike else { return };
+        let here = self.path.local.ip().to_canonical();
+        let unknown = ctx.network.addresses.is_empty();
+        let still = unknown || ctx.network.addresses.contains(&here);
+        if !still || mobike.told != self.further_addresses(ctx) {
+            self.on_network(ctx);
+        }
+    }
+
+    /// True if `address` may stand for this end's in the path in use.
+    fn may_replace(&self, address: IpAddr) -> bool {
+        let family = address.is_ipv4() == self.path.remote.ip().to_canonical().is_ipv4();
+        family && self.may_have(address)
+    }
+
+    /// Asks whether the peer is there, unless that is being done.
+    fn check_liveness(&mut self) {
+        let State::Established(established) = &mut self.state else { return };
+        let asked = established.queue.iter().any(|task| matches!(task, Task::Liveness));
+        if established.ours.is_none() && !asked && established.phase == IkePhase::Alive {
+            established.queue.push_back(Task::Liveness);
+        }
+    }
+
+    /// The peer's addresses with the one in use first.
+    fn remotes(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let there = self.path.remote.ip().to_canonical();
+        let peer = self.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        std::iter::once(there).chain(peer.filter(move |ip| *ip != there && self.peer_may_have(*ip)))
+    }
+
+    /// The path between two addresses.
+    fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
+        let port = if self.nat.remote && remote != self.path.remote.ip().to_canonical() {
+            NATT_PORT
+        } else {
+            self.path.remote.port()
+        };
+        let remote = SocketAddr::new(remote, port);
+        Path { local: SocketAddr::new(local, self.path.local.port()), remote, ..self.path }
+    }
+
+    /// The best path there is, by the routes: to the peer's address in use if any leads there.
+    fn find_path(&self, ctx: &Context<'_>) -> Option<Path> {
+        self.remotes().find_map(|remote| {
+            let local = ctx.network.source_to(remote).filter(|ip| self.fits(*ip))?;
+            Some(self.path_between(local, remote))
+        })
+    }
+
+    /// Every path but the one in use that might lead to the peer.
+    fn other_paths(&self, ctx: &Context<'_>) -> Vec<Path> {
+        let mut paths = Vec::new();
+        for remote in self.remotes() {
+            let first = ctx.network.source_to(remote);
+            let own = ctx.network.addresses.iter().copied();
+            for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
+                let fits = local.is_ipv4() == remote.is_ipv4()
+                    && (Some(local) == first && self.fits(local) || self.may_have(local));
+                let path = self.path_between(local, remote);
+                if fits && path != self.path && paths.len() < MOST_PATHS {
+                    paths.push(path);
+                }
+            }
+        }
+        paths
+    }
+
+    /// Initiator: the SA goes by `path` from now on.
+    fn move_to(&mut self, ctx: &mut Context<'_>, path: Path) {
+        let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
+        self.take_path(ctx, path);
+        //= RFC 4555 §3.7
+        //# By
+        //# default, the return routability check SHOULD be done before updating
+        //# the IPsec SAs
+        // An address of the peer that is in use has shown that it is the peer's.
+        if let Some(mobike) = &mut self.mobike {
+            mobike.held |= elsewhere;
+        }
+        if !self.is_held() {
+            self.move_children(ctx);
+        }
+        self.tell_again(Mobility::Update);
+    }
+
+    /// Responder: its address has gone, and it is at `local` from now on.
+    fn lose_address(&mut self, ctx: &mut Context<'_>, local: IpAddr) {
+        let mut path = self.path;
+        path.local.set_ip(local);
+        self.take_path(ctx, path);
+        if let Some(mobike) = &mut self.mobike {
+            mobike.astray = true;
+        }
+        //= RFC 4555 §3.5
+        //# If the source address that the responder is currently using becomes
+        //# unavailable (i.e., sending packets using that source address is no
+        //# longer possible), the responder is allowed to update the IPsec SAs to
+        //# use some other address
+        self.move_children(ctx);
+        self.tell_again(Mobility::Addresses);
+    }
+
+    /// Responder: the peer says that the SA goes by `path` from now on.
+    pub(crate) fn on_update(&mut self, ctx: &mut Context<'_>, path: Path, nat: NatStatus) {
+        let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
+        self.nat = nat;
+        if path != self.path {
+            self.take_path(ctx, path);
+        }
+        if let Some(mobike) = &mut self.mobike {
+            mobike.esp_remote = None;
+        }
+        self.bring_separate();
+        // Over TCP it has shown that already.
+        let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
+        let Some(mobike) = &mut self.mobike else { return };
+        mobike.held = check || mobike.held && !elsewhere;
+        if mobike.held {
+            return self.tell_again(Mobility::Routability);
+        }
+        self.move_children(ctx);
+        self.arm_keepalive(ctx);
+    }
+
+    /// IKE goes by `path` from now on, and so does the request in flight. Nothing is known of how far it is.
+    fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
+        let Some(mobike) = &mut self.mobike else { return };
+        mobike.moves = mobike.moves.wrapping_add(1);
+        (mobike.seen, mobike.esp_remote) = (None, None);
+        self.probe = self.probe.moved();
+        self.path = path;
+        self.bring_separate();
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours) {
+            stream.open(ctx, &mut self.path);
+        }
+        self.window.inherit(Rtt::default());
+        //= RFC 4555 §3.5
+        //# continues retransmitting
+        //# them using the addresses in the IKE_SA (the new addresses).
+        self.window.on_moved(ctx.now.mono, ctx.rng);
+        ctx.event(Event::PathChanged { ike: self.id, path: self.path });
+        self.pace(ctx);
+        self.arm_keepalive(ctx);
+    }
+
+    /// ESP that has a path of its own goes between the same addresses.
+    fn bring_separate(&mut self) {
+        let (local, remote) = (self.path.local.ip(), self.path.remote.ip());
+        if let Some(separate) = &mut self.separate {
+            separate.local.set_ip(local);
+            separate.remote.set_ip(remote);
+        }
+    }
+
+    /// True if this end chooses the paths.
+    pub(crate) fn decides(&self) -> bool {
+        self.mobike.as_ref().is_some_and(|mobike| mobike.decides)
+    }
+
+    /// True if the children are not where the IKE SA is.
+    pub(crate) fn is_held(&self) -> bool {
+        self.mobike.as_ref().is_some_and(|mobike| mobike.held)
+    }
+
+    /// The peer is where the IKE SA is: the children go there.
+    pub(crate) fn release_held(&mut self, ctx: &mut Context<'_>) {
+        let held = self.mobike.as_mut().is_some_and(|mobike| std::mem::take(&mut mobike.held));
+        if held {
+            self.move_children(ctx);
+        }
+    }
+
+    /// Queues a request of MOBIKE in front of all others; an update stands for a list of addresses.
+    pub(crate) fn tell_again(&mut self, what: Mobility) {
+        let State::Established(established) = &mut self.state else { return };
+        // Of a rekeyed one as well: the peer may not have heard of its successor yet.
+        if matches!(established.phase, IkePhase::Crossed(_)) {
+            return;
+        }
+        let queued = |wanted: Mobility| move |task: &Task| matches!(task, Task::Mobility(what) if *what == wanted);
+        if what == Mobility::Addresses && established.queue.iter().any(queued(Mobility::Update)) {
+            return;
+        }
+        let covered = |task: &Task| {
+            queued(what)(task) || what == Mobility::Update && queued(Mobility::Addresses)(task)
+        };
+        established.queue.retain(|task| !covered(task));
+        established.queue.push_front(Task::Mobility(what));
+    }
+
+    /// The peer says where it is. If that is not where this end sends, the SA moves.
+    pub(crate) fn on_peer_addresses(&mut self, ctx: &mut Context<'_>) {
+        let there = self.path.remote.ip().to_canonical();
+        if self.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
+            return;
+        }
+        // The first is the one that the message came from.
+        let next = self.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let here = self.path.local.ip().to_canonical();
+        let path = next.into_iter().find_map(|remote| {
+            let known = ctx.network.source_to(remote).filter(|ip| self.fits(*ip));
+            let local = known.unwrap_or(here);
+            (local.is_ipv4() == remote.is_ipv4() && self.peer_may_have(remote))
+                .then(|| self.path_between(local, remote))
+        });
+        if let Some(path) = path {
+            self.move_to(ctx, path);
+        }
+    }
+
+    /// The peer does not take the path in use: another one.
+    pub(crate) fn try_another(&mut self, ctx: &mut Context<'_>) {
+        let retries = self.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
+        let paths = self.other_paths(ctx);
+        let next = retries.saturating_sub(1).checked_rem(paths.len());
+        if let Some(path) = next.and_then(|index| paths.get(index)) {
+            self.move_to(ctx, *path);
+        }
+    }
+
+    //= RFC 4555 §3.5
+    //# An IKEv2 request has been re-transmitted several times, but no
+    //# valid reply has been received.  This suggests the current path is
+    //# no longer working.
+    /// Sends the request in flight by every other path as well.
+    pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
+        let Some(mobike) = &self.mobike else { return };
+        let tries = self.window.tries();
+        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
+        if !due || self.path.transport == Transport::Tcp {
+            return;
+        }
+        let paths = self.other_paths(ctx);
+        let Some(datagrams) = self.window.outstanding_datagrams().cloned() else { return };
+        if let Some(mobike) = self.mobike.as_mut().filter(|_| !paths.is_empty()) {
+            mobike.probing = true;
+        }
+        let kind = TransmitKind::Retransmission;
+        for path in paths {
+            let all = datagrams.iter();
+            let all = all.map(|octets| Transmit { path, kind, octets: octets.clone() });
+            ctx.out.extend(all.map(Output::Transmit));
+        }
+    }
+
+    /// An authentic response came by `path`.
+    pub(crate) fn on_response_by(&mut self, ctx: &mut Context<'_>, path: Path) {
+        let Some(mobike) = &mut self.mobike else { return };
+        let (probing, astray) = (mobike.probing, mobike.astray);
+        (mobike.probing, mobike.astray) = (false, false);
+        let ends = |path: Path| {
+            (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
+        };
+        let same_transport = path.transport == self.path.transport;
+        if !probing || !same_transport || ends(path) == ends(self.path) {
+            //= RFC 4555 §3.6
+            //# If the request to update the addresses is retransmitted using several
+            //# different source addresses, a new INFORMATIONAL request MUST be sent.
+            // Whichever of them came first is where the peer has moved to.
+            if probing
+                && self.tells_of_a_move()
+                && let Some(mobike) = &mut self.mobike
+            {
+                mobike.moves = mobike.moves.wrapping_add(1);
+            }
+            return;
+        }
+        // By this one the peer answers, and not by the one in use.
+        if self.decides() {
+            self.move_to(ctx, path);
+        } else if astray {
+            self.take_path(ctx, path);
+            self.move_children(ctx);
+            self.tell_again(Mobility::Addresses);
+        }
+    }
+
+    /// True if the request in flight is one of MOBIKE.
+    fn tells_of_a_move(&self) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        matches!(established.ours, Some(Initiated::Mobility(_)))
+    }
+
+    /// What the successor has to know of where this SA is.
+    pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
+        let mobike = self.mobike.clone()?;
+        Some(Whereabouts { path: self.path, nat: self.nat, mobike })
+    }
+
+    /// Takes over where the SA before this one was, if that is news, and tells the peer what it may not know.
+    pub(crate) fn take_whereabouts(&mut self, ctx: &mut Context<'_>, before: Option<Whereabouts>) {
+        let (Some(before), Some(mobike)) = (before, &mut self.mobike) else { return };
+        let newer = before.mobike.moves > mobike.moves;
+        let told = before.mobike.confirmed == before.mobike.moves;
+        if newer {
+            **mobike = Mobike { seen: None, ..*before.mobike };
+            (self.path, self.nat) = (before.path, before.nat);
+            self.window.on_moved(ctx.now.mono, ctx.rng);
+        } else if before.path == self.path {
+            mobike.esp_remote = before.mobike.esp_remote;
+        }
+        if self.decides() && !told {
+            self.tell_again(Mobility::Update);
+        } else if self.is_held() {
+            self.tell_again(Mobility::Routability);
+        }
+    }
+}
