@@ -1,0 +1,25 @@
+//! EAP (RFC 3748) as IKEv2 uses it (RFC 7296 §2.16): both ends of a conversation, without I/O.
+//!
+//! [`Peer`] is the end that is authenticated, an IKE initiator; [`Authenticator`] the one that asks. Each is a
+//! [`Conversation`]: a packet in, a [`Step`] out. There are no timers: IKE sends its messages again itself.
+//! What a stranger can make either do is limited: packets, their number, and what is collected of fragments.
+//!
+//! Methods: MSCHAPv2, MD5 and GTC by password, TLS and TTLS by certificates ([`Method`], [`Offer`]).
+//! [`radius`] has what a pass-through authenticator needs to hand the conversation to a server.
+
+#![forbid(unsafe_code)]
+
+mod authenticator;
+mod conversation;
+mod method;
+mod packet;
+mod peer;
+pub mod radius;
+
+pub use authenticator::{Authenticator, AuthenticatorConfig, Method, TlsServer};
+pub use conversation::{Conversation, Fill, Msk, Secrets, Step, Success};
+pub use method::mschapv2::crypto as mschapv2;
+pub use method::tls::{FRAGMENT_SIZE, MAX_MESSAGES, TlsLimits};
+pub use packet::{Code, EapType, MAX_PACKET, Malformed, Packet};
+pub use peer::{Offer, Peer, PeerConfig, TlsClient};
+pub use rustls;
