@@ -12,6 +12,7 @@
 //!  TUN ──packet──▶ Outbound ──▶ flow cache ─▶ SPD ─▶ SA ─▶ seal ──ESP──▶ UDP or TCP 4500 / protocol 50
 //!  TUN ◀─packet── selectors ◀─ open ◀─ replay window ◀─ SA ◀─ SPI ◀──ESP── Inbound
 //! ```
+#![deny(missing_docs)]
 #![cfg_attr(
     all(feature = "tun", target_os = "linux"),
     doc = "\nThe sockets and the TUN device are in [`io`]."

@@ -130,6 +130,8 @@ fn run(hosts: &mut [Host; 2], now: Now) {
                         Question::Judge(_) => "judge the peer's certificate",
                         Question::Revocation(_) => "look whether it was revoked",
                         Question::Exchange(_) => "do a slow key exchange",
+                        Question::Lease(_) => "give the peer an address",
+                        Question::Eap(_) => "look at an EAP packet",
                     };
                     println!("host {side} is asked to {what}");
                     // A signer may be another thread, process or machine, and take its time.

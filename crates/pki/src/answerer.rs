@@ -107,7 +107,9 @@ impl Answerer {
                 Err(why) => Answer::Failed(why),
             },
             Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+            Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
             Question::Judge(peer) => key(self.judge(peer, &self.trust, now)),
+            Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
             Question::Revocation(peer) => {
                 let mut trust = self.trust.clone();
                 loop {
@@ -140,7 +142,8 @@ impl Answerer {
                 peer.certs.len() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
             // The engine does what is quick itself.
-            Question::Revocation(_) | Question::Exchange(_) => false,
+            Question::Revocation(_) | Question::Exchange(_) | Question::Eap(_) => false,
+            Question::Lease(_) => true,
         }
     }
 

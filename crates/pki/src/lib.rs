@@ -14,6 +14,7 @@
 //! * [`Answerer`]: all of it as the answers to the engine's questions.
 //! * [`issue`]: makes certificates, requests and revocation lists.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod files;

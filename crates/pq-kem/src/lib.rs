@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(missing_docs)]
 #![deny(unsafe_code)]
 
 use ike_proto::crypto::{CryptoProvider, SecureRandom};

@@ -18,6 +18,7 @@
 //! returns when the kernel has answered. The thread also hears of addresses and routes that come and go:
 //! the way to a peer may change, and the kernel drops the routes whose preferred source has gone.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -31,12 +32,15 @@ use tokio::sync::mpsc;
 use prefix::cover;
 use table::Route;
 
+pub mod address;
 mod hop;
 mod prefix;
 mod serve;
 mod table;
+mod watch;
 
 pub use table::Via;
+pub use watch::HostWatch;
 
 /// The mark of IKE and ESP packets, unless configured otherwise.
 pub const DEFAULT_MARK: u32 = 220;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ike_proto::dataplane::{PolicyId, TrafficSelector};
 use ike_test_namespace::{VETH, in_namespace, ip};
-use routes::{Leftovers, RouteOptions, Routes, Via};
+use routes::{HostWatch, Leftovers, RouteOptions, Routes, Via};
 
 /// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.
 fn host() {
@@ -148,5 +148,41 @@ fn an_earlier_run_and_others() {
         drop(Routes::start(options, Leftovers::Keep).unwrap());
         let rules = ip("rule");
         assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
+    });
+}
+
+/// Addresses as they come and go, and with the links that they are on.
+#[test]
+fn the_addresses_of_the_host_are_watched() {
+    in_namespace("the_addresses_of_the_host_are_watched", VETH, || {
+        host();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut watch = HostWatch::open(220).unwrap();
+            let parse = |list: &[&str]| -> Vec<IpAddr> {
+                list.iter().map(|text| text.parse().unwrap()).collect()
+            };
+            let becomes = async |watch: &mut HostWatch, wanted: &[&str]| {
+                let mut now = Vec::new();
+                for _ in 0..20 {
+                    now = watch.addresses().await.unwrap();
+                    if now == parse(wanted) {
+                        return;
+                    }
+                    let changed = tokio::time::timeout(Duration::from_secs(5), watch.changed());
+                    assert!(changed.await.unwrap(), "{now:?}, not {wanted:?}");
+                }
+                panic!("{now:?}, not {wanted:?}");
+            };
+            // Neither those of the loopback nor link-local ones.
+            becomes(&mut watch, &["192.0.2.1", "2001:db8::1"]).await;
+            ip("addr add 198.51.100.1/24 dev out0");
+            becomes(&mut watch, &["192.0.2.1", "198.51.100.1", "2001:db8::1"]).await;
+            ip("addr del 192.0.2.1/24 dev out0");
+            becomes(&mut watch, &["198.51.100.1", "2001:db8::1"]).await;
+            // The far end of the link goes down: there is no carrier.
+            ip("link set far0 down");
+            becomes(&mut watch, &[]).await;
+        });
     });
 }

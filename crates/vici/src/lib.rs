@@ -13,6 +13,7 @@
 //! assert_eq!(Packet::decode(&segment[4..])?, request);
 //! # Ok::<(), vici::Error>(())
 //! ```
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod message;

@@ -112,7 +112,7 @@ impl Section {
                         return Err(Error::TooDeep);
                     }
                     out.push(SECTION_START);
-                    put_name(out, name)?;
+                    put_section_name(out, name)?;
                     section.encode_at(out, depth + 1)?;
                     out.push(SECTION_END);
                 }
@@ -130,6 +130,15 @@ pub(crate) fn put_name(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
     out.push(len);
     out.extend_from_slice(name.as_bytes());
     Ok(())
+}
+
+/// A section may go without a name, as that of global counters does.
+fn put_section_name(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        out.push(0);
+        return Ok(());
+    }
+    put_name(out, name)
 }
 
 fn put_value(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Error> {
@@ -176,6 +185,14 @@ impl<'a> Reader<'a> {
         String::from_utf8(octets.to_vec()).map_err(|_| Error::Name)
     }
 
+    fn section_name(&mut self) -> Result<String, Error> {
+        if self.rest.first() == Some(&0) {
+            self.take(1)?;
+            return Ok(String::new());
+        }
+        self.name()
+    }
+
     fn value(&mut self) -> Result<Vec<u8>, Error> {
         let len = usize::from(u16::from_be_bytes([self.octet()?, self.octet()?]));
         Ok(self.take(len)?.to_vec())
@@ -190,7 +207,7 @@ impl<'a> Reader<'a> {
             match self.octet()? {
                 SECTION_START if outer.len() == DEEPEST => return Err(Error::TooDeep),
                 SECTION_START => {
-                    let name = self.name()?;
+                    let name = self.section_name()?;
                     outer.push((std::mem::take(&mut section), name));
                 }
                 SECTION_END => {
@@ -261,6 +278,15 @@ mod tests {
             let read = Reader::new(&DOCUMENTED[..len]).section();
             assert_eq!(read.is_ok(), whole.contains(&len), "{len}: {read:?}");
         }
+    }
+
+    #[test]
+    fn a_section_may_go_without_a_name() {
+        let section = Section::new().section("", Section::new().text("k", "v"));
+        let mut out = Vec::new();
+        section.encode(&mut out).unwrap();
+        assert_eq!(out, b"\x01\x00\x03\x01k\0\x01v\x02");
+        assert_eq!(Reader::new(&out).section(), Ok(section));
     }
 
     #[test]

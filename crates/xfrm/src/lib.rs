@@ -51,6 +51,7 @@
 //!
 //! The last two of these wrap any [`DataPlane`](ike_proto::dataplane::DataPlane) and are one themselves.
 
+#![deny(missing_docs)]
 #![deny(unsafe_code)]
 
 mod address;

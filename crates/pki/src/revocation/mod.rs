@@ -114,6 +114,24 @@ impl RevocationStore {
         self.failed.clear();
     }
 
+    /// Forgets the lists, or the OCSP responses, that were fetched; both may be asked for again at once.
+    pub fn flush(&mut self, lists: bool, responses: bool) {
+        if lists {
+            self.crls.clear();
+        }
+        if responses {
+            self.answers.clear();
+        }
+        if lists || responses {
+            self.failed.clear();
+        }
+    }
+
+    /// The revocation lists there are, from files and fetched.
+    pub fn crls(&self) -> impl Iterator<Item = &Arc<Crl>> {
+        self.loaded.iter().chain(&self.crls)
+    }
+
     /// Takes the outcome of a fetch: the body of the response, or `None` if there was none. A body that
     /// is not signed by the CA it is about, is outdated, or says nothing about the certificate counts
     /// as none, and nothing of it is kept.
