@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config;
 use crate::demo;
+use crate::log::LogFormat;
 use crate::pki::PkiArgs;
 
 /// Where the control socket is unless told otherwise.
@@ -49,6 +50,13 @@ pub enum Command {
         #[arg(long)]
         reauth: bool,
     },
+    /// Sends the clients of a connection to another gateway (RFC 5685)
+    Redirect {
+        /// Connection
+        connection: String,
+        /// Address of the other gateway
+        gateway: IpAddr,
+    },
     /// Lists the SAs
     List {
         /// As JSON, with the names of VICI's list-sas
@@ -61,6 +69,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Lists the virtual IP pools and who has which address
+    Leases {
+        /// One pool alone
+        #[arg(value_name = "POOL")]
+        pool: Option<String>,
+        /// As JSON, with the names of VICI's get-pools
+        #[arg(long)]
+        json: bool,
+    },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
     /// Holds private keys for the daemon that has started it, over standard input
@@ -68,6 +85,21 @@ pub enum Command {
     Signer,
     /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
     Pki(Box<PkiArgs>),
+    /// Writes manual pages (roff): to a folder, or that of the command or the file to standard output
+    Man {
+        /// The page of the configuration file instead of the command's
+        #[arg(long)]
+        config: bool,
+        /// All pages, into this folder
+        #[arg(long, value_name = "FOLDER", conflicts_with = "config")]
+        out: Option<PathBuf>,
+    },
+    /// Writes the completions of a shell to standard output
+    Completions {
+        /// Which one
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Shows a handshake and traffic between two daemons in this process; needs no root
     Demo {
         /// Algorithms
@@ -99,6 +131,9 @@ pub struct RunArgs {
     /// Address to listen on, instead of all (may be given several times)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<IpAddr>,
+    /// How lines of the log look
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
 }
 
 /// Where private keys are.

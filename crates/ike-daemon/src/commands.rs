@@ -7,10 +7,12 @@ use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, Status, UpArgs};
 use crate::config;
+use crate::control::leases::{self, Pool};
 use crate::control::protocol::{Named, Request, Response};
 use crate::control::sas::IkeSa;
 use crate::control::{client, render};
 use crate::demo;
+use crate::man;
 use crate::offload;
 use crate::{pki, signer};
 
@@ -33,7 +35,12 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::Rekey { name, reauth: true } => {
             ask(control, &Request::Reauth(named(name)), "reauthenticated")
         }
+        Command::Redirect { connection, gateway } => {
+            let request = Request::Redirect { gateway, ike: connection };
+            ask(control, &request, "redirected")
+        }
         Command::List { json } => list(control, json),
+        Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
         Command::Signer => match signer::serve_stdin() {
@@ -44,7 +51,25 @@ pub(crate) fn run(cli: Cli) -> Status {
             }
         },
         Command::Pki(args) => pki::run(&args),
+        Command::Man { config, out } => written(match out {
+            Some(folder) => man::write_to(&folder),
+            None => man::page(config, &mut std::io::stdout()),
+        }),
+        Command::Completions { shell } => {
+            man::completions(shell, &mut std::io::stdout());
+            Status::Done
+        }
         Command::Demo { suite, json } => demonstrate(suite, json),
+    }
+}
+
+fn written(outcome: std::io::Result<()>) -> Status {
+    match outcome {
+        Ok(()) => Status::Done,
+        Err(error) => {
+            eprintln!("{error}");
+            Status::Failed
+        }
     }
 }
 
@@ -115,6 +140,28 @@ fn list(control: &Path, json: bool) -> Status {
     match serde_json::from_value::<Vec<IkeSa>>(sas) {
         Ok(sas) => {
             print!("{}", render(&sas));
+            Status::Done
+        }
+        Err(error) => {
+            eprintln!("the daemon's answer is not understood: {error}");
+            Status::Failed
+        }
+    }
+}
+
+fn leases(control: &Path, pool: Option<String>, json: bool) -> Status {
+    let response = match exchange(control, &Request::Leases { pool }) {
+        Ok(response) => response,
+        Err(status) => return status,
+    };
+    let pools = response.pools.unwrap_or(Value::Array(Vec::new()));
+    if json {
+        println!("{pools:#}");
+        return Status::Done;
+    }
+    match serde_json::from_value::<Vec<Pool>>(pools) {
+        Ok(pools) => {
+            print!("{}", leases::render(&pools));
             Status::Done
         }
         Err(error) => {

@@ -20,8 +20,11 @@ use crate::driver::{
     Acquire, Alarm, Credentials, Driver, Listen, Message, Seat, Sockets, part, run_on_thread, seats,
 };
 use crate::fetch::Fetcher;
+use crate::metrics::{Metered, Meters, MetricsSocket};
 use crate::operator::{Operator, endpoint_config};
-use crate::plane::Plane;
+use crate::plane::{NoPlane, Plane};
+use crate::roam;
+use crate::system::System;
 use crate::vici::ViciSocket;
 
 /// How often host names are resolved anew.
@@ -51,20 +54,40 @@ pub struct Daemon {
     ports: Ports,
     lost: Arc<Notify>,
     alarm: Alarm,
+    system: System,
     drivers: Vec<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
+    meters: Option<Meters>,
 }
 
 impl Daemon {
     /// Starts the daemon and what `start_action` wants started. Must be called in a tokio runtime.
     pub async fn start(parts: Parts) -> Self {
-        let Parts { config, sockets, plane, crypto, tap } = parts;
+        let Parts { config, sockets, mut plane, crypto, tap } = parts;
+        let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
+        if let Some(meters) = &meters {
+            let none = Box::new(NoPlane);
+            let metered = std::mem::replace(&mut plane.control, none);
+            plane.control = Box::new(Metered::new(metered, meters.clone()));
+        }
         let ports = sockets.ports();
+        let table = config.plane.routes.table;
         // Names are resolved by a task of their own; until then they match nobody.
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
         let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
         let capabilities = plane.capabilities();
-        let credentials = Credentials::new(config.answerer.clone(), Fetcher::default());
+        let credentials =
+            Credentials::new(config.answerer.clone(), config.eap.clone(), Fetcher::default());
+        credentials.pools().configure(&config.pools);
+        if let Some(file) = &config.remote_access.leases {
+            credentials.pools().keep_in(file.clone());
+        }
+        let system = System::new(config.remote_access.clone(), plane.host);
+        system.reload(&endpoint_config);
+        // SAs that go on have their addresses.
+        if plane.adopted.is_empty() {
+            system.forget_leftovers().await;
+        }
         let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
         let shared = Shared {
             crypto,
@@ -73,6 +96,8 @@ impl Daemon {
             credentials: credentials.clone(),
             tap,
             alarm: alarm.clone(),
+            meters: meters.clone(),
+            system: system.clone(),
         };
         let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
@@ -84,9 +109,10 @@ impl Daemon {
         let tasks = vec![
             tokio::spawn(watch(acquires, operator.clone())),
             tokio::spawn(refresh(operator.clone())),
+            tokio::spawn(roam::watch(operator.handle().clone(), table)),
         ];
         operator.start_actions().await;
-        Self { operator, ports, lost, alarm, drivers, tasks }
+        Self { operator, ports, lost, alarm, system, drivers, tasks, meters }
     }
 
     /// What an operator can do with it.
@@ -120,6 +146,23 @@ impl Daemon {
         self.tasks.push(tokio::spawn(socket.serve(operator, config_file)));
     }
 
+    /// Serves metrics as long as the daemon runs; nothing if its configuration has no `[charon.metrics]`.
+    pub fn serve_metrics(&mut self, socket: MetricsSocket) {
+        if let Some(meters) = self.meters.clone() {
+            self.tasks.push(tokio::spawn(socket.serve(self.operator.clone(), meters)));
+        }
+    }
+
+    /// The counters, if the configuration has `[charon.metrics]`.
+    pub fn meters(&self) -> Option<&Meters> {
+        self.meters.as_ref()
+    }
+
+    /// Runs `task` as long as the daemon runs.
+    pub(crate) fn accompany(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(task));
+    }
+
     /// Deletes the SAs at the peers, waits until they have confirmed it but no longer than `limit`, and
     /// stops. True if all were confirmed.
     pub async fn shutdown(self, limit: Duration) -> bool {
@@ -151,6 +194,7 @@ impl Daemon {
             }
             tracing::warn!("the data plane does not answer: it may not be empty");
         }
+        self.system.end().await;
         self.end_tasks().await;
         confirmed
     }
@@ -198,6 +242,8 @@ struct Shared {
     credentials: Credentials,
     tap: Option<mpsc::UnboundedSender<Message>>,
     alarm: Alarm,
+    meters: Option<Meters>,
+    system: System,
 }
 
 impl Shared {
@@ -212,13 +258,18 @@ impl Shared {
         let shard = seat.shard();
         let alarm = self.alarm.clone();
         let make = move |sockets| {
-            let Self { crypto, capabilities, registry, credentials, tap, alarm: _ } = self;
+            let Self { crypto, capabilities, registry, credentials, tap, alarm: _, meters, system } =
+                self;
             let rng = Box::new(pq_kem::os_random());
             let config = part(&config, shard);
             let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
             let mut driver = Driver::new(endpoint, sockets, seat, credentials);
+            driver.set_system(system);
             if let Some(tap) = tap {
                 driver.set_tap(tap);
+            }
+            if let Some(meters) = meters {
+                driver.set_meters(meters);
             }
             driver
         };

@@ -1,5 +1,6 @@
 //! An IKEv2 daemon around [`ike_proto`]: sockets, configuration, control socket and data planes.
 
+#![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -9,14 +10,21 @@ pub mod control;
 pub mod daemon;
 pub mod demo;
 pub mod driver;
+mod eap;
 pub mod fetch;
 pub mod log;
+pub mod man;
+pub mod metrics;
 pub mod net;
 mod offload;
 pub mod operator;
 pub mod pki;
 pub mod plane;
+pub mod pools;
+mod roam;
+pub mod service;
 pub mod signer;
+pub mod system;
 pub mod vici;
 
 use std::process::ExitCode;

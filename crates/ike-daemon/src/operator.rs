@@ -5,14 +5,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{Action, EndpointConfig};
+use ike_proto::config::{Action, AddressSpec, EndpointConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
 
 use crate::config::{Config, HostSpec, Hosts, Ports};
-use crate::driver::{Credentials, Handle, IkeView};
+use crate::driver::{Credentials, Handle, IkeView, PolicyView};
 use crate::net::resolve::{self, Ends};
+use crate::pools::Pools;
+
+mod loading;
 
 /// Names what a command is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +47,7 @@ pub struct Operator {
     ports: Ports,
     credentials: Credentials,
     plane: Capabilities,
+    loading: Arc<loading::Loading>,
 }
 
 /// The SAs a command is about.
@@ -64,7 +68,8 @@ impl Operator {
         plane: Capabilities,
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(config)));
-        Self { handle, config, ports, credentials, plane }
+        let loading = Arc::default();
+        Self { handle, config, ports, credentials, plane, loading }
     }
 
     /// The driver.
@@ -132,6 +137,39 @@ impl Operator {
         self.all(ikes.chain(chosen.children.into_iter().map(Command::RekeyChild))).await
     }
 
+    /// Sends the clients of IKE SAs to the gateway at `gateway` (RFC 5685); the number of them. `peer` and
+    /// `identity` leave only those with this peer, where they are given.
+    pub async fn redirect(
+        &self,
+        target: &Target,
+        gateway: IpAddr,
+        peer: Option<AddressSpec>,
+        identity: Option<&str>,
+    ) -> Result<usize, String> {
+        let views = self.list().await?;
+        let named = target.name.is_some() || target.ike.is_some() || target.ike_id.is_some();
+        if !named && peer.is_none() && identity.is_none() {
+            return Err(
+                "which clients? Name a connection, an SA, an address or an identity".to_owned()
+            );
+        }
+        let wanted = |view: &&IkeView| {
+            let status = &view.status;
+            let name = target.ike.as_ref().or(target.name.as_ref());
+            let id = status.remote_id.as_ref().map(ToString::to_string);
+            status.state == IkeState::Established
+                && name.is_none_or(|name| *name == status.connection)
+                && target.ike_id.is_none_or(|id| id == status.id.0)
+                && peer.is_none_or(|peer| peer.contains(status.path.remote.ip().to_canonical()))
+                && identity.is_none_or(|wanted| id.as_deref() == Some(wanted))
+        };
+        let chosen: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
+        if chosen.is_empty() {
+            return Err("no IKE SA is meant by that".to_owned());
+        }
+        self.all(chosen.into_iter().map(|ike| Command::Redirect(ike, gateway))).await
+    }
+
     /// Reauthenticates IKE SAs; the number of them.
     pub async fn reauthenticate(&self, target: &Target) -> Result<usize, String> {
         let chosen = self.choose(target).await?;
@@ -146,8 +184,11 @@ impl Operator {
         self.handle.list().await.map_err(|error| error.to_string())
     }
 
-    /// Puts `config` in the place of the present one. SAs keep what they were made with.
+    /// Puts `config` in the place of the present one, under what control clients have loaded. SAs keep what
+    /// they were made with.
     pub async fn reload(&self, config: Config) -> Result<(), String> {
+        let mut loading = self.loading.lock().await;
+        let config = loading.over(config)?;
         let unmet = config.unmet(&self.plane);
         if !unmet.is_empty() {
             return Err(unmet.join("\n"));
@@ -161,26 +202,66 @@ impl Operator {
         if config.shards != self.config().shards {
             tracing::warn!("[charon] shards takes effect at the next start");
         }
-        if config.vici != self.config().vici {
+        if (&config.vici, config.vici_group) != (&self.config().vici, self.config().vici_group) {
             tracing::warn!("[charon.plugins.vici] takes effect at the next start");
+        }
+        if config.metrics != self.config().metrics || config.sandbox != self.config().sandbox {
+            tracing::warn!("[charon.metrics] and [charon.sandbox] take effect at the next start");
         }
         if config.plane.tun_queues != self.config().plane.tun_queues {
             tracing::warn!("[charon] tun_queues takes effect at the next start");
         }
-        self.credentials.replace(config.answerer.clone());
-        self.config.send_replace(Arc::new(config));
+        if config.remote_access != self.config().remote_access {
+            tracing::warn!(
+                "[charon] install_virtual_ip, leases and plugins.resolve take effect at the next start"
+            );
+        }
+        let outcome = self.put(config, &mut loading).await;
+        drop(loading);
+        outcome?;
+        // Names that were known before stay so until they are looked up; new ones are, now.
         self.refresh().await?;
         self.start_actions().await;
         Ok(())
+    }
+
+    /// The pools that peers get addresses from.
+    pub fn pools(&self) -> &Pools {
+        self.credentials.pools()
     }
 
     /// Resolves all names anew and tells the engine.
     pub async fn refresh(&self) -> Result<(), String> {
         let config = self.config();
         let mut ends = BTreeMap::new();
-        for (name, hosts) in &config.hosts {
-            ends.insert(name.clone(), resolve::resolve(hosts).await);
+        for (name, hosts) in config.hosts.iter().filter(|(_, hosts)| hosts.has_names()) {
+            ends.insert(name.clone(), (hosts.clone(), resolve::resolve(hosts).await));
         }
+        if ends.is_empty() {
+            return Ok(());
+        }
+        // The configuration may be another one by now.
+        self.loading.lock().await.resolved(ends);
+        self.tell().await
+    }
+
+    /// The plane and the credentials are told first, for the engine asks them.
+    async fn put(&self, config: Config, loading: &mut loading::State) -> Result<(), String> {
+        self.credentials.replace(config.answerer.clone(), config.eap.clone());
+        self.credentials.pools().configure(&config.pools);
+        self.config.send_replace(Arc::new(config));
+        self.tell_with(loading).await
+    }
+
+    async fn tell(&self) -> Result<(), String> {
+        let mut loading = self.loading.lock().await;
+        self.tell_with(&mut loading).await
+    }
+
+    /// Gives the engine the configuration, with the addresses of names as far as they are known.
+    async fn tell_with(&self, loading: &mut loading::State) -> Result<(), String> {
+        let config = self.config();
+        let ends = loading.ends(&config.hosts);
         let endpoint = Box::new(endpoint_config(&config, self.ports, &ends));
         self.command(Command::Reload(endpoint)).await
     }
@@ -257,6 +338,66 @@ impl Operator {
     ) -> Result<(), String> {
         let (local, remote) = self.ends(&connection).await?;
         self.command(Command::Initiate { connection, child, local, remote, packet }).await
+    }
+
+    /// Installs the trap policies of a child. The error says why not.
+    pub async fn install(&self, ike: Option<&str>, child: &str) -> Result<(), String> {
+        let target = Target {
+            ike: ike.map(str::to_owned),
+            child: Some(child.to_owned()),
+            ..Target::default()
+        };
+        let (connection, child) = to_initiate(&self.config(), &target)?;
+        let child = child.unwrap_or_default();
+        let (local, remote) = self.ends(&connection).await?;
+        self.command(Command::InstallTrap { connection, child, local, remote }).await
+    }
+
+    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
+    pub async fn uninstall(&self, ike: Option<&str>, child: &str) -> Result<(), String> {
+        let policies = self.handle.policies().await.map_err(|error| error.to_string())?;
+        let found = policies.into_iter().find_map(|policy| match policy {
+            PolicyView::Trap(trap)
+                if trap.child.name == child && ike.is_none_or(|ike| ike == trap.connection) =>
+            {
+                Some(trap.connection)
+            }
+            _ => None,
+        });
+        let connection = found.ok_or_else(|| format!("no trap policy of a child {child:?}"))?;
+        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await
+    }
+
+    /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
+    /// of them.
+    pub async fn forget(&self, target: &Target) -> Result<usize, String> {
+        let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let views = self.list().await?;
+        let of_child = target.child.is_some() || target.child_id.is_some();
+        let wanted = |view: &&IkeView| {
+            target.ike.as_ref().is_none_or(|ike| *ike == view.status.connection)
+                && target.ike_id.is_none_or(|id| id == view.status.id.0)
+        };
+        let ikes: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
+        if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
+            // A child cannot go without its IKE SA knowing.
+            let chosen = match choose(&views, target) {
+                Err(_) if lifted > 0 => return Ok(0),
+                chosen => chosen?,
+            };
+            return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;
+        }
+        self.all(ikes.into_iter().map(Command::ForgetIke)).await
+    }
+
+    /// Forgets the revocation lists and OCSP responses that were fetched, of the kinds wanted.
+    pub(crate) fn flush_fetched(&self, lists: bool, responses: bool) {
+        self.credentials.flush(lists, responses);
+    }
+
+    /// Keys and certificates that are in force.
+    pub(crate) fn answerer(&self) -> Arc<::pki::Answerer> {
+        self.credentials.present()
     }
 
     /// Resolves the addresses to initiate `connection` between.

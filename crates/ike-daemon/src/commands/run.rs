@@ -8,13 +8,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::cli::{KeysIn, RunArgs, Status};
-use crate::config::{self, Config};
+use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
 use crate::driver::Sockets;
+use crate::metrics::MetricsSocket;
 use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
+use crate::service::{notify, sandbox, watchdog};
 use crate::signer::{KeySource, Local, Signer};
 use crate::vici::ViciSocket;
 use crate::{log, plane};
@@ -26,7 +28,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
-    log::init();
+    log::init_at("info", args.log_format);
     files::raise_limit();
     // Before there are threads, sockets and keys that another process would have copies of.
     let (ended, signer_lost) = oneshot::channel();
@@ -44,13 +46,14 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             }
         },
     };
-    let config = match config::load_by(&args.config, keys) {
+    let config = match load(args, control, &keys) {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Status::Config;
-        }
+        Err(status) => return status,
     };
+    if let Err(error) = keys.seal() {
+        eprintln!("the signer: {error}");
+        return Status::Failed;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -71,6 +74,35 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     status
 }
 
+/// Reads the configuration, and gives up what it says. What a reload could not read from then on is found
+/// now: the file is read once more.
+fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Config, Status> {
+    let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
+        eprintln!("{error}");
+        Status::Config
+    })?;
+    let Some(options) = config.sandbox else { return Ok(config) };
+    let mut written = vec![control.to_path_buf()];
+    written.extend(config.vici.clone());
+    written.extend(config.remote_access.leases.clone());
+    if let Some(Resolve::File(path)) = &config.remote_access.resolve {
+        written.push(path.clone());
+    }
+    if let Some(MetricsListen::Unix(path)) = config.metrics.as_ref().map(|m| &m.listen) {
+        written.push(path.clone());
+    }
+    let files = sandbox::Files { config: args.config.clone(), written };
+    sandbox::enter(options, &files).map_err(|error| {
+        eprintln!("[charon.sandbox]: {error}");
+        Status::Failed
+    })?;
+    drop(config);
+    config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
+        eprintln!("[charon.sandbox] keeps a reload from reading what it needs\n{error}");
+        Status::Config
+    })
+}
+
 async fn serve(
     args: &RunArgs,
     control: &Path,
@@ -84,7 +116,10 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
-    let vici = config.vici.as_deref().map(ViciSocket::bind).transpose()?;
+    let vici = config.vici.as_deref();
+    let vici = vici.map(|path| ViciSocket::bind_for(path, config.vici_group)).transpose()?;
+    let metrics = config.metrics.as_ref().map(|metrics| MetricsSocket::bind(&metrics.listen));
+    let metrics = metrics.transpose()?;
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
     let mut listen = plane::listen(choice, &options);
@@ -122,6 +157,13 @@ async fn serve(
     if let Some(vici) = vici {
         daemon.serve_vici(vici, Some(args.config.clone()));
     }
+    if let Some(metrics) = metrics {
+        let address = metrics.address();
+        tracing::info!(?address, "metrics");
+        daemon.serve_metrics(metrics);
+    }
+    daemon.accompany(watchdog::watch(daemon.operator().clone()));
+    notify::ready(format_args!("listening on UDP ports {} and {}", ports.ike, ports.nat_t));
     let signer_lost = async {
         // Without a signer there is nobody who could say so.
         match signer_lost.await {
@@ -141,6 +183,7 @@ async fn serve(
             why = &mut signer_lost => break Some(why),
         }
     };
+    notify::stopping();
     tracing::info!(keep_sas = args.keep_sas, "shutting down");
     let hurry = async {
         tokio::select! {

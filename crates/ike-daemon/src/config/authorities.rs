@@ -1,5 +1,6 @@
 //! `[authorities.<name>]`: CAs, and where to ask about what they issue.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::pki::Authority;
@@ -13,14 +14,26 @@ const UNSUPPORTED: &[Unsupported] =
     &[("cert_uri_base", None), ("handle", None), ("module", None), ("slot", None)];
 
 /// Reads all authorities into `store`. Their CAs are trusted.
-pub(crate) fn read(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_>) {
-    for (_, section) in s.subsections(report) {
-        authority(section, store, report);
+pub(crate) fn read(
+    mut s: Section<'_>,
+    store: &mut Credentials,
+    report: &mut Report<'_>,
+) -> BTreeMap<String, Authority> {
+    let mut found = BTreeMap::new();
+    for (name, section) in s.subsections(report) {
+        let authority = authority(section, store, report);
+        found.extend(authority.map(|authority| (name.text.to_owned(), authority)));
     }
     s.finish(&[], report);
+    found
 }
 
-fn authority(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_>) {
+fn authority(
+    mut s: Section<'_>,
+    store: &mut Credentials,
+    report: &mut Report<'_>,
+) -> Option<Authority> {
+    let mut found = None;
     let what = "a file in x509ca/ beside the configuration file, or an absolute path";
     let files =
         [("cacert", s.text("cacert", what, report)), ("file", s.text("file", what, report))];
@@ -39,7 +52,9 @@ fn authority(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_
                     report.expected(file.offset, message, CA);
                 }
                 // Only usable URLs are left, so that it cannot fail.
-                let _ = store.trust.revocation.add_authority(Authority { ca, crl_uris, ocsp_uris });
+                let authority = Authority { ca, crl_uris, ocsp_uris };
+                let _ = store.trust.revocation.add_authority(authority.clone());
+                found = Some(authority);
             }
         }
         (Some(_), Some((key, file))) => {
@@ -49,6 +64,7 @@ fn authority(mut s: Section<'_>, store: &mut Credentials, report: &mut Report<'_
         (None, _) => s.missing("cacert", what, report),
     }
     s.finish(UNSUPPORTED, report);
+    found
 }
 
 fn uris(s: &mut Section<'_>, key: &'static str, report: &mut Report<'_>) -> Vec<String> {

@@ -7,6 +7,7 @@ use ike_proto::dataplane::Iptfs;
 use routes::RouteOptions;
 
 use super::diagnostic::Report;
+use super::redirect;
 use super::section::{Section, Text, Unsupported};
 use super::units;
 
@@ -97,7 +98,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("close_ike_on_child_failure", Some("no")),
     ("delete_rekeyed", Some("no")),
     ("dos_protection", Some("yes")),
-    ("follow_redirects", Some("no")),
     ("fragment_size_v4", None),
     ("fragment_size_v6", None),
     ("group", None),
@@ -166,6 +166,12 @@ pub(crate) fn read(
     );
     let signatures = s.switch("signature_authentication", report);
     set(&mut endpoint.signature_authentication, signatures);
+    set(&mut endpoint.follow_redirects, s.switch("follow_redirects", report));
+    if let Some(section) = s.section("redirect", report) {
+        endpoint.redirect = redirect::read(section, report);
+    }
+    set(&mut endpoint.prefer_best_path, s.switch("prefer_best_path", report));
+    set(&mut endpoint.return_routability, s.switch("return_routability", report));
     set(&mut endpoint.keep_alive, s.duration("keep_alive", report));
     set(&mut endpoint.retry_initiate_interval, s.duration("retry_initiate_interval", report));
     set(&mut endpoint.delete_rekeyed_delay, s.duration("delete_rekeyed_delay", report));

@@ -19,7 +19,6 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("label_mode", None),
     ("sha256_96", Some("no")),
     ("tfc_padding", Some("0")),
-    ("updown", None),
 ];
 
 /// What a child is.
@@ -73,6 +72,8 @@ pub(crate) fn read(
     ];
     set(&mut c.failure_shunt, s.choice("failureshunt", &shunts, report));
     set(&mut c.inactivity, s.duration("inactivity", report));
+    c.updown =
+        s.text("updown", "a program, or a line for the shell", report).map(|t| t.text.to_owned());
     set(&mut c.priority, s.number("priority", 0, u32::MAX, report));
     set(&mut c.replay_window, s.number("replay_window", 0, 4096, report));
     packets::read(&mut s, &mut c, report);

@@ -17,7 +17,7 @@ use super::diagnostic::Report;
 use super::hosts::{self, HostSpec, Hosts};
 use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
-use super::{packets, tcp, values};
+use super::{packets, remote_access, tcp, values};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
@@ -27,12 +27,9 @@ const UNSUPPORTED: &[Unsupported] = &[
     ("mediated_by", None),
     ("mediation", Some("no")),
     ("mediation_peer", None),
-    ("mobike", Some("no")),
     ("ocsp", Some("never")),
-    ("pools", None),
     ("pull", Some("yes")),
     ("version", Some("2")),
-    ("vips", None),
 ];
 
 impl Rounds {
@@ -50,12 +47,12 @@ impl Rounds {
         send_certreq: bool,
     ) {
         let name = connection.name.clone();
-        for LocalRound { auth, credentials } in self.local {
+        for LocalRound { auth, credentials, .. } in self.local {
             for credential in credentials {
                 answerer.add_credential(&name, &auth.name, credential);
             }
         }
-        for RemoteRound { auth, policy } in self.remote {
+        for RemoteRound { auth, policy, .. } in self.remote {
             let asks = send_certreq && matches!(auth.auth, AuthConfig::Pubkey(_));
             answerer.set_policy(&name, &auth.name, policy);
             if let Some(round) = connection.remote.iter_mut().find(|round| round.name == auth.name)
@@ -116,6 +113,8 @@ pub(crate) fn read(
     set(&mut c.proposals, values::proposals(&mut s, "proposals", values::Protocol::Ike, report));
     set(&mut c.encap, s.switch("encap", report));
     tcp::read(&mut s, &mut c, report);
+    remote_access::connection(&mut s, &mut c, report);
+    set(&mut c.mobike, s.switch("mobike", report));
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);

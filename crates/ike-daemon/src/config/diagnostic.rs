@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 /// One mistake: where it is, what is wrong, what was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
+    /// The file, if it is another than the one that was asked for: one that was included.
+    pub file: Option<PathBuf>,
     /// Line, from 1; 0 if the mistake is about the file as a whole.
     pub line: usize,
     /// Column in characters, from 1; 0 if the mistake is about the file as a whole.
@@ -46,6 +48,7 @@ impl ConfigError {
     /// An error about the file as a whole.
     pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Self {
         let diagnostic = Diagnostic {
+            file: None,
             line: 0,
             column: 0,
             message: message.into(),
@@ -59,11 +62,11 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
         for (index, diagnostic) in self.diagnostics.iter().enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }
+            let file = diagnostic.file.as_ref().unwrap_or(&self.file).display();
             match diagnostic.line {
                 0 => write!(f, "{file}: {diagnostic}")?,
                 line => write!(f, "{file}:{line}:{}: {diagnostic}", diagnostic.column)?,
@@ -75,17 +78,34 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Where the text of an included file begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) start: usize,
+    pub(crate) file: PathBuf,
+}
+
+/// Offsets from here on are of no file: what they are about came another way.
+pub(crate) const ELSEWHERE: usize = usize::MAX / 2;
+
 /// Turns octet offsets into lines and columns, and collects the mistakes.
 #[derive(Debug)]
 pub(crate) struct Report<'t> {
     text: &'t str,
+    /// The files that the text is of, one behind the other; none if it is one file.
+    sources: &'t [Source],
     found: Vec<(usize, Diagnostic)>,
     warnings: Vec<String>,
 }
 
 impl<'t> Report<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new(), warnings: Vec::new() }
+        Self::of_files(text, &[])
+    }
+
+    /// Of a text that is of several files, one behind the other.
+    pub(crate) fn of_files(text: &'t str, sources: &'t [Source]) -> Self {
+        Self { text, sources, found: Vec::new(), warnings: Vec::new() }
     }
 
     /// The file's text, to look at what a span covers.
@@ -97,6 +117,7 @@ impl<'t> Report<'t> {
     pub(crate) fn add(&mut self, offset: usize, message: impl Into<String>) -> &mut Diagnostic {
         let (line, column) = self.position(offset);
         let diagnostic = Diagnostic {
+            file: self.source(offset).map(|source| source.file.clone()),
             line,
             column,
             message: message.into(),
@@ -112,15 +133,18 @@ impl<'t> Report<'t> {
     /// Adds a mistake that is in another file than this one.
     pub(crate) fn about_file(&mut self, message: impl Into<String>) -> &mut Diagnostic {
         let diagnostic = self.add(self.text.len(), message);
-        (diagnostic.line, diagnostic.column) = (0, 0);
+        (diagnostic.file, diagnostic.line, diagnostic.column) = (None, 0, 0);
         diagnostic
     }
 
     /// Adds a warning, about what stands at `offset` if it is about this file.
     pub(crate) fn warn(&mut self, offset: Option<usize>, message: impl fmt::Display) {
         self.warnings.push(match offset {
-            Some(offset) => format!("line {}: {message}", self.position(offset).0),
-            None => message.to_string(),
+            Some(offset) if offset < ELSEWHERE => {
+                let file = self.source(offset).map(|source| format!("{}, ", source.file.display()));
+                format!("{}line {}: {message}", file.unwrap_or_default(), self.position(offset).0)
+            }
+            _ => message.to_string(),
         });
     }
 
@@ -141,17 +165,37 @@ impl<'t> Report<'t> {
         diagnostic
     }
 
+    /// Adds a mistake about a key or certificate that is not there. What is loaded piece by piece may get it
+    /// later, so that it is a warning there.
+    pub(crate) fn lack(&mut self, offset: usize, message: String, expected: &str) {
+        if offset >= ELSEWHERE {
+            self.warn(None, format!("{message}: expected {expected}"));
+        } else {
+            self.expected(offset, message, expected);
+        }
+    }
+
     /// Ends the collecting. `syntax` are the mistakes of the TOML reader: with any of them, what is
     /// missing or stands on the same line is not reported, for it may be their consequence.
     pub(crate) fn finish(self, syntax: &[toml::de::Error]) -> Vec<Diagnostic> {
-        let mut syntax_report = Report::new(self.text);
-        for error in syntax {
+        let syntax = syntax.iter().map(|error| {
             let offset = error.span().map_or(self.text.len(), |span| span.start);
-            syntax_report.add(offset, format!("not valid TOML: {}", error.message()));
+            (offset, format!("not valid TOML: {}", error.message()))
+        });
+        let syntax = syntax.collect();
+        self.finish_with(syntax)
+    }
+
+    /// As [`finish`](Self::finish), with mistakes of any syntax and where they are.
+    pub(crate) fn finish_with(self, syntax: Vec<(usize, String)>) -> Vec<Diagnostic> {
+        let mut syntax_report = Report::of_files(self.text, self.sources);
+        for (offset, message) in syntax {
+            syntax_report.add(offset, message);
         }
-        let lines: Vec<usize> = syntax_report.found.iter().map(|(_, d)| d.line).collect();
+        let place = |d: &Diagnostic| (d.file.clone(), d.line);
+        let lines: Vec<_> = syntax_report.found.iter().map(|(_, d)| place(d)).collect();
         let ours = self.found.into_iter().filter(|(_, diagnostic)| {
-            lines.is_empty() || !(diagnostic.missing || lines.contains(&diagnostic.line))
+            lines.is_empty() || !(diagnostic.missing || lines.contains(&place(diagnostic)))
         });
         let mut all: Vec<_> = syntax_report.found.into_iter().chain(ours).collect();
         all.sort_by_key(|(offset, _)| *offset);
@@ -160,12 +204,22 @@ impl<'t> Report<'t> {
         all
     }
 
+    /// The included file that `offset` is in.
+    fn source(&self, offset: usize) -> Option<&'t Source> {
+        let sources = if offset < ELSEWHERE { self.sources } else { &[] };
+        sources.iter().rev().find(|source| source.start <= offset)
+    }
+
     fn position(&self, offset: usize) -> (usize, usize) {
+        if offset >= ELSEWHERE {
+            return (0, 0);
+        }
+        let from = self.source(offset).map_or(0, |source| source.start);
         let mut end = offset.min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end -= 1;
         }
-        let before = self.text.get(..end).unwrap_or_default();
+        let before = self.text.get(from..end).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         (line, before.get(start..).unwrap_or_default().chars().count() + 1)

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::pki::Answerer;
+use ::pki::{Answerer, Authority, Certificate};
 use ike_proto::config::{
     AuthConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
 };
@@ -23,13 +23,23 @@ mod connection;
 mod credentials;
 mod demands;
 mod diagnostic;
+mod eap;
 mod hosts;
+mod layers;
+pub(crate) mod loaded;
+mod metrics;
 mod nearest;
 mod packets;
+pub(crate) mod paths;
 mod plugins;
+mod pools;
+mod redirect;
+mod remote_access;
 mod round;
+mod sandbox;
 mod secrets;
-mod section;
+pub(crate) mod section;
+mod settings;
 mod tcp;
 mod units;
 mod values;
@@ -39,15 +49,21 @@ use charon::Work;
 pub use charon::{PlaneOptions, Ports, TcpOptions};
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use hosts::{HostSpec, Hosts};
+pub use metrics::{MetricsListen, MetricsOptions};
+pub use remote_access::{RemoteAccess, Resolve};
+pub use sandbox::SandboxOptions;
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use units::duration as parse_duration;
 pub(crate) use units::seconds;
 
+use crate::eap::EapBook;
+use crate::pools::PoolConfig;
 use connection::Connection;
 use credentials::Credentials;
 pub(crate) use credentials::{list_files, load_file};
 use diagnostic::Report;
+use loaded::Base;
 use plugins::Plugins;
 use secrets::Secrets;
 use section::{Section, Unsupported};
@@ -61,7 +77,7 @@ const LARGEST: u64 = 16 << 20;
 const SHORT_PPK: usize = 32;
 
 /// Sections of swanctl.conf(5) that do nothing here yet.
-const UNSUPPORTED: &[Unsupported] = &[("include", None), ("pools", None)];
+const UNSUPPORTED: &[Unsupported] = &[("include", None)];
 
 /// A configuration without a mistake.
 #[derive(Debug, Clone)]
@@ -78,14 +94,32 @@ pub struct Config {
     pub shards: u8,
     /// Where the VICI socket is to be, if at all; taken at the start.
     pub vici: Option<PathBuf>,
+    /// The group that may use it beside its owner.
+    pub vici_group: Option<u32>,
+    /// Metrics, if they are wanted; taken at the start.
+    pub metrics: Option<MetricsOptions>,
+    /// What the daemon gives up, if anything; taken at the start.
+    pub sandbox: Option<SandboxOptions>,
+    /// `[pools.<name>]`.
+    pub pools: Vec<PoolConfig>,
+    /// What is done about what peers assign to this host; taken at the start.
+    pub remote_access: RemoteAccess,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
     pub answerer: Answerer,
     /// Where private keys come from; a reload asks the same.
     pub keys: Arc<dyn KeySource>,
+    /// What EAP does and with which passwords.
+    pub eap: EapBook,
     /// What is allowed but hardly meant.
     pub warnings: Vec<String>,
+    /// The end-entity certificates there are, and whether there is a private key for each.
+    pub certificates: Vec<(Arc<Certificate>, bool)>,
+    /// The CAs that `[authorities]` names, by the names of their sections.
+    pub authorities: BTreeMap<String, Authority>,
+    /// What the file had, for what is loaded beside it.
+    pub(crate) base: Option<Arc<Base>>,
 }
 
 impl Config {
@@ -120,8 +154,12 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 pub fn load_by(path: &Path, keys: Arc<dyn KeySource>) -> Result<Config, ConfigError> {
     let text = read_text(path).map_err(|why| ConfigError::whole(path, why))?;
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let mut config = parse_by(&text, folder, &keys)
-        .map_err(|diagnostics| ConfigError { file: path.to_path_buf(), diagnostics })?;
+    let parsed = match path.extension().is_some_and(|extension| extension == "conf") {
+        true => take_settings(settings::read(path, text.clone()), folder, &keys),
+        false => parse_by(&text, folder, &keys),
+    };
+    let mut config =
+        parsed.map_err(|diagnostics| ConfigError { file: path.to_path_buf(), diagnostics })?;
     if readable_by_others(path) && text.contains("secret") {
         let warning = format!("{}: holds secrets and others may read it", path.display());
         config.warnings.push(warning);
@@ -142,28 +180,72 @@ fn parse_by(
 ) -> Result<Config, Vec<Diagnostic>> {
     let mut report = Report::new(text);
     let (mut document, syntax) = DeTable::parse_recoverable(text);
-    let config = read(Section::new("", 0, document.get_ref()), folder, keys, &mut report);
-    wipe::wipe(document.get_mut());
+    let root = Section::new("", 0, document.get_ref());
+    let (mut config, store) = read(root, folder, Origin::Folders(keys), &mut report);
     let diagnostics = report.finish(&syntax);
+    if diagnostics.is_empty() {
+        config.base = Some(Arc::new(Base::new(document.get_ref(), store, folder)));
+    }
+    wipe::wipe(document.get_mut());
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
 }
 
+/// Reads `text` in the syntax of swanctl.conf(5) and strongswan.conf(5); relative files are looked for in
+/// `folder`.
+pub fn parse_settings(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
+    let keys: Arc<dyn KeySource> = Arc::new(Local);
+    take_settings(settings::parse(text, folder), folder, &keys)
+}
+
+fn take_settings(
+    settings: settings::Settings,
+    folder: &Path,
+    keys: &Arc<dyn KeySource>,
+) -> Result<Config, Vec<Diagnostic>> {
+    let settings::Settings { text, sources, mut table, mistakes } = settings;
+    let mut report = Report::of_files(&text, &sources);
+    let root = Section::new("", 0, &table);
+    let (mut config, store) = read(root, folder, Origin::Folders(keys), &mut report);
+    let diagnostics = settings::Settings::finish(report, mistakes);
+    if diagnostics.is_empty() {
+        config.base = Some(Arc::new(Base::new(&table, store, folder)));
+    }
+    wipe::wipe(&mut table);
+    if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
+}
+
+/// Where keys and certificates come from.
+#[derive(Debug, Clone, Copy)]
+enum Origin<'a> {
+    /// The folders beside the file; private keys are where this has them.
+    Folders(&'a Arc<dyn KeySource>),
+    /// They were read before.
+    Kept(&'a Credentials),
+}
+
+/// Reads all sections. What the folders hold is given back as well, without `authorities`.
 fn read(
     mut root: Section<'_>,
     folder: &Path,
-    keys: &Arc<dyn KeySource>,
+    origin: Origin<'_>,
     report: &mut Report<'_>,
-) -> Config {
+) -> (Config, Credentials) {
     let mut endpoint = EndpointConfig::default();
     let mut hosts = BTreeMap::new();
     let mut plane = PlaneOptions::default();
     let mut iptfs = Iptfs::default();
     let mut tcp = TcpOptions::default();
     let mut work = Work::default();
+    let mut eap = EapBook::default();
     let mut plugins = Plugins::default();
+    let mut remote_access = RemoteAccess::default();
+    let (mut metrics, mut sandbox) = (None, None);
     let ports = match root.section("charon", report) {
         Some(mut section) => {
-            plugins = plugins::read(&mut section, report);
+            plugins = plugins::read(&mut section, folder, &mut eap, &mut remote_access, report);
+            remote_access::read(&mut section, &mut remote_access, report);
+            metrics = metrics::read(&mut section, report);
+            sandbox = sandbox::read(&mut section, report);
             let (plane, work) = (&mut plane, &mut work);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
         }
@@ -179,11 +261,19 @@ fn read(
     };
     endpoint.secrets = secrets.shared;
     endpoint.ppks = secrets.ppks;
-    let named = (secrets.key_files, secrets.tokens);
-    let mut store = Credentials::load(folder, Arc::clone(keys), named, report);
+    eap.secrets = Arc::new(secrets.eap);
+    let kept = match origin {
+        Origin::Folders(keys) => {
+            let named = (secrets.key_files, secrets.tokens);
+            Credentials::load(folder, Arc::clone(keys), named, report)
+        }
+        Origin::Kept(store) => store.clone(),
+    };
+    let mut store = kept.clone();
     store.trust.set_cert_cache(work.cert_cache);
+    let mut authorities = BTreeMap::new();
     if let Some(section) = root.section("authorities", report) {
-        authorities::read(section, &mut store, report);
+        authorities = authorities::read(section, &mut store, report);
     }
     let mut answerer = Answerer::new(store.trust.clone());
     let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
@@ -199,12 +289,15 @@ fn read(
                 Arc::make_mut(&mut Arc::make_mut(child).processing).iptfs = iptfs;
             }
             used.extend(rounds.keys().map(Arc::clone));
+            eap::collect(&rounds, &config.name, &mut eap, report);
             rounds.tell(&mut answerer, &mut config, send_certreq);
             hosts.insert(config.name.clone(), ends);
             endpoint.connections.push(Arc::new(config));
         }
         connections.finish(&[], report);
     }
+    let pools = root.section("pools", report).map(|section| pools::read(section, report));
+    let pools = pools.unwrap_or_default();
     root.finish(UNSUPPORTED, report);
     for file in store.unused_keys(&used) {
         let message = format!("{file}: no certificate in x509/ or public key in `pubkeys` fits it");
@@ -212,19 +305,46 @@ fn read(
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
+    warnings.extend(missing_pools(&endpoint, &pools));
     let shards = work.shards;
-    Config {
+    let certificates = store.listed().map(|(one, key)| (Arc::clone(one), key)).collect();
+    let base = None;
+    let config = Config {
         endpoint,
         ports,
         plane,
         tcp,
         shards,
         vici: plugins.vici,
+        vici_group: plugins.vici_group,
+        metrics,
+        sandbox,
+        pools,
+        remote_access,
         hosts,
         answerer,
-        keys: Arc::clone(keys),
+        eap,
+        keys: Arc::clone(&store.keys_from),
         warnings,
-    }
+        certificates,
+        authorities,
+        base,
+    };
+    (config, kept)
+}
+
+/// Pools that are named and not there.
+fn missing_pools<'a>(endpoint: &'a EndpointConfig, pools: &[PoolConfig]) -> Vec<String> {
+    let known = |name: &str| pools.iter().any(|pool| pool.name == name);
+    let missing = |c: &'a Arc<ConnectionConfig>| {
+        c.pools.iter().filter(|name| !known(name)).map(|name| {
+            format!(
+                "connection {}: there is no [pools.{name}], so that no peer gets an address",
+                c.name
+            )
+        })
+    };
+    endpoint.connections.iter().flat_map(|c| missing(c).collect::<Vec<_>>()).collect()
 }
 
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {

@@ -1,10 +1,14 @@
-//! `[charon.plugins]`: the VICI socket, and PKCS#11 modules.
+//! `[charon.plugins]`: the VICI socket, PKCS#11 modules, EAP, and name servers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::credentials::Modules;
 use super::diagnostic::Report;
+use super::eap;
+use super::remote_access::{self, RemoteAccess};
 use super::section::Section;
+use crate::eap::EapBook;
 
 /// Where `swanctl` looks unless told otherwise.
 const SOCKET: &str = "/run/charon.vici";
@@ -14,21 +18,40 @@ const SOCKET: &str = "/run/charon.vici";
 pub(crate) struct Plugins {
     /// Where the VICI socket is to be, if there is its section.
     pub(crate) vici: Option<PathBuf>,
+    /// The group that may use it beside its owner.
+    pub(crate) vici_group: Option<u32>,
     /// PKCS#11 modules.
     pub(crate) modules: Modules,
 }
 
 /// Reads it from `[charon]`.
-pub(crate) fn read(charon: &mut Section<'_>, report: &mut Report<'_>) -> Plugins {
-    let Some(mut plugins) = charon.section("plugins", report) else { return Plugins::default() };
+pub(crate) fn read(
+    charon: &mut Section<'_>,
+    folder: &Path,
+    book: &mut EapBook,
+    access: &mut RemoteAccess,
+    report: &mut Report<'_>,
+) -> Plugins {
+    let tls = charon.section("tls", report);
+    let Some(mut plugins) = charon.section("plugins", report) else {
+        book.options = eap::tls(tls, None, report);
+        return Plugins::default();
+    };
+    book.options = eap::tls(tls, Some(&mut plugins), report);
+    let radius = plugins.section("eap-radius", report);
+    book.radius = radius.and_then(|s| eap::radius(s, folder, report)).map(Arc::new);
+    access.resolve = remote_access::resolve(&mut plugins, report);
     let socket = plugins.section("vici", report).map(|mut vici| {
         let what = "unix:// and an absolute path, as in \"unix:///run/charon.vici\"";
         let socket = vici.parsed("socket", what, report, |text| {
             let path = Path::new(text.strip_prefix("unix://")?);
             path.is_absolute().then(|| path.to_path_buf())
         });
+        let group = vici.parsed("group", "a group of this system", report, |text| {
+            nix::unistd::Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw())
+        });
         vici.finish(&[("load", Some("yes"))], report);
-        socket.unwrap_or_else(|| PathBuf::from(SOCKET))
+        (socket.unwrap_or_else(|| PathBuf::from(SOCKET)), group)
     });
     let modules = plugins.section("pkcs11", report).map(|mut pkcs11| {
         let modules = pkcs11.section("modules", report).map(|mut section| {
@@ -51,5 +74,6 @@ pub(crate) fn read(charon: &mut Section<'_>, report: &mut Report<'_>) -> Plugins
         modules.unwrap_or_default()
     });
     plugins.finish(&[], report);
-    Plugins { vici: socket, modules: modules.unwrap_or_default() }
+    let (vici, vici_group) = socket.unzip();
+    Plugins { vici, vici_group: vici_group.flatten(), modules: modules.unwrap_or_default() }
 }

@@ -2,27 +2,32 @@
 
 use std::sync::Arc;
 
+use ::eap::EapType;
 use ::pki::{Certificate, Credential, PeerPolicy, RawKey, RevocationPolicy};
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
 
 use super::credentials::{CA, Credentials, X509, X509CA};
 use super::diagnostic::Report;
+use super::eap;
 use super::section::{Section, Text, Unsupported, join};
 use super::values;
+use crate::eap::{EapId, Way};
 
 /// Options of a `local` section that do nothing here yet.
-const UNSUPPORTED_LOCAL: &[Unsupported] = &[("aaa_id", None), ("eap_id", None), ("xauth_id", None)];
+const UNSUPPORTED_LOCAL: &[Unsupported] = &[("xauth_id", None)];
 
 /// Options of a `remote` section that do nothing here yet.
 const UNSUPPORTED_REMOTE: &[Unsupported] =
-    &[("ca_id", None), ("cert_policy", None), ("eap_id", None), ("groups", None)];
+    &[("ca_id", None), ("cert_policy", None), ("groups", None)];
 
 /// A round of this end, and what it shows and signs with.
 #[derive(Debug)]
 pub(crate) struct LocalRound {
     pub(crate) auth: LocalAuth,
-    /// In order of preference; none unless `auth` is a public key.
+    /// In order of preference; none unless `auth` is a public key, or EAP that may need one.
     pub(crate) credentials: Vec<Credential>,
+    /// What it is if it is by EAP.
+    pub(crate) eap: Option<EapRound>,
 }
 
 /// A round of the peer, and what its certificate is judged by.
@@ -30,6 +35,8 @@ pub(crate) struct LocalRound {
 pub(crate) struct RemoteRound {
     pub(crate) auth: RemoteAuth,
     pub(crate) policy: PeerPolicy,
+    /// What it is if it is by EAP.
+    pub(crate) eap: Option<EapRound>,
 }
 
 /// Reads the rounds of this end, in order.
@@ -77,19 +84,27 @@ fn local_round(
     store: &Credentials,
     report: &mut Report<'_>,
 ) -> LocalRound {
-    let auth = auth(&mut s, report);
+    let (auth, eap) = auth(&mut s, true, report);
     let path = join(&s.path, "id");
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::identity(text, &path, report));
     let named = Named::read(&mut s, store, false, report);
     let wrong = auth.is_none();
     let auth = LocalAuth::new(name.text, auth.unwrap_or_default());
-    let mut round = LocalRound { auth, credentials: Vec::new() };
+    let mut round = LocalRound { auth, credentials: Vec::new(), eap };
     round.auth.id = id;
     let id_is_wrong = text.is_some() && round.auth.id.is_none();
     match &round.auth.auth {
         _ if wrong => {}
         AuthConfig::Pubkey(_) => {
+            if !id_is_wrong && !named.wrong {
+                let place = text.map_or(s.offset, |text| text.offset);
+                choose_credentials(&mut round, &named, &s.path, place, store, report);
+            }
+        }
+        // Its key is for TLS. Without a name there may be none, and then the identity is as it stands.
+        AuthConfig::Eap if named.is_empty() && !needs_certificate(&round.eap) => {}
+        AuthConfig::Eap => {
             if !id_is_wrong && !named.wrong {
                 let place = text.map_or(s.offset, |text| text.offset);
                 choose_credentials(&mut round, &named, &s.path, place, store, report);
@@ -126,6 +141,11 @@ fn choose_credentials(
             None => no_key(key.offset, &key.option, &key.shown, report),
         }
     }
+    // A key may come later where sections are loaded one by one: the identity is known already.
+    if round.credentials.len() == before && round.auth.id.is_none() {
+        let first = named.certs.iter().find_map(|file| file.chain.first());
+        round.auth.id = first.and_then(|first| first.identities().into_iter().next());
+    }
     let something_named = !(named.certs.is_empty() && named.pubkeys.is_empty());
     if something_named && round.credentials.len() == before {
         return;
@@ -142,7 +162,7 @@ fn choose_credentials(
         if round.credentials.is_empty() {
             let message = format!("`{path}.id`: no certificate with a private key has it");
             let expected = "`certs`, or the certificate in x509/ and its key in private/";
-            report.expected(place, message, expected);
+            report.lack(place, message, expected);
             return;
         }
     }
@@ -202,7 +222,7 @@ fn constraints(round: &LocalRound, path: &str, place: usize, report: &mut Report
 
 fn no_key(offset: usize, option: &str, shown: &str, report: &mut Report<'_>) {
     let message = format!("`{option}`, {shown:?}: there is no private key for it");
-    report.expected(offset, message, "its key in private/, rsa/, ecdsa/, pkcs8/ or pkcs12/");
+    report.lack(offset, message, "its key in private/, rsa/, ecdsa/, pkcs8/ or pkcs12/");
 }
 
 fn remote_round(
@@ -211,7 +231,7 @@ fn remote_round(
     store: &Credentials,
     report: &mut Report<'_>,
 ) -> RemoteRound {
-    let auth = auth(&mut s, report);
+    let (auth, eap) = auth(&mut s, false, report);
     let path = join(&s.path, "id");
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::id_match(text, &path, report));
@@ -224,10 +244,16 @@ fn remote_round(
     let revocation = s.choice("revocation", &words, report);
     let wrong = auth.is_none();
     let auth = RemoteAuth::new(name.text, auth.unwrap_or_default());
-    let mut round = RemoteRound { auth, policy: PeerPolicy::default() };
+    let mut round = RemoteRound { auth, policy: PeerPolicy::default(), eap };
     round.policy.revocation = revocation.unwrap_or_default();
     round.auth.id = id.unwrap_or(IdMatch::Any);
-    if matches!(round.auth.auth, AuthConfig::Pubkey(_)) {
+    // In TTLS it is the other end's server that shows one; by `eap-dynamic` the peer may.
+    let may_show = matches!(
+        round.eap.as_ref().map(|eap| eap.way),
+        Some(Way::One(EapType::TTLS) | Way::Dynamic | Way::Any)
+    ) && !named.cacerts.is_empty();
+    let shows = needs_certificate(&round.eap) || may_show;
+    if matches!(round.auth.auth, AuthConfig::Pubkey(_)) || shows {
         let place = text.map_or(s.offset, |text| text.offset);
         trusted(&mut round, named, &s.path, place, store, report);
     } else if !wrong {
@@ -368,6 +394,11 @@ impl Named {
         chains
     }
 
+    /// True if no file is named.
+    fn is_empty(&self) -> bool {
+        self.certs.is_empty() && self.pubkeys.is_empty()
+    }
+
     /// Reports files that `auth` has no use for.
     fn refuse(&self, path: &str, report: &mut Report<'_>) {
         let chains = self.certs.iter().chain(&self.cacerts).map(|file| (&file.option, file.offset));
@@ -379,13 +410,62 @@ impl Named {
     }
 }
 
-/// `auth`, by default `pubkey`; `None` if it is wrong.
-fn auth(round: &mut Section<'_>, report: &mut Report<'_>) -> Option<AuthConfig> {
-    let Some(text) = round.text("auth", AUTH, report) else { return Some(AuthConfig::pubkey()) };
+/// True if somebody shows a certificate in it.
+fn needs_certificate(eap: &Option<EapRound>) -> bool {
+    eap.as_ref().is_some_and(|eap| eap.way == Way::One(EapType::TLS))
+}
+
+/// `auth`, by default `pubkey`; `None` if it is wrong. With it what is said of EAP.
+fn auth(
+    round: &mut Section<'_>,
+    local: bool,
+    report: &mut Report<'_>,
+) -> (Option<AuthConfig>, Option<EapRound>) {
+    let text = round.text("auth", AUTH, report);
+    let Some(text) = text.filter(|text| text.text.starts_with("eap")) else {
+        for key in ["eap_id", "aaa_id"] {
+            // Of no use, and no harm: a connection may be tried without EAP.
+            if (local || key == "eap_id")
+                && let Some(id) = round.text(key, "an identity", report)
+            {
+                let message = format!("`{}` is of no use without EAP", join(&round.path, key));
+                report.warn(Some(id.offset), message);
+            }
+        }
+        return (without_eap(round, text, report), None);
+    };
+    let path = join(&round.path, "auth");
+    let eap_id = eap::id(round, "eap_id", report);
+    let aaa_id = if local { eap::id(round, "aaa_id", report) } else { None };
+    match eap::way(text, local, &path, report) {
+        Some(way) => {
+            let offset = text.offset;
+            (Some(AuthConfig::Eap), Some(EapRound { way, eap_id, aaa_id, offset }))
+        }
+        None => (None, None),
+    }
+}
+
+/// What a section says of EAP.
+#[derive(Debug, Clone)]
+pub(crate) struct EapRound {
+    pub(crate) way: Way,
+    pub(crate) eap_id: Option<EapId>,
+    pub(crate) aaa_id: Option<EapId>,
+    /// Where it stands.
+    pub(crate) offset: usize,
+}
+
+fn without_eap(
+    round: &Section<'_>,
+    text: Option<Text<'_>>,
+    report: &mut Report<'_>,
+) -> Option<AuthConfig> {
+    let Some(text) = text else { return Some(AuthConfig::pubkey()) };
     let path = join(&round.path, "auth");
     match AuthConfig::parse(text.text) {
         Ok(auth) => return Some(auth),
-        Err(_) if ["eap", "xauth"].iter().any(|later| text.text.starts_with(later)) => {
+        Err(_) if text.text.starts_with("xauth") => {
             let message = format!("`{path} = {:?}` is not supported yet", text.text);
             report.expected(text.offset, message, AUTH);
         }

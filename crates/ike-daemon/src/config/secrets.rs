@@ -10,11 +10,14 @@ use zeroize::Zeroizing;
 
 use super::credentials::{KeyFile, KeyInToken, Modules, read_key_files, read_tokens};
 use super::diagnostic::Report;
+use super::eap;
+use super::paths;
 use super::section::{Section, join, list};
 use super::values;
+use crate::eap::EapSecrets;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
-const UNSUPPORTED: [&str; 2] = ["eap", "ntlm"];
+const UNSUPPORTED: [&str; 1] = ["ntlm"];
 
 /// What a secret looks like, for messages.
 const SECRET: &str = "a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64";
@@ -36,6 +39,8 @@ pub(crate) struct Secrets {
     pub(crate) shared: Vec<Arc<PreSharedKey>>,
     /// Post-quantum ones.
     pub(crate) ppks: Vec<Arc<PostQuantumKey>>,
+    /// Passwords for EAP.
+    pub(crate) eap: EapSecrets,
     /// Private keys to load.
     pub(crate) key_files: Vec<KeyFile>,
     /// Private keys in tokens.
@@ -65,6 +70,7 @@ pub(crate) fn read(
             keys.push(Arc::new(key));
         }
     }
+    let eap = eap::secrets(&mut s, folder, report);
     let key_files = read_key_files(&mut s, folder, report);
     let tokens = read_tokens(&mut s, modules, folder, report);
     // What everybody calls them, and no section is called.
@@ -83,7 +89,7 @@ pub(crate) fn read(
         }
     }
     s.finish(&[], report);
-    Secrets { shared: keys, ppks, key_files, tokens }
+    Secrets { shared: keys, ppks, eap, key_files, tokens }
 }
 
 /// A PPK and its identifiers, of which it needs one.
@@ -131,7 +137,11 @@ fn key(mut s: Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Pre
     Some(PreSharedKey { ids, secret: secret? })
 }
 
-fn secret(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Secret> {
+pub(super) fn secret(
+    s: &mut Section<'_>,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<Secret> {
     let given = s.text("secret", SECRET, report);
     let file = s.text("secret_file", "the path of a file", report);
     let path = join(&s.path, "secret");
@@ -154,7 +164,7 @@ fn secret(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option
                 return None;
             }
         },
-        (None, Some(file)) => match read_file(&folder.join(file.text)) {
+        (None, Some(file)) => match paths::resolve(folder, file.text).and_then(|p| read_file(&p)) {
             Ok(octets) => octets,
             Err(why) => {
                 report.add(file.offset, format!("`{path}_file`: {why}"));

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::Report;
+use super::layers::{Layer, Layers};
 use super::nearest::nearest;
 use super::units;
 
@@ -30,6 +31,10 @@ pub(crate) struct Section<'t> {
     /// Where it begins.
     pub(crate) offset: usize,
     table: &'t DeTable<'t>,
+    /// What lies over it.
+    layer: Option<&'t Layer<'t>>,
+    /// What lies over the sections in it.
+    layers: Option<&'t Layers<'t>>,
     asked: BTreeSet<&'static str>,
     taken: BTreeSet<&'t str>,
 }
@@ -37,25 +42,41 @@ pub(crate) struct Section<'t> {
 impl<'t> Section<'t> {
     pub(crate) fn new(path: impl Into<String>, offset: usize, table: &'t DeTable<'t>) -> Self {
         let path = path.into();
-        Self { path, offset, table, asked: BTreeSet::new(), taken: BTreeSet::new() }
+        let (asked, taken) = (BTreeSet::new(), BTreeSet::new());
+        Self { path, offset, table, layer: None, layers: None, asked, taken }
+    }
+
+    /// The same with `layers` over the sections in it.
+    pub(crate) fn under(self, layers: &'t Layers<'t>) -> Self {
+        Self { layers: Some(layers), ..self }
+    }
+
+    /// Names and values, those of a layer in place of its own.
+    fn entries(
+        &self,
+    ) -> impl Iterator<Item = (&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> + use<'t> {
+        let layer = self.layer;
+        let own = self.table.iter();
+        let own = own.filter(move |(name, _)| !layer.is_some_and(|l| l.has(name.get_ref())));
+        own.chain(layer.into_iter().flat_map(Layer::entries))
     }
 
     /// The value of `key`, if the section has it.
     pub(crate) fn value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.asked.insert(key);
-        let (name, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
+        let (name, value) = self.entries().find(|(name, _)| name.get_ref() == key)?;
         self.taken.insert(name.get_ref());
         Some(value)
     }
 
     /// True if the section has `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.table.iter().any(|(name, _)| name.get_ref() == key)
+        self.entries().any(|(name, _)| name.get_ref() == key)
     }
 
     /// Where the value of `key` stands, or else the section.
     pub(crate) fn place(&self, key: &str) -> usize {
-        let entry = self.table.iter().find(|(name, _)| name.get_ref() == key);
+        let entry = self.entries().find(|(name, _)| name.get_ref() == key);
         entry.map_or(self.offset, |(_, value)| value.span().start)
     }
 
@@ -66,7 +87,7 @@ impl<'t> Section<'t> {
     ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
         self.asked.insert(prefix);
         let mut found: Vec<_> =
-            self.table.iter().filter(|(name, _)| name.get_ref().starts_with(prefix)).collect();
+            self.entries().filter(|(name, _)| name.get_ref().starts_with(prefix)).collect();
         found.sort_by_key(|(name, _)| name.span().start);
         self.taken.extend(found.iter().map(|(name, _)| name.get_ref().as_ref()));
         found
@@ -78,7 +99,7 @@ impl<'t> Section<'t> {
         side: &'static str,
     ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
         self.asked.insert(side);
-        let mut found: Vec<_> = self.table.iter().collect();
+        let mut found: Vec<_> = self.entries().collect();
         found.retain(|(name, value)| {
             let table = matches!(value.get_ref(), DeValue::Table(_));
             name.get_ref() == side || (table && name.get_ref().starts_with(side))
@@ -95,7 +116,7 @@ impl<'t> Section<'t> {
     ) -> Vec<(&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>)> {
         self.asked.insert(prefix);
         let is_table = |value: &Spanned<DeValue<'t>>| matches!(value.get_ref(), DeValue::Table(_));
-        let mut found: Vec<_> = self.table.iter().collect();
+        let mut found: Vec<_> = self.entries().collect();
         found.retain(|(name, value)| is_table(value) && name.get_ref().starts_with(prefix));
         found.sort_by_key(|(name, _)| name.span().start);
         self.taken.extend(found.iter().map(|(name, _)| name.get_ref().as_ref()));
@@ -108,8 +129,13 @@ impl<'t> Section<'t> {
         key: &'static str,
         report: &mut Report<'_>,
     ) -> Option<Section<'t>> {
-        let value = self.value(key)?;
-        self.sub(key, value, report)
+        let layer = self.layers.and_then(|layers| layers.over(key));
+        let Some(value) = self.value(key) else {
+            let path = join(&self.path, key);
+            let (layer, none) = (layer?, self.layers?.nothing());
+            return Some(Section { layer: Some(layer), ..Section::new(path, self.offset, none) });
+        };
+        Some(Section { layer, ..self.sub(key, value, report)? })
     }
 
     /// `value` as the section `name` below this one.
@@ -245,7 +271,9 @@ impl<'t> Section<'t> {
 
     /// Ends the reading: names what nobody asked for.
     pub(crate) fn finish(self, unsupported: &[Unsupported], report: &mut Report<'_>) {
-        for (name, value) in self.table {
+        #[cfg(test)]
+        tests::record(&self.path, &self.asked);
+        for (name, value) in self.entries() {
             let name_text: &str = name.get_ref();
             if self.taken.contains(name_text) {
                 continue;
@@ -381,4 +409,24 @@ fn same(value: &Spanned<DeValue<'_>>, harmless: &str) -> bool {
     text.text == harmless
         || units::switch(text.text).is_some_and(|given| units::switch(harmless) == Some(given))
         || units::duration(text.text).is_some_and(|given| units::duration(harmless) == Some(given))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static ASKED: RefCell<BTreeSet<(String, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    /// Keeps what was asked of the section at `path`.
+    pub(super) fn record(path: &str, keys: &BTreeSet<&'static str>) {
+        ASKED.with_borrow_mut(|all| all.extend(keys.iter().map(|key| (path.to_owned(), *key))));
+    }
+
+    /// Sections and keys that this thread has asked for since it was asked last.
+    pub(crate) fn asked() -> BTreeSet<(String, &'static str)> {
+        ASKED.take()
+    }
 }

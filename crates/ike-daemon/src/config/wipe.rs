@@ -17,7 +17,7 @@ pub(super) fn wipe(table: &mut DeTable<'_>) {
     }
 }
 
-fn wipe_value(value: &mut DeValue<'_>) {
+pub(super) fn wipe_value(value: &mut DeValue<'_>) {
     match value {
         DeValue::String(Cow::Owned(copy)) => copy.zeroize(),
         DeValue::Array(items) => items.iter_mut().for_each(|item| wipe_value(item.get_mut())),

@@ -1,6 +1,7 @@
 //! The control socket: JSON lines over a unix socket of mode 0600.
 
 pub mod client;
+pub mod leases;
 pub mod protocol;
 pub mod sas;
 pub mod server;

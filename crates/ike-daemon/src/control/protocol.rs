@@ -11,6 +11,8 @@
 //! {"ok":false,"error":"the peer does not answer"}
 //! ```
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -39,8 +41,21 @@ pub enum Request {
     Rekey(Named),
     /// Reauthenticate IKE SAs.
     Reauth(Named),
+    /// Send clients to another gateway.
+    Redirect {
+        /// Its address.
+        gateway: IpAddr,
+        /// The connection.
+        ike: String,
+    },
     /// Describe all SAs.
     List,
+    /// Describe the pools and their leases.
+    Leases {
+        /// One pool alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
+    },
     /// Take the configuration file anew.
     Reload,
 }
@@ -96,6 +111,9 @@ pub struct Response {
     /// What `list` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sas: Option<Value>,
+    /// What `leases` lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Value>,
 }
 
 impl Response {

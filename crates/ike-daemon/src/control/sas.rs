@@ -1,11 +1,12 @@
 //! SAs in the vocabulary of VICI's list-sas.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{Encapsulation, HwOffload, Mark, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
-use ike_proto::{ChildState, IkeState, Transport, UsedAuth};
+use ike_proto::{Assignment, ChildState, IkeState, Transport, UsedAuth};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{ChildView, IkeView};
@@ -55,6 +56,15 @@ pub struct IkeSa {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// Virtual IPs of this end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_vips: Vec<String>,
+    /// Virtual IPs of the peer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remote_vips: Vec<String>,
+    /// True if both ends have MOBIKE (RFC 4555).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mobike: bool,
     /// True if its keys depend on a post-quantum preshared key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ppk: bool,
@@ -91,7 +101,7 @@ pub struct IkeSa {
 pub struct Auth {
     /// Its identity in this round.
     pub id: String,
-    /// The signature scheme, or `PSK` or `NULL`.
+    /// The signature scheme, or `PSK` or `NULL`, or EAP with method and identity.
     pub by: String,
     /// The subject of the peer's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +111,7 @@ pub struct Auth {
 impl Auth {
     fn new(used: &UsedAuth) -> Self {
         let by = match (used.scheme, used.method) {
+            _ if used.eap.is_some() => used.eap.clone().unwrap_or_default(),
             (Some(scheme), _) => scheme.to_string(),
             (None, AuthMethod::PSK) => "PSK".to_owned(),
             (None, AuthMethod::NULL) => "NULL".to_owned(),
@@ -239,6 +250,12 @@ impl Algorithms {
     }
 }
 
+/// The virtual IPs of one end.
+fn vips(assignment: &Option<Arc<Assignment>>, ours: bool) -> Vec<String> {
+    let own = assignment.iter().filter(|assignment| assignment.ours == ours);
+    own.flat_map(|assignment| &assignment.addresses).map(ToString::to_string).collect()
+}
+
 impl IkeSa {
     /// From the engine's view.
     pub fn new(view: &IkeView) -> Self {
@@ -263,7 +280,10 @@ impl IkeSa {
             responder_spi: format!("{:016x}", s.spi_r),
             nat_local: s.nat_local,
             nat_remote: s.nat_remote,
+            mobike: s.mobike,
             ppk: s.ppk.is_some(),
+            local_vips: vips(&s.assignment, true),
+            remote_vips: vips(&s.assignment, false),
             ppk_id: s.ppk.as_ref().map(ToString::to_string),
             downgrade_prevention: s.full_transcript,
             algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),

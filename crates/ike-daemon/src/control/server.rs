@@ -12,11 +12,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interes
 use tokio::net::UnixStream;
 use tokio::net::unix::WriteHalf;
 
+use super::leases::Pool;
 use super::protocol::{LONGEST_REQUEST, Request, Response};
 use super::sas::IkeSa;
 use crate::config;
 use crate::net::local::LocalSocket;
-use crate::operator::Operator;
+use crate::operator::{Operator, Target};
+use crate::service::notify;
 
 /// Clients at a time; more wait.
 const CLIENTS: usize = 64;
@@ -130,6 +132,13 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
             }
             Err(error) => Response::error(error),
         },
+        Request::Leases { pool } => {
+            let pools = operator.pools().list(pool.as_deref(), true);
+            match serde_json::to_value(pools.iter().map(Pool::from).collect::<Vec<_>>()) {
+                Ok(pools) => Response { ok: true, pools: Some(pools), ..Response::default() },
+                Err(error) => Response::error(error.to_string()),
+            }
+        }
         Request::Reload => match reload(&operator, file.as_deref()).await {
             Ok(()) => Response { ok: true, ..Response::default() },
             Err(NotReloaded { config, why }) => Response { config, ..Response::error(why) },
@@ -137,6 +146,10 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
         Request::Up(named) => {
             let target = named.target();
             within(named.timeout, async { operator.up(&target).await.map(|()| 1) }).await
+        }
+        Request::Redirect { gateway, ike } => {
+            let target = Target { ike: Some(ike), ..Target::default() };
+            within(None, operator.redirect(&target, gateway, None, None)).await
         }
         Request::UpAll { timeout } => within(timeout, operator.up_all()).await,
         Request::Down(named) => within(named.timeout, operator.down(&named.target())).await,
@@ -164,7 +177,12 @@ impl NotReloaded {
 /// Reads the configuration file and puts it in force; a file with a mistake changes nothing. Either
 /// way the log says so, whoever asked.
 pub(crate) async fn reload(operator: &Operator, file: Option<&Path>) -> Result<(), NotReloaded> {
+    notify::reloading();
     let outcome = take_anew(operator, file).await;
+    match &outcome {
+        Ok(()) => notify::ready(format_args!("configuration reloaded")),
+        Err(_) => notify::ready(format_args!("configuration refused, the present one goes on")),
+    }
     if let Err(refused) = &outcome {
         for line in refused.why.lines() {
             tracing::error!("{line}");

@@ -38,6 +38,11 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     writeln!(out, "  local  '{}' @ {host}[{port}{tcp}]{}", id(&sa.local_id), nat(sa.nat_local))?;
     let (host, port) = (&sa.remote_host, sa.remote_port);
     writeln!(out, "  remote '{}' @ {host}[{port}{tcp}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
+    for (side, vips) in [("local", &sa.local_vips), ("remote", &sa.remote_vips)] {
+        if !vips.is_empty() {
+            writeln!(out, "  {side} virtual IPs: {}", vips.join(", "))?;
+        }
+    }
     for (side, rounds) in [("local", &sa.local_auth), ("remote", &sa.remote_auth)] {
         for auth in rounds {
             authenticated(out, side, auth, rounds.len() > 1)?;
@@ -46,6 +51,9 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     if sa.algorithms.encr_alg.is_some() {
         let ppk = if sa.ppk { "/PPK" } else { "" };
         writeln!(out, "  {}{ppk}", suite(&sa.algorithms))?;
+    }
+    if sa.mobike {
+        writeln!(out, "  MOBIKE")?;
     }
     if let Some(id) = &sa.ppk_id {
         writeln!(out, "  PPK '{id}'")?;

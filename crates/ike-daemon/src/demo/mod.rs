@@ -275,7 +275,9 @@ fn configuration(
         "[charon]
         port = 0
         port_nat_t = 0
+        follow_redirects = false
         [connections.site]
+        mobike = false
         local_addrs = '127.0.0.1'
         remote_addrs = '127.0.0.1'
         remote_port = {port}

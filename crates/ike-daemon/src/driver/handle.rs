@@ -5,16 +5,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ike_proto::config::{EndpointConfig, Shard};
+use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{ChildSaId, Command, Event, Failure, IkeSaId};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::Request;
+use super::counters::Counters;
 use super::shards::{home, part};
-use super::usage::IkeView;
+use super::usage::{IkeView, PolicyView};
+use crate::metrics::{AT_A_TIME, ShardState, Tally};
 use crate::operator::Target;
 
 /// What became of a command.
 pub type Outcome = Result<(), Failure>;
+
+/// IKE SAs that a driver describes at a time.
+pub const PAGE: usize = 64;
 
 /// The driver has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +39,7 @@ impl std::error::Error for Stopped {}
 pub struct Handle {
     shards: Arc<[mpsc::Sender<Request>]>,
     events: broadcast::Sender<Event>,
+    counters: Arc<Counters>,
 }
 
 impl Handle {
@@ -40,7 +47,17 @@ impl Handle {
         shards: Arc<[mpsc::Sender<Request>]>,
         events: broadcast::Sender<Event>,
     ) -> Self {
-        Self { shards, events }
+        Self { shards, events, counters: Arc::default() }
+    }
+
+    /// With the counters of the drivers.
+    pub(super) fn counting(self, counters: Arc<Counters>) -> Self {
+        Self { counters, ..self }
+    }
+
+    /// What was received, sent and done.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Feeds the engine a command and waits for its end.
@@ -49,9 +66,13 @@ impl Handle {
             Command::Initiate { connection, remote, .. } => {
                 self.shard_with(connection, *remote).await?
             }
-            Command::InstallTrap { connection, .. } => home(self.count(), connection),
+            Command::InstallTrap { connection, .. } | Command::UninstallTrap { connection, .. } => {
+                home(self.count(), connection)
+            }
             Command::TerminateIke(IkeSaId(number))
+            | Command::ForgetIke(IkeSaId(number))
             | Command::RekeyIke(IkeSaId(number))
+            | Command::Redirect(IkeSaId(number), _)
             | Command::Reauthenticate(IkeSaId(number))
             | Command::TerminateChild(ChildSaId(number))
             | Command::RekeyChild(ChildSaId(number)) => Shard::of_number(self.count(), *number),
@@ -61,11 +82,36 @@ impl Handle {
         self.ask(index, |answer| Request::Command(command, answer)).await
     }
 
-    /// Describes the SAs.
+    /// Describes the SAs, some at a time, so that nobody waits for all of them.
     pub async fn list(&self) -> Result<Vec<IkeView>, Stopped> {
-        let mut views: Vec<_> = self.all(Request::List).await?.into_iter().flatten().collect();
-        views.sort_by_key(|view| view.status.id);
-        Ok(views)
+        let mut all = Vec::new();
+        for page in self.ids().await?.chunks(PAGE) {
+            all.extend(self.views(page).await?);
+        }
+        Ok(all)
+    }
+
+    /// Counts all SAs, a few at a time; and what each shard says of itself.
+    pub async fn census(&self) -> Result<(Tally, Vec<ShardState>), Stopped> {
+        let mut shards = self.all(Request::State).await?;
+        let mut tally = Tally::default();
+        for (index, shard) in (0..).zip(&mut shards) {
+            for few in std::mem::take(&mut shard.ids).chunks(AT_A_TIME) {
+                let counted = self.ask(index, |answer| Request::Census(few.to_vec(), answer));
+                tally.add(counted.await?);
+            }
+        }
+        Ok((tally, shards))
+    }
+
+    /// The counters of these ESP SAs, in their order.
+    pub async fn usage(&self, ids: Vec<SaId>) -> Result<Vec<Usage>, Stopped> {
+        self.ask(0, |answer| Request::Usage(ids, answer)).await
+    }
+
+    /// Returns when every shard has had its turn, and the data plane after it.
+    pub async fn pulse(&self) -> Result<(), Stopped> {
+        self.all(Request::Pulse).await.map(drop)
     }
 
     /// Describes one IKE SA, if it is there.
@@ -73,10 +119,48 @@ impl Handle {
         self.ask(Shard::of_number(self.count(), id.0), |answer| Request::View(id, answer)).await
     }
 
+    /// The numbers of all IKE SAs, in order: to describe many of them by [`views`](Self::views), some at a
+    /// time, holds up nobody.
+    pub async fn ids(&self) -> Result<Vec<IkeSaId>, Stopped> {
+        let mut ids: Vec<_> = self.all(Request::Ids).await?.into_iter().flatten().collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// How many IKE SAs there are, and how many of them are not established yet.
+    pub async fn sa_counts(&self) -> Result<(usize, usize), Stopped> {
+        let counts = self.all(Request::Count).await?;
+        Ok(counts.into_iter().fold((0, 0), |(all, open), (a, o)| (all + a, open + o)))
+    }
+
+    /// Describes those of `ids` that are still there, in order.
+    pub async fn views(&self, ids: &[IkeSaId]) -> Result<Vec<IkeView>, Stopped> {
+        let mut views = Vec::with_capacity(ids.len());
+        for shard in 0..self.count() {
+            let of = |id: &&IkeSaId| Shard::of_number(self.count(), id.0) == shard;
+            let ids: Vec<_> = ids.iter().filter(of).copied().collect();
+            if !ids.is_empty() {
+                views.extend(self.ask(shard, |answer| Request::Views(ids, answer)).await?);
+            }
+        }
+        views.sort_by_key(|view: &IkeView| view.status.id);
+        Ok(views)
+    }
+
+    /// The policies that are of no Child SA.
+    pub async fn policies(&self) -> Result<Vec<PolicyView>, Stopped> {
+        Ok(self.all(Request::Policies).await?.into_iter().flatten().collect())
+    }
+
     /// Lets the traffic of children that are not up, and were to come up again, go where the system sends
     /// it; the number of these children.
     pub async fn lift(&self, target: Target) -> Result<usize, Stopped> {
         self.ask(0, |answer| Request::Lift(target, answer)).await
+    }
+
+    /// Tells all shards what this host's addresses are.
+    pub(crate) async fn network(&self, addresses: Arc<[IpAddr]>) -> Result<(), Stopped> {
+        self.all(|answer| Request::Network(Arc::clone(&addresses), answer)).await.map(drop)
     }
 
     /// Deletes every SA at the peers, waits until they have confirmed it or given up, and stops.

@@ -1,5 +1,6 @@
 //! One log line per event. Identities print escaped, and nothing else of the peer's is printed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,6 +11,11 @@ use tracing::{debug, info, warn};
 
 use super::questions::Peer;
 use crate::control::sas::transport;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Lines left out are summed up for so long: a lasting flood makes one line per cause each time.
+const SUMMARY: Duration = Duration::from_secs(10);
 
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
@@ -22,6 +28,9 @@ const SAME_AGAIN: Duration = Duration::from_secs(10);
 pub(super) struct Log {
     second: Option<Instant>,
     lines: u32,
+    /// Lines left out since, by cause.
+    suppressed: BTreeMap<&'static str, u32>,
+    suppressed_since: Option<Instant>,
     /// The peer refused last, and when. The end of its IKE SA needs no line of its own, nor does the
     /// same refusal again: initiators ask twice.
     refused: Option<(Instant, PeerRefused)>,
@@ -34,6 +43,8 @@ impl Log {
             Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
+            // What hands addresses out or installs them says so.
+            Event::Assigned(_) | Event::Unassigned(_) => {}
             Event::WithoutPpk(ike) => {
                 warn!(ike = ike.0, "IKE SA without the PPK configured for it")
             }
@@ -42,17 +53,17 @@ impl Log {
             }
             Event::PeerRefused(refused) => self.peer_refused(now, refused),
             Event::InitRefused { path, why } => {
-                if self.allowed(now) {
+                if self.allowed(now, "IKE_SA_INIT refused") {
                     warn!(remote = %path.remote, local = %path.local, why, "IKE_SA_INIT refused");
                 }
             }
             Event::ChildRefused { ike, remote_id, why } => {
-                if self.allowed(now) {
+                if self.allowed(now, "Child SA refused") {
                     warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
                 }
             }
             Event::IkeDown { ike, connection, established: false, reason } => {
-                if !self.was_refused(*ike) && self.allowed(now) {
+                if !self.was_refused(*ike) && self.allowed(now, "IKE SA not established") {
                     info!(ike = ike.0, %connection, %reason, "IKE SA not established");
                 }
             }
@@ -99,14 +110,14 @@ impl Log {
 
     /// Logs that a datagram could not be sent. A retransmission makes up for it.
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
-        if self.allowed(now) {
+        if self.allowed(now, "not sent") {
             warn!(local = %path.local, remote = %path.remote, %error, "not sent");
         }
     }
 
     /// Logs that a TCP connection could not be opened, or has ended, against the engine's will.
     pub(super) fn stream_closed(&mut self, now: Instant, path: &Path, why: &str) {
-        if self.allowed(now) {
+        if self.allowed(now, "TCP connection closed") {
             info!(remote = %path.remote, why, "TCP connection closed");
         }
     }
@@ -117,7 +128,7 @@ impl Log {
             now.saturating_duration_since(at) < SAME_AGAIN && same(&other, refused)
         });
         let PeerRefused { ike, path, connection, local_id, remote_id, why } = refused;
-        if !known && self.allowed(now) {
+        if !known && self.allowed(now, "peer refused") {
             warn!(
                 ike = ike.0,
                 remote = %path.remote,
@@ -137,24 +148,44 @@ impl Log {
     /// Logs why one connection's question about a certificate or key was answered with no. Once no
     /// connection takes it, the peer is refused with a line of its own.
     pub(super) fn refused(&mut self, now: Instant, peer: &Peer, why: &str) {
-        if self.allowed(now) {
+        if self.allowed(now, "key refused") {
             let Peer { connection, id } = peer;
             debug!(%connection, remote_id = %id, why, "key refused");
         }
     }
 
-    /// True if one more line may be written that spoofed datagrams can cause.
-    fn allowed(&mut self, now: Instant) -> bool {
-        let over =
-            |second: Instant| now.saturating_duration_since(second) >= Duration::from_secs(1);
-        if self.second.is_none_or(over) {
-            if self.lines > LINES {
-                info!(lines = self.lines - LINES, "log lines of the last seconds left out");
-            }
+    /// True if one more line of this cause may be written, which spoofed datagrams can bring about.
+    fn allowed(&mut self, now: Instant, cause: &'static str) -> bool {
+        if self.second.is_none_or(|second| now.saturating_duration_since(second) >= SECOND) {
             (self.second, self.lines) = (Some(now), 0);
         }
         self.lines = self.lines.saturating_add(1);
-        self.lines <= LINES
+        if self.lines > LINES {
+            let count = self.suppressed.entry(cause).or_default();
+            *count = count.saturating_add(1);
+            self.suppressed_since.get_or_insert(now);
+            return false;
+        }
+        true
+    }
+
+    /// When lines that were left out are to be told of at the latest.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.suppressed_since.map(|since| since + SUMMARY)
+    }
+
+    /// Tells how many lines were left out, by cause, once it is time. The number of them all.
+    pub(super) fn summarise(&mut self, now: Instant) -> u32 {
+        if self.next().is_none_or(|due| now < due) {
+            return 0;
+        }
+        self.suppressed_since = None;
+        let mut all = 0_u32;
+        for (cause, count) in std::mem::take(&mut self.suppressed) {
+            info!(cause, "{count} more suppressed");
+            all = all.saturating_add(count);
+        }
+        all
     }
 }
 
@@ -205,9 +236,10 @@ impl fmt::Display for Rounds<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, used) in self.0.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { ", " })?;
-            match used.scheme {
-                Some(scheme) => write!(f, "{scheme}")?,
-                None => write!(f, "{}", used.method)?,
+            match (used.scheme, &used.eap) {
+                (Some(scheme), _) => write!(f, "{scheme}")?,
+                (None, Some(eap)) => f.write_str(eap)?,
+                (None, None) => write!(f, "{}", used.method)?,
             }
             if let Some(subject) = &used.certificate {
                 write!(f, " ({subject:?})")?;
@@ -308,9 +340,15 @@ mod tests {
     fn a_flood_writes_few_lines() {
         let start = crate::driver::now().mono;
         let mut log = Log::default();
-        let allowed = |log: &mut Log, ms: u64| log.allowed(start + Duration::from_millis(ms));
+        let at = |ms| start + Duration::from_millis(ms);
+        let allowed = |log: &mut Log, ms: u64| log.allowed(at(ms), "peer refused");
         assert_eq!((0..1000).filter(|_| allowed(&mut log, 5)).count(), LINES as usize);
         assert!(!allowed(&mut log, 999));
         assert!(allowed(&mut log, 1005));
+        // What was left out is told once, ten seconds later.
+        assert_eq!(log.next(), Some(at(10_005)));
+        assert_eq!(log.summarise(at(10_004)), 0);
+        assert_eq!(log.summarise(at(10_005)), 1000 - LINES + 1);
+        assert_eq!((log.next(), log.summarise(at(30_000))), (None, 0));
     }
 }

@@ -11,20 +11,25 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use esp::io::IkeDatagram;
+use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{
-    Answer, Endpoint, Event, IkeSaId, IkeStatus, Input, Output, Path, Question, RequestId,
+    Answer, Endpoint, Event, IkeSaId, IkeStatus, Input, Network, Output, Path, Question, RequestId,
     StreamCommand, StreamEvent, Ticket, Transport,
 };
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
+use crate::metrics::{Meters, ShardState, Tally};
+use crate::net::source::source;
 use crate::operator::Target;
 use crate::plane::control::{AT_A_TIME, Control};
+use crate::system::System;
 use pressure::{Pressure, Source};
 use receive::{Arrived, Receiver};
 use shards::{Lines, News};
 use shunts::Shunts;
 
 mod clock;
+mod counters;
 mod handle;
 mod log;
 mod pmtu;
@@ -41,14 +46,15 @@ mod trace;
 mod usage;
 
 pub(crate) use clock::now;
-pub use handle::{Handle, Outcome, Stopped};
+pub use counters::Counters;
+pub use handle::{Handle, Outcome, PAGE, Stopped};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
 pub(crate) use seats::{Acquire, Alarm, Common, Seat, run_on_thread, seats};
 pub(crate) use shards::part;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
-pub use usage::{ChildView, IkeView};
+pub use usage::{ChildView, IkeView, PolicyView};
 
 /// Requests that may wait for the driver.
 const REQUESTS: usize = 64;
@@ -66,12 +72,28 @@ const IN_A_ROW: u32 = 32;
 pub(crate) enum Request {
     /// Feed the engine a command and answer with what became of it.
     Command(ike_proto::Command, oneshot::Sender<Outcome>),
-    /// Describe the SAs.
-    List(oneshot::Sender<Vec<IkeView>>),
     /// Describe one.
     View(IkeSaId, oneshot::Sender<Option<IkeView>>),
+    /// Say what this shard has, in brief.
+    State(oneshot::Sender<ShardState>),
+    /// Count these SAs.
+    Census(Vec<IkeSaId>, oneshot::Sender<Tally>),
+    /// The counters of these ESP SAs.
+    Usage(Vec<SaId>, oneshot::Sender<Vec<Usage>>),
+    /// Answer, if this shard and the data plane are alive.
+    Pulse(oneshot::Sender<()>),
+    /// The numbers of all, in no order.
+    Ids(oneshot::Sender<Vec<IkeSaId>>),
+    /// The number of all, and of those that are not established.
+    Count(oneshot::Sender<(usize, usize)>),
+    /// Describe these, as far as they are there.
+    Views(Vec<IkeSaId>, oneshot::Sender<Vec<IkeView>>),
+    /// Traps and the daemon's own policies.
+    Policies(oneshot::Sender<Vec<PolicyView>>),
     /// Whether there is an IKE SA of this connection with this peer.
     Serves(String, IpAddr, oneshot::Sender<bool>),
+    /// This host's addresses are these.
+    Network(Arc<[IpAddr]>, oneshot::Sender<()>),
     /// Let the traffic of children that are not up go again; the number of them.
     Lift(Target, oneshot::Sender<usize>),
     /// Delete every SA at the peers, then stop.
@@ -87,6 +109,7 @@ pub struct Driver {
     endpoint: Endpoint,
     plane: Control,
     shunts: Arc<Mutex<Shunts>>,
+    counters: Arc<Counters>,
     lines: Lines,
     bell: Arc<Notify>,
     ike: Option<mpsc::Receiver<IkeDatagram>>,
@@ -116,6 +139,8 @@ pub struct Driver {
     stopped: bool,
     leaving: Option<oneshot::Sender<()>>,
     log: log::Log,
+    meters: Option<Meters>,
+    system: Option<System>,
 }
 
 impl Driver {
@@ -132,8 +157,9 @@ impl Driver {
         let receiver = Some(Receiver::new(&sockets));
         let streams = sockets.start_streams();
         let Seat { lines, requests, events, acquires, common, bell, ike } = seat;
-        let Common { control, shunts } = common;
+        let Common { control, shunts, counters } = common;
         Self {
+            counters,
             shunts,
             lines,
             endpoint,
@@ -162,7 +188,19 @@ impl Driver {
             stopped: false,
             leaving: None,
             log: log::Log::default(),
+            meters: None,
+            system: None,
         }
+    }
+
+    /// Counts what happens.
+    pub(crate) fn set_meters(&mut self, meters: Meters) {
+        self.meters = Some(meters);
+    }
+
+    /// Tells `system` of what concerns the rest of this host.
+    pub fn set_system(&mut self, system: System) {
+        self.system = Some(system);
     }
 
     /// Tells every IKE message sent and received to `tap`.
@@ -187,9 +225,15 @@ impl Driver {
                 self.drain().await;
             }
             self.look_at_queues(turn.mono);
+            let suppressed = self.log.summarise(turn.mono);
+            if suppressed > 0
+                && let Some(meters) = &self.meters
+            {
+                meters.suppressed(suppressed);
+            }
             let relieved = self.pressure.judge(turn.mono);
             self.pressed(relieved);
-            let own = [self.mtus.next(), self.pressure.next()];
+            let own = [self.mtus.next(), self.pressure.next(), self.log.next()];
             let paused = self.receiver.as_ref().and_then(Receiver::next);
             let own = own.into_iter().chain([paused]).flatten();
             let deadline = self.deadline.into_iter().chain(own).min();
@@ -246,17 +290,13 @@ impl Driver {
                     // As it was at the start, whatever the file says by now.
                     config.accepts_tcp = self.sockets.tcp_port().is_some();
                     self.shunts.lock().await.reload(config, &self.plane).await;
+                    if let Some(system) = &self.system {
+                        system.reload(config);
+                    }
                 }
                 let id = self.next_request();
                 self.pending.insert(id, answer);
                 self.endpoint.handle(now(), Input::Command(id, command));
-            }
-            Request::List(answer) => {
-                let views = self.views(self.endpoint.ike_sas());
-                // A task, for the counters of many SAs take long. The asker may have gone away.
-                tokio::spawn(async move {
-                    let _ = answer.send(views.await);
-                });
             }
             Request::View(id, answer) => {
                 let views = self.views(self.endpoint.ike_sa(id).into_iter().collect());
@@ -264,12 +304,52 @@ impl Driver {
                     let _ = answer.send(views.await.pop());
                 });
             }
+            Request::State(answer) => _ = answer.send(ShardState::of(&self.endpoint)),
+            Request::Census(ids, answer) => _ = answer.send(Tally::of(&self.endpoint, &ids)),
+            Request::Usage(ids, answer) => {
+                let plane = self.plane.line();
+                tokio::spawn(async move { _ = answer.send(plane.usage(&ids).await) });
+            }
+            Request::Pulse(answer) => {
+                let plane = self.plane.line();
+                tokio::spawn(async move {
+                    if plane.pulse().await {
+                        let _ = answer.send(());
+                    }
+                });
+            }
+            Request::Ids(answer) => {
+                let _ = answer.send(self.endpoint.ike_ids());
+            }
+            Request::Count(answer) => {
+                let _ = answer.send(self.endpoint.counts());
+            }
+            Request::Views(ids, answer) => {
+                let there = ids.into_iter().filter_map(|id| self.endpoint.ike_sa(id));
+                let views = self.views(there.collect());
+                tokio::spawn(async move {
+                    let _ = answer.send(views.await);
+                });
+            }
+            Request::Policies(answer) => {
+                let mut policies: Vec<_> =
+                    self.endpoint.traps().into_iter().map(PolicyView::Trap).collect();
+                // The first shard has them for all.
+                if self.endpoint.config().shard.index == 0 {
+                    policies.extend(self.shunts.lock().await.all().map(PolicyView::Shunt));
+                }
+                let _ = answer.send(policies);
+            }
             Request::Serves(connection, remote, answer) => {
                 let _ = answer.send(self.endpoint.serves(&connection, remote));
             }
             Request::Lift(target, answer) => {
                 let lifted = self.shunts.lock().await.lift(&target, &self.plane).await;
                 let _ = answer.send(lifted);
+            }
+            Request::Network(addresses, answer) => {
+                self.network(&addresses);
+                let _ = answer.send(());
             }
             Request::Stop => self.stopped = true,
             Request::Leave(answer) => {
@@ -282,6 +362,22 @@ impl Driver {
                 self.endpoint.handle(now(), Input::Command(id, ike_proto::Command::Shutdown));
             }
         }
+    }
+
+    /// Tells the engine where this host is, as far as the sockets can send from there.
+    fn network(&mut self, addresses: &[IpAddr]) {
+        let own = addresses.iter().copied().filter(|ip| self.sockets.sends_from(*ip));
+        let addresses: Vec<_> = own.collect();
+        let options = self.sockets.options();
+        let peers = self.endpoint.mobile_peers(&addresses);
+        let sources = peers.into_iter().filter_map(|peer| {
+            let own = source(peer, options).inspect_err(|error| {
+                tracing::debug!(%peer, %error, "no way");
+            });
+            Some((peer, own.ok()?))
+        });
+        let network = Network { sources: sources.collect(), addresses };
+        self.endpoint.handle(now(), Input::Network(&network));
     }
 
     /// `sas` with their counters.
@@ -396,6 +492,10 @@ impl Driver {
 
     fn datagram(&mut self, path: Path, octets: &[u8]) {
         self.trace(Direction::In, path, false, octets);
+        if let Some(meters) = &self.meters {
+            meters.received(octets);
+        }
+        self.counters.message(true, octets);
         self.endpoint.handle(now(), Input::Datagram(path, octets));
     }
 
@@ -414,6 +514,10 @@ impl Driver {
         match happened.what {
             streams::What::Message(octets) => {
                 self.trace(Direction::In, path, false, &octets);
+                if let Some(meters) = &self.meters {
+                    meters.received(&octets);
+                }
+                self.counters.message(true, &octets);
                 self.endpoint.handle(now(), Input::Datagram(path, &octets));
             }
             streams::What::Opened(local) => {
@@ -471,8 +575,14 @@ impl Driver {
             match output {
                 Output::Transmit(transmit) => {
                     let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
+                    if transmit.kind == ike_proto::TransmitKind::Ike {
+                        self.counters.message(false, &transmit.octets);
+                    }
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
                         self.trace(Direction::Out, transmit.path, again, &transmit.octets);
+                    }
+                    if let Some(meters) = &self.meters {
+                        meters.sent(&transmit);
                     }
                     self.run.push(transmit);
                 }
@@ -507,6 +617,9 @@ impl Driver {
                 news = self.mtus.on_too_large(now.mono, &path).or(news);
             }
             self.log.not_sent(now.mono, &path, &error);
+            if let Some(meters) = &self.meters {
+                meters.not_sent();
+            }
         }
         self.run.reuse(run);
         if let Some(octets) = news {
@@ -522,14 +635,25 @@ impl Driver {
             && let Some(answer) = self.credentials.answer_at_once(&question)
         {
             *at_once -= 1;
+            if let Some(meters) = &self.meters {
+                meters.asked(&question, false);
+            }
             let failed = matches!(answer, Answer::Failed(_));
             let about = failed.then(|| questions::Peer::of(&question)).flatten();
             return self.answered(questions::Answered { ticket, about, answer });
         }
         let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
+        let meters = self.meters.clone();
+        if let Some(meters) = &meters {
+            meters.asked(&question, true);
+        }
         tokio::spawn(async move {
             let about = questions::Peer::of(&question);
-            if let Some(answer) = credentials.answer(question).await {
+            let answer = credentials.answer(question).await;
+            if let Some(meters) = meters {
+                meters.answered();
+            }
+            if let Some(answer) = answer {
                 // The driver may be gone.
                 let _ = answering.send(questions::Answered { ticket, about, answer });
             }
@@ -553,7 +677,19 @@ impl Driver {
                 shunts.child_up(status, child, &self.plane).await;
             }
         }
+        if let Event::Unassigned(assignment) = &event
+            && !assignment.ours
+        {
+            self.credentials.pools().release(assignment);
+        }
+        if let Some(system) = &self.system {
+            system.run_hooks(&event, &self.endpoint);
+            system.event(&event).await;
+        }
         self.log.event(now().mono, &event, &self.endpoint);
+        if let Some(meters) = &self.meters {
+            meters.event(&event, &self.endpoint);
+        }
         if let Event::Done(id, outcome) = &event {
             if let Some(answer) = self.pending.remove(id) {
                 // The asker may have stopped waiting.
@@ -565,6 +701,15 @@ impl Driver {
                 self.ending = true;
                 self.lines.end();
             }
+        }
+        match &event {
+            Event::IkeRekeyed { new, .. } => {
+                let ours = self.endpoint.ike_sa(*new).is_some_and(|status| status.initiator);
+                self.counters.ike_rekeyed(ours);
+            }
+            Event::ChildRekeyed { .. } => self.counters.child_rekeyed(),
+            Event::Dropped { why, .. } => self.counters.dropped(why),
+            _ => {}
         }
         match &event {
             Event::Notice(ike, notice) => return self.lines.notify(*ike, *notice),

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
-use ike_proto::{Answer, PeerCredentials, Question, Ticket};
+use ike_proto::{Answer, EapMessage, PeerCredentials, Question, Ticket};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
 
+use crate::eap::{self, EapBook, Turn};
 use crate::fetch::Fetcher;
+use crate::pools::Pools;
 
 /// Keys, certificates and revocation information. Clones share them.
 #[derive(Clone)]
@@ -42,13 +44,18 @@ impl Peer {
             Question::Judge(peer) | Question::Revocation(peer) => {
                 Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
             }
-            Question::Sign(_) | Question::Exchange(_) => None,
+            // The engine itself tells what failed in EAP.
+            Question::Sign(_) | Question::Exchange(_) | Question::Lease(_) | Question::Eap(_) => {
+                None
+            }
         }
     }
 }
 
 struct Shared {
     answerer: RwLock<Arc<Answerer>>,
+    pools: Pools,
+    eap: RwLock<Arc<EapBook>>,
     /// Held by who makes the next answerer from the present one.
     changing: Mutex<()>,
     fetcher: Fetcher,
@@ -59,6 +66,8 @@ struct Shared {
     strangers: Semaphore,
     /// So many fetches at a time: slow servers must not take all threads.
     connections: Semaphore,
+    /// So many exchanges with RADIUS servers at a time: each has a socket.
+    radius: Semaphore,
     /// One fetch of a thing at a time, whoever wants it.
     fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
 }
@@ -68,27 +77,46 @@ type Wanted = (String, Vec<u8>);
 
 impl Credentials {
     /// Answers by `answerer`, and fetches by `fetcher`.
-    pub fn new(answerer: Answerer, fetcher: Fetcher) -> Self {
+    pub fn new(answerer: Answerer, eap: EapBook, fetcher: Fetcher) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         Self(Arc::new(Shared {
             answerer: RwLock::new(Arc::new(answerer)),
+            pools: Pools::default(),
+            eap: RwLock::new(Arc::new(eap)),
             changing: Mutex::new(()),
             fetcher,
             processors: Semaphore::new(processors),
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
+            radius: Semaphore::new(RADIUS_EXCHANGES),
             fetching: Mutex::default(),
         }))
     }
 
-    /// Puts `answerer` in the place of the present one. What was fetched is kept.
-    pub fn replace(&self, mut answerer: Answerer) {
+    /// Puts `answerer` and `eap` in the place of the present ones. What was fetched is kept; a conversation of EAP
+    /// goes on as it began.
+    pub fn replace(&self, mut answerer: Answerer, eap: EapBook) {
+        *self.0.eap.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(eap);
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         answerer.trust_mut().inherit(self.present().trust());
         self.put(answerer);
     }
 
-    fn present(&self) -> Arc<Answerer> {
+    /// Where peers get addresses from.
+    pub fn pools(&self) -> &Pools {
+        &self.0.pools
+    }
+
+    /// Forgets what was fetched: revocation lists, OCSP responses.
+    pub(crate) fn flush(&self, lists: bool, responses: bool) {
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answerer = Answerer::clone(&self.present());
+        answerer.trust_mut().revocation.flush(lists, responses);
+        self.put(answerer);
+    }
+
+    /// What is in force.
+    pub(crate) fn present(&self) -> Arc<Answerer> {
         Arc::clone(&self.0.answerer.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -99,12 +127,22 @@ impl Credentials {
 
     /// The answer to `question` if there is one soon, so that nothing else need be done meanwhile.
     pub fn answer_at_once(&self, question: &Question) -> Option<Answer> {
+        if let Question::Lease(request) = question {
+            return Some(self.0.pools.answer(request));
+        }
         let answerer = self.present();
         answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
     }
 
     /// The answer to `question`; `None` if nobody waits for it any more.
     pub async fn answer(&self, question: Question) -> Option<Answer> {
+        if let Question::Lease(request) = &question {
+            return Some(self.0.pools.answer(request));
+        }
+        let question = match question {
+            Question::Eap(message) => return Some(self.eap(*message).await),
+            other => other,
+        };
         let question = Arc::new(question);
         let _turn = match &*question {
             Question::Exchange(exchange) if exchange.is_for_stranger() => {
@@ -122,6 +160,29 @@ impl Credentials {
         let asked = Arc::clone(&question);
         let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
         Some(answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned())))
+    }
+
+    /// What comes of an EAP packet.
+    async fn eap(&self, message: EapMessage) -> Answer {
+        let book = Arc::clone(&self.0.eap.read().unwrap_or_else(PoisonError::into_inner));
+        let answer = match book.turn(message, &self.present()) {
+            Err(why) => return Answer::Failed(why),
+            Ok(Turn::Local(conversation, packet)) => {
+                let work = self.work(move |_| eap::work(conversation, packet.as_deref()));
+                work.await
+            }
+            Ok(Turn::Radius(session, packet)) => {
+                let turn = tokio::time::timeout(PATIENCE, self.0.radius.acquire()).await;
+                let Ok(Ok(_turn)) = turn else {
+                    return Answer::Failed("too many others wait for RADIUS servers".to_owned());
+                };
+                Some(session.turn(packet).await)
+            }
+        };
+        match answer {
+            Some(answer) => Answer::Eap(Box::new(answer)),
+            None => Answer::Failed("the answer broke off".to_owned()),
+        }
     }
 
     /// Fetches what is to be known about `peer`, round by round: each leaves fewer places to ask.
@@ -221,6 +282,8 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
+/// Exchanges with RADIUS servers at a time.
+const RADIUS_EXCHANGES: usize = 256;
 
 #[cfg(test)]
 mod tests;

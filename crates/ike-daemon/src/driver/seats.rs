@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::counters::Counters;
 use super::shards::Lines;
 use super::shunts::Shunts;
 use super::{Driver, EVENTS, Handle, REQUESTS, Request};
@@ -22,6 +23,7 @@ use crate::plane::control::Control;
 pub(crate) struct Common {
     pub(super) control: Control,
     pub(super) shunts: Arc<Mutex<Shunts>>,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// What a driver has of the daemon around it.
@@ -54,9 +56,11 @@ pub(crate) fn seats(
     plane: Plane,
     config: &EndpointConfig,
 ) -> (Vec<Seat>, Handle, mpsc::UnboundedReceiver<Acquire>) {
-    let Plane { control, bell, mut ike, lost: _, waits, adopted } = plane;
+    let Plane { control, bell, mut ike, lost: _, waits, adopted, host: _ } = plane;
     let shunts = Arc::new(Mutex::new(Shunts::new(config, adopted)));
-    let common = Common { control: Control::start(control, waits), shunts };
+    let counters = Arc::<Counters>::default();
+    let control = Control::start(control, waits);
+    let common = Common { control, shunts, counters: Arc::clone(&counters) };
     let (events, _) = broadcast::channel(EVENTS);
     // As many as there are traps and packets that meet them first.
     let (acquires, wanted) = mpsc::unbounded_channel();
@@ -70,7 +74,7 @@ pub(crate) fn seats(
         let bell = bell.take().unwrap_or_default();
         seats.push(Seat { lines, requests, events, acquires, common, bell, ike: ike.take() });
     }
-    (seats, Handle::new(lines_to.into(), events), wanted)
+    (seats, Handle::new(lines_to.into(), events).counting(counters), wanted)
 }
 
 /// Rung by a shard that ends though nobody has asked it to.

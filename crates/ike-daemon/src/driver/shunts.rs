@@ -83,6 +83,11 @@ impl Shunts {
         }
     }
 
+    /// What is in force.
+    pub(super) fn all(&self) -> impl Iterator<Item = PolicySpec> {
+        self.armed.values().cloned()
+    }
+
     /// False if no child has one, so that nothing need be known of any.
     pub(super) fn any(&self) -> bool {
         !self.configured.is_empty()

@@ -254,6 +254,11 @@ impl Sockets {
         all
     }
 
+    /// True if something can be sent from `local`.
+    pub(super) fn sends_from(&self, local: IpAddr) -> bool {
+        self.find(local).is_some()
+    }
+
     /// The sockets bound to `local` itself, or else to the wildcard address of its family.
     fn find(&self, local: IpAddr) -> Option<&Pair> {
         let of = |wanted: &dyn Fn(IpAddr) -> bool| {

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use ike_proto::dataplane::Usage;
-use ike_proto::{ChildState, ChildStatus, IkeStatus};
+use ike_proto::dataplane::{PolicySpec, Usage};
+use ike_proto::{ChildState, ChildStatus, IkeStatus, TrapStatus};
 
 use crate::plane::control::Line;
 
@@ -27,6 +27,15 @@ pub struct ChildView {
     pub inbound: Usage,
     /// Counters of the outbound SA.
     pub outbound: Usage,
+}
+
+/// A policy that is not of a Child SA.
+#[derive(Debug, Clone)]
+pub enum PolicyView {
+    /// Traffic that it meets brings up a child.
+    Trap(TrapStatus),
+    /// Of the daemon's own: `mode = pass` or `drop`, or `failureshunt`.
+    Shunt(PolicySpec),
 }
 
 /// `sas`, which were so `at` that time, with the counters as they are by now.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// A socket of mode 0600 that waits for clients. Removed when dropped.
+/// A socket of mode 0600, or 0660 for a group, that waits for clients. Removed when dropped.
 #[derive(Debug)]
 pub struct LocalSocket {
     listener: UnixListener,
@@ -17,10 +17,15 @@ pub struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Makes the socket at `path`, with mode 0600 from the first moment: it is made in a folder that
+    /// As [`Self::bind_for`], for its owner alone.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        Self::bind_for(path, None)
+    }
+
+    /// Makes the socket at `path`, with mode 0600 (0660, and its group, if there is one) from the first moment: it is made in a folder that
     /// nobody else may enter, and then moved. A socket left behind by a daemon that is gone is
     /// replaced; one that answers is not.
-    pub fn bind(path: &Path) -> io::Result<Self> {
+    pub fn bind_for(path: &Path, group: Option<u32>) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "a daemon answers there"));
         }
@@ -28,15 +33,19 @@ impl LocalSocket {
         folder.push(format!(".{}", std::process::id()));
         let folder = PathBuf::from(folder);
         std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        let made = Self::make(&folder.join("s"), path);
+        let made = Self::make(&folder.join("s"), path, group);
         // Already empty unless something above failed.
         let _ = std::fs::remove_dir_all(&folder);
         made
     }
 
-    fn make(hidden: &Path, path: &Path) -> io::Result<Self> {
+    fn make(hidden: &Path, path: &Path, group: Option<u32>) -> io::Result<Self> {
         let listener = UnixListener::bind(hidden)?;
-        std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(0o600))?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        if group.is_some() {
+            std::os::unix::fs::chown(hidden, None, group)?;
+        }
+        std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(mode))?;
         std::fs::rename(hidden, path)?;
         Ok(Self { listener, path: path.to_path_buf() })
     }

@@ -7,5 +7,6 @@ pub mod marker;
 pub mod path_mtu;
 pub mod resolve;
 pub mod socket;
+pub mod source;
 pub mod steering;
 pub mod stream;

@@ -18,6 +18,7 @@ enum Job {
     Apply(Vec<Command>, oneshot::Sender<Result<Vec<Reply>, DataPlaneError>>),
     Usage(Vec<SaId>, oneshot::Sender<Vec<Usage>>),
     Events(oneshot::Sender<Vec<Event>>),
+    Pulse(oneshot::Sender<()>),
 }
 
 /// SAs whose counters are asked for at a time.
@@ -109,6 +110,11 @@ impl Line {
         counted
     }
 
+    /// True once the thread has done what it was asked for before.
+    pub(crate) async fn pulse(&self) -> bool {
+        self.ask(Job::Pulse).await.is_some()
+    }
+
     /// `None` if the thread is no more.
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
@@ -134,6 +140,7 @@ fn run(plane: &mut dyn DataPlane, job: Job) {
             };
             _ = answer.send(ids.into_iter().map(usage).collect());
         }
+        Job::Pulse(answer) => _ = answer.send(()),
         Job::Events(answer) => {
             _ = answer.send(std::iter::from_fn(|| plane.poll_event()).take(AT_A_TIME).collect());
         }

@@ -81,7 +81,7 @@ pub(super) fn start(
     xfrm.refuse_overlaps(!options.overlap);
     let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline, _sole: sole };
     let control = Box::new(Tracer::new(plane));
-    Ok(Plane { control, bell, ike: None, lost: Arc::default(), waits: true, adopted })
+    Ok(Plane { control, bell, ike: None, lost: Arc::default(), waits: true, host: true, adopted })
 }
 
 /// Takes over what an earlier run left, or removes it.

@@ -35,6 +35,8 @@ pub struct Plane {
     pub lost: Arc<Notify>,
     /// False if it never waits for anything: drivers use it without a thread between.
     pub waits: bool,
+    /// True if it carries the traffic of this host, whose addresses and name servers may have to change.
+    pub host: bool,
     /// Children that go on as an earlier run left them.
     pub adopted: Vec<Adopted>,
 }
@@ -44,7 +46,7 @@ impl Plane {
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        Self { control, bell, ike: None, lost, waits: true, adopted: Vec::new() }
+        Self { control, bell, ike: None, lost, waits: true, host: false, adopted: Vec::new() }
     }
 
     /// What it can do.

@@ -37,7 +37,7 @@ impl Plane {
         let parts = Parts { plain, clear, routes, guard };
         let (plane, esp) = Self::start(sockets, device, parts)?;
         esp.refuse_overlaps(!options.overlap);
-        Ok(plane)
+        Ok(Self { host: true, ..plane })
     }
 
     /// ESP in this process over a device in memory: needs no privileges. The host is its far side, and

@@ -26,8 +26,16 @@ pub struct Signer(Arc<Line>);
 struct Line {
     number: AtomicU64,
     out: Mutex<UnixStream>,
+    /// The answers, until a thread takes them.
+    early: Mutex<Option<Early>>,
     waiting: Arc<Mutex<Waiting>>,
     child: Mutex<Option<Child>>,
+}
+
+/// Before there is a thread for them: where answers come from, and what is called when there are none any more.
+struct Early {
+    from: UnixStream,
+    lost: Box<dyn FnOnce() + Send>,
 }
 
 /// Who waits for which answer; `None` once there will be none any more.
@@ -41,7 +49,8 @@ struct RemoteKey {
 }
 
 impl Signer {
-    /// Starts a signer: this program once more. `lost` is called when it is gone, whatever the reason.
+    /// Starts a signer: this program once more. `lost` is called when it is gone, whatever the reason, once it is
+    /// [sealed](KeySource::seal).
     ///
     /// # Errors
     /// If no process can be made.
@@ -63,23 +72,14 @@ impl Signer {
         stream: UnixStream,
         lost: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
-        let mut from = stream.try_clone()?;
-        let waiting: Arc<Mutex<Waiting>> = Arc::new(Mutex::new(Some(HashMap::new())));
-        let answered = Arc::clone(&waiting);
-        thread::Builder::new().name("signer".to_owned()).spawn(move || {
-            while let Ok(Some(Response { number, what })) = receive::<Response>(&mut from) {
-                let asker = lock(&answered).as_mut().and_then(|waiting| waiting.remove(&number));
-                if let Some(asker) = asker {
-                    // There is room for one.
-                    let _ = asker.send(what);
-                }
-            }
-            // Whoever waits hears by the end of its channel.
-            *lock(&answered) = None;
-            lost();
-        })?;
-        let (number, child) = (AtomicU64::new(0), Mutex::new(None));
-        Ok(Self(Arc::new(Line { number, out: Mutex::new(stream), waiting, child })))
+        let early = Early { from: stream.try_clone()?, lost: Box::new(lost) };
+        Ok(Self(Arc::new(Line {
+            number: AtomicU64::new(0),
+            out: Mutex::new(stream),
+            early: Mutex::new(Some(early)),
+            waiting: Arc::new(Mutex::new(Some(HashMap::new()))),
+            child: Mutex::new(None),
+        })))
     }
 }
 
@@ -87,6 +87,11 @@ impl Line {
     /// The answer to `what`.
     fn ask(&self, what: Ask) -> io::Result<Told> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
+        if let Some(early) = &mut *lock(&self.early) {
+            self.say(number, what)?;
+            let answer = receive::<Response>(&mut early.from)?.filter(|told| told.number == number);
+            return answer.map(|told| told.what).ok_or_else(gone);
+        }
         let (answer, answered) = mpsc::sync_channel(1);
         match &mut *lock(&self.waiting) {
             Some(waiting) => waiting.insert(number, answer),
@@ -94,6 +99,25 @@ impl Line {
         };
         self.say(number, what)?;
         answered.recv().map_err(|_| gone())
+    }
+
+    /// Has a thread take the answers from now on.
+    fn start(&self) -> io::Result<()> {
+        let Some(Early { mut from, lost }) = lock(&self.early).take() else { return Ok(()) };
+        let waiting = Arc::clone(&self.waiting);
+        thread::Builder::new().name("signer".to_owned()).spawn(move || {
+            while let Ok(Some(Response { number, what })) = receive::<Response>(&mut from) {
+                let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&number));
+                if let Some(asker) = asker {
+                    // There is room for one.
+                    let _ = asker.send(what);
+                }
+            }
+            // Whoever waits hears by the end of its channel.
+            *lock(&waiting) = None;
+            lost();
+        })?;
+        Ok(())
     }
 
     fn say(&self, number: u64, what: Ask) -> io::Result<()> {
@@ -127,6 +151,7 @@ impl KeySource for Signer {
                 holds: *holds,
                 passphrase: wiped(*passphrase),
             },
+            LoadRequest::Octets(octets) => Ask::Octets(Wiped::new(octets.expose())),
             LoadRequest::Token { key, pin } => Ask::Token { key: key.clone(), pin: wiped(*pin) },
         };
         let broken = |why: io::Error| Refused::Unreadable(format!("the signer: {why}"));
@@ -139,6 +164,11 @@ impl KeySource for Signer {
         };
         let keys = keys.into_iter().map(key).collect();
         Ok(Loaded { keys, certificates, readable_by_others })
+    }
+
+    fn seal(&self) -> io::Result<()> {
+        self.0.say(self.0.number.fetch_add(1, Ordering::Relaxed), Ask::Seal)?;
+        self.0.start()
     }
 }
 

@@ -24,6 +24,10 @@ impl KeySource for Local {
     fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
         match request {
             LoadRequest::File { path, holds, passphrase } => file(path, *holds, *passphrase),
+            LoadRequest::Octets(octets) => {
+                let key = files::load_private_key(octets.expose(), None)?;
+                Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
+            }
             LoadRequest::Token { key, pin } => {
                 let key = token::open(key, *pin).map_err(Refused::Content)?;
                 Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
@@ -66,6 +70,16 @@ impl From<LoadError> for Refused {
 
 /// Octets of a file with keys.
 const LARGEST: usize = 1 << 20;
+
+/// True if a key is of the type that VICI names: `rsa`, `ecdsa`, `ed25519`, or `any` and what is not known.
+pub(crate) fn is_of_kind(key: &dyn SigningKey, kind: &str) -> bool {
+    match kind.to_ascii_lowercase().as_str() {
+        "rsa" => is_rsa(key),
+        "ecdsa" => is_ecdsa(key),
+        "ed25519" => key.schemes().contains(&SignatureScheme::Ed25519),
+        _ => true,
+    }
+}
 
 fn is_rsa(key: &dyn SigningKey) -> bool {
     use SignatureScheme::{RsaPkcs1Sha256, RsaPssSha256};

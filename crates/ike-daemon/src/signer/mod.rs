@@ -2,7 +2,7 @@
 //! reads the files, talks to tokens, and signs what it is asked to. The process that the network reaches
 //! has none of them then, and need not be able to read their files.
 //!
-//! They talk over a pair of sockets that both have from the start ([`protocol`]); when one of them ends, so
+//! They talk over a pair of sockets that both have from the start (`protocol.rs`); when one of them ends, so
 //! does the other. A passphrase or PIN in the configuration file passes through the daemon.
 
 mod client;
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use client::Signer;
 pub use local::Local;
+pub(crate) use local::is_of_kind;
 pub(crate) use server::serve_stdin;
 
 /// Where private keys are.
@@ -36,6 +37,16 @@ pub trait KeySource: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why there are none.
     fn load(&self, request: &LoadRequest) -> Result<Loaded, Refused>;
+
+    /// From now on no PKCS#11 module is loaded that has not been so far: whoever takes over the process that
+    /// asks shall not bring a library of his own. Until then there is no thread for answers, so that the
+    /// process can give up what threads would keep.
+    ///
+    /// # Errors
+    /// If the source is gone, or there is no thread to be had.
+    fn seal(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What to load.
@@ -50,6 +61,8 @@ pub enum LoadRequest<'a> {
         /// What opens it.
         passphrase: Option<&'a Passphrase>,
     },
+    /// What a file with one private key has.
+    Octets(&'a Passphrase),
     /// A key of a PKCS#11 token.
     Token {
         /// Which.

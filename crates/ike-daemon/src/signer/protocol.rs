@@ -26,6 +26,7 @@ pub(super) enum Ask {
         holds: Holds,
         passphrase: Option<Wiped>,
     },
+    Octets(Wiped),
     Token {
         key: TokenKey,
         pin: Option<Wiped>,
@@ -36,6 +37,8 @@ pub(super) enum Ask {
         scheme: String,
         message: Vec<u8>,
     },
+    /// No other PKCS#11 modules from now on.
+    Seal,
     /// The key of this number is not needed any more.
     Drop {
         key: u64,

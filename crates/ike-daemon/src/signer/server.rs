@@ -1,6 +1,6 @@
 //! The signer's end: holds keys, and signs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,8 @@ use std::thread;
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Local, Passphrase};
+use super::{KeySource, LoadRequest, Local, Passphrase, Refused};
+use crate::service::sandbox;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
 ///
@@ -19,6 +20,7 @@ use super::{KeySource, LoadRequest, Local, Passphrase};
 pub(crate) fn serve_stdin() -> io::Result<()> {
     // A signal to the terminal's processes is for the daemon, whose end ends this one.
     rustix::process::setsid().map_err(io::Error::from)?;
+    sandbox::enter_signer()?;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr()?;
     serve(&stream)
@@ -43,6 +45,7 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
         })?;
     }
     let mut next = 0;
+    let (mut modules, mut sealed) = (HashSet::new(), false);
     let mut from = stream;
     while let Some(Request { number, what }) = receive::<Request>(&mut from)? {
         match what {
@@ -62,7 +65,17 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
                 let (path, passphrase) = (&*path, passphrase.as_ref());
                 held.load(number, &mut next, &LoadRequest::File { path, holds, passphrase })?;
             }
+            Ask::Octets(octets) => {
+                let octets = Passphrase::copy_from(octets.octets());
+                held.load(number, &mut next, &LoadRequest::Octets(&octets))?;
+            }
+            Ask::Seal => sealed = true,
+            Ask::Token { key, .. } if sealed && !modules.contains(&key.module) => {
+                let why = format!("PKCS#11 module {:?}: a new one needs a restart", key.module);
+                held.answer(number, Told::Loaded(Err(Refused::Content(why))))?;
+            }
             Ask::Token { key, pin } => {
+                modules.insert(key.module.clone());
                 let pin = secret(pin);
                 held.load(number, &mut next, &LoadRequest::Token { key, pin: pin.as_ref() })?;
             }

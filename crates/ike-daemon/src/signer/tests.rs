@@ -49,6 +49,7 @@ fn signatures_are_those_of_the_key() {
     let (signer, _lost, _) = signer();
     let provider = pq_kem::provider();
     let mut threads = Vec::new();
+    signer.seal().unwrap();
     for (n, kind) in kinds.into_iter().enumerate() {
         let path = key_file(&folder, &format!("{n}.der"), kind);
         let loaded = signer.load(&file(&path, Holds::AnyKey)).unwrap();
@@ -105,6 +106,20 @@ fn what_cannot_be_loaded_says_why() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Once the daemon has its configuration, no other library gets into the signer.
+#[test]
+fn a_sealed_signer_loads_no_new_module() {
+    let (signer, _lost, _) = signer();
+    let token = |module: &str| {
+        let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
+        signer.load(&LoadRequest::Token { key, pin: None }).unwrap_err().to_string()
+    };
+    let before = token("/none/before.so");
+    signer.seal().unwrap();
+    assert_eq!(token("/none/before.so"), before, "the same as ever");
+    assert!(token("/none/after.so").contains("restart"));
+}
+
 /// Who waits for a signer that ends is told, and so is who listens for that.
 #[test]
 fn the_end_of_the_signer_is_noticed() {
@@ -112,6 +127,7 @@ fn the_end_of_the_signer_is_noticed() {
     let (signer, lost, cut) = signer();
     let path = key_file(&folder, "ec.der", KeyType::Scheme(SignatureScheme::EcdsaP256Sha256));
     let loaded = signer.load(&file(&path, Holds::AnyKey)).unwrap();
+    signer.seal().unwrap();
     assert!(lost.try_recv().is_err());
     cut.shutdown(std::net::Shutdown::Both).unwrap();
     lost.recv_timeout(Duration::from_secs(10)).unwrap();

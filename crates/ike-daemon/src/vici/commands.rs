@@ -3,13 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use ike_proto::IkeState;
 use vici::Section;
 
-use super::list;
 use super::log::Log;
 use super::session::{LIST_CONN, LIST_SA, Session};
+use super::{list, load, show};
+use crate::config::HostSpec;
 use crate::control::server::{NotReloaded, reload};
+use crate::driver::PAGE;
 use crate::operator::{Operator, Target};
 
 /// Answers the command `name`; `None` if there is no such command. The error ends the connection.
@@ -18,6 +19,16 @@ pub(super) async fn answer(
     name: &str,
     asked: &Section,
 ) -> io::Result<Option<Section>> {
+    if let Some(answer) = load::answer(&session.operator, name, asked).await {
+        return Ok(Some(answer));
+    }
+    // What was loaded is in force before anything is done with it.
+    if let Err(why) = session.operator.settled().await {
+        return Ok(Some(result(Err(why))));
+    }
+    if let Some(answer) = show::answer(session, name, asked).await? {
+        return Ok(Some(answer));
+    }
     let answer = match name {
         "version" => version(),
         "stats" => stats(session).await,
@@ -28,9 +39,11 @@ pub(super) async fn answer(
         "initiate" => initiate(session, asked).await?,
         "terminate" => terminate(session, asked).await?,
         "rekey" => rekey(&session.operator, asked).await,
+        "redirect" => redirect(&session.operator, asked).await,
         "list-sas" => list_sas(session, asked).await?,
         "list-conns" => list_conns(session, asked).await?,
-        "get-conns" => get_conns(&session.operator),
+        "install" => install(&session.operator, asked).await,
+        "uninstall" => uninstall(&session.operator, asked).await,
         _ => return Ok(None),
     };
     Ok(Some(answer))
@@ -47,16 +60,14 @@ fn version() -> Section {
 }
 
 async fn stats(session: &Session) -> Section {
-    let views = session.operator.list().await.unwrap_or_default();
-    let half_open = views.iter().filter(|view| view.status.state == IkeState::Connecting).count();
+    let (total, half_open) = session.operator.handle().sa_counts().await.unwrap_or_default();
     let seconds = session.since.elapsed().unwrap_or_default().as_secs();
     let since = session.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let uptime = Section::new()
         .text("running", format!("{seconds} seconds"))
         .text("since", format!("{} seconds after 1970 began (UTC)", since.as_secs()));
-    let sas = Section::new()
-        .text("total", views.len().to_string())
-        .text("half-open", half_open.to_string());
+    let sas =
+        Section::new().text("total", total.to_string()).text("half-open", half_open.to_string());
     Section::new().section("uptime", uptime).section("ikesas", sas)
 }
 
@@ -70,16 +81,30 @@ async fn initiate(session: &Session, asked: &Section) -> io::Result<Section> {
 }
 
 async fn terminate(session: &Session, asked: &Section) -> io::Result<Section> {
-    if asked.str("force") == Some("yes") {
-        return Ok(result(Err("force is not supported".to_owned())));
-    }
     let target = match target(asked) {
         Ok(target) => target,
         Err(why) => return Ok(result(Err(why))),
     };
     let matches = session.operator.matches(&target).await.unwrap_or_default();
     let operator = session.operator.clone();
-    let work = async move { operator.down(&target).await };
+    let patience = match patience(asked) {
+        Ok(patience) => patience,
+        Err(why) => return Ok(result(Err(why))),
+    };
+    let force = asked.str("force") == Some("yes");
+    let work = async move {
+        match (force, patience) {
+            (false, _) => operator.down(&target).await,
+            (true, Patience::For(limit)) => {
+                let limit = limit.saturating_sub(MARGIN);
+                match tokio::time::timeout(limit, operator.down(&target)).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => operator.forget(&target).await,
+                }
+            }
+            (true, _) => operator.forget(&target).await,
+        }
+    };
     let outcome = under_way(session, asked, work).await?;
     let terminated = outcome.as_ref().copied().unwrap_or_default();
     Ok(result(outcome.map(drop))
@@ -111,6 +136,25 @@ async fn rekey(operator: &Operator, asked: &Section) -> Section {
     }
 }
 
+/// Answers once the clients have heard.
+async fn redirect(operator: &Operator, asked: &Section) -> Section {
+    let gateway = asked.str("gateway").map(str::parse::<std::net::IpAddr>);
+    // An address, a network or a range.
+    let peer = asked.str("peer-ip").map(|text| match HostSpec::parse(text) {
+        Some(HostSpec::Address(spec)) => Ok(spec),
+        Some(HostSpec::Name(_)) | None => Err(()),
+    });
+    let (Some(Ok(gateway)), Ok(peer)) = (gateway, peer.transpose()) else {
+        return result(Err("gateway and peer-ip are addresses".to_owned())).text("matches", "0");
+    };
+    let outcome = match target(asked) {
+        Ok(target) => operator.redirect(&target, gateway, peer, asked.str("peer-id")).await,
+        Err(why) => Err(why),
+    };
+    let matches = outcome.as_ref().copied().unwrap_or_default();
+    result(outcome.map(drop)).text("matches", matches.to_string())
+}
+
 async fn list_sas(session: &Session, asked: &Section) -> io::Result<Section> {
     let numbers = number(asked, "ike-id").and_then(|ike| Ok((ike, number(asked, "child-id")?)));
     let (ike_id, child_id) = match numbers {
@@ -118,28 +162,33 @@ async fn list_sas(session: &Session, asked: &Section) -> io::Result<Section> {
         Err(why) => return Ok(result(Err(why))),
     };
     let (ike, child) = (asked.str("ike"), asked.str("child"));
-    let views = match session.operator.list().await {
-        Ok(views) => views,
-        Err(why) => return Ok(result(Err(why))),
+    let handle = session.operator.handle();
+    let ids = match handle.ids().await {
+        Ok(ids) => ids,
+        Err(why) => return Ok(result(Err(why.to_string()))),
     };
-    for view in views {
-        let status = &view.status;
-        if ike.is_some_and(|ike| ike != status.connection)
-            || ike_id.is_some_and(|id| id != status.id.0)
-        {
-            continue;
+    let ids: Vec<_> = ids.into_iter().filter(|id| ike_id.is_none_or(|ike| ike == id.0)).collect();
+    // A page is asked for when the client has taken the one before, or nearly so.
+    for page in ids.chunks(PAGE) {
+        let views = match handle.views(page).await {
+            Ok(views) => views,
+            Err(why) => return Ok(result(Err(why.to_string()))),
+        };
+        for view in views {
+            if ike.is_some_and(|ike| ike != view.status.connection) {
+                continue;
+            }
+            let children = list::child_sas(&view, |name, id| {
+                child.is_none_or(|child| child == name)
+                    && child_id.is_none_or(|wanted| wanted == id)
+            });
+            if children.is_empty() && (child.is_some() || child_id.is_some()) {
+                continue;
+            }
+            let sa = list::ike_sa(&view).section("child-sas", children);
+            let name = list::key(&view.status.connection);
+            session.outlet.event(LIST_SA, Section::new().section(name, sa)).await?;
         }
-        let children = list::child_sas(&view, |name, id| {
-            child.is_none_or(|child| child == name) && child_id.is_none_or(|wanted| wanted == id)
-        });
-        if children.is_empty() && (child.is_some() || child_id.is_some()) {
-            continue;
-        }
-        let sa = list::ike_sa(&view).section("child-sas", children);
-        session
-            .outlet
-            .event(LIST_SA, Section::new().section(list::key(&status.connection), sa))
-            .await?;
     }
     Ok(Section::new())
 }
@@ -158,10 +207,40 @@ async fn list_conns(session: &Session, asked: &Section) -> io::Result<Section> {
     Ok(Section::new())
 }
 
-fn get_conns(operator: &Operator) -> Section {
-    let config = operator.config();
-    let names = config.endpoint.connections.iter().map(|connection| connection.name.as_str());
-    Section::new().list("conns", names)
+async fn install(operator: &Operator, asked: &Section) -> Section {
+    match asked.str("child") {
+        Some(child) => result(operator.install(asked.str("ike"), child).await),
+        None => result(Err("`child` is missing".to_owned())),
+    }
+}
+
+async fn uninstall(operator: &Operator, asked: &Section) -> Section {
+    match asked.str("child") {
+        Some(child) => result(operator.uninstall(asked.str("ike"), child).await),
+        None => result(Err("`child` is missing".to_owned())),
+    }
+}
+
+/// How long a client waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Endless,
+    None,
+    For(Duration),
+}
+
+/// Of the time that a client gives a peer to answer, this end needs so much.
+const MARGIN: Duration = Duration::from_millis(50);
+
+fn patience(asked: &Section) -> Result<Patience, String> {
+    match asked.str("timeout").map(str::parse::<i64>) {
+        None | Some(Ok(0)) => Ok(Patience::Endless),
+        Some(Ok(-1)) => Ok(Patience::None),
+        Some(Ok(millis)) if millis > 0 => {
+            Ok(Patience::For(Duration::from_millis(millis.unsigned_abs())))
+        }
+        Some(_) => Err("timeout is a number of milliseconds, 0 or -1".to_owned()),
+    }
 }
 
 /// Does `work` as long as the client wants to wait, in a task of its own, and tells what happens meanwhile.
@@ -170,14 +249,14 @@ async fn under_way(
     asked: &Section,
     work: impl Future<Output = Result<usize, String>> + Send + 'static,
 ) -> io::Result<Result<usize, String>> {
-    let timeout = match asked.str("timeout").map(str::parse::<i64>) {
-        None | Some(Ok(0)) => None,
-        Some(Ok(-1)) => {
+    let timeout = match patience(asked) {
+        Ok(Patience::Endless) => None,
+        Ok(Patience::None) => {
             tokio::spawn(work);
             return Ok(Ok(0));
         }
-        Some(Ok(millis)) if millis > 0 => Some(Duration::from_millis(millis.unsigned_abs())),
-        Some(_) => return Ok(Err("timeout is a number of milliseconds, 0 or -1".to_owned())),
+        Ok(Patience::For(limit)) => Some(limit),
+        Err(why) => return Ok(Err(why)),
     };
     // What is begun is brought to its end, whether he still listens or not.
     let task = tokio::spawn(work);
@@ -218,7 +297,7 @@ fn number(asked: &Section, name: &str) -> Result<Option<u64>, String> {
     text.transpose().map_err(|_| format!("{name} is a number"))
 }
 
-fn result(outcome: Result<(), String>) -> Section {
+pub(super) fn result(outcome: Result<(), String>) -> Section {
     match outcome {
         Ok(()) => Section::new().text("success", "yes"),
         Err(why) => Section::new().text("success", "no").text("errmsg", why),

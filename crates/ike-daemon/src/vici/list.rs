@@ -121,6 +121,7 @@ fn class(auth: &AuthConfig) -> &'static str {
         AuthConfig::Psk => "pre-shared key",
         AuthConfig::Pubkey(_) => "public key",
         AuthConfig::Null => "any",
+        AuthConfig::Eap => "EAP",
     }
 }
 

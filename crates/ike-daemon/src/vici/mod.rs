@@ -1,12 +1,17 @@
 //! The VICI socket, for `swanctl` and other tools made for strongSwan: SAs are listed, made, deleted, rekeyed
-//! and watched by it. What is configured comes from the configuration file alone, so that its commands to
-//! load and unload are not known here.
+//! and watched by it, and connections, keys and secrets are loaded beside those of the configuration file.
 
+mod alert;
 mod commands;
+mod convert;
+mod feed;
 mod list;
+mod load;
 mod log;
 mod server;
 mod session;
+mod show;
 mod watch;
 
+pub(crate) use feed::Feed;
 pub use server::ViciSocket;

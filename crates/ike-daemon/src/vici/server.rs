@@ -35,10 +35,18 @@ impl ViciSocket {
     /// # Errors
     /// It cannot be made there, or a daemon answers there already.
     pub fn bind(path: &Path) -> io::Result<Self> {
+        Self::bind_for(path, None)
+    }
+
+    /// As [`Self::bind`], for the members of a group as well.
+    ///
+    /// # Errors
+    /// As [`Self::bind`], or this process may not give it to that group.
+    pub fn bind_for(path: &Path, group: Option<u32>) -> io::Result<Self> {
         let explain = |error: io::Error| {
             io::Error::new(error.kind(), format!("VICI socket {}: {error}", path.display()))
         };
-        LocalSocket::bind(path).map(|socket| Self { socket }).map_err(explain)
+        LocalSocket::bind_for(path, group).map(|socket| Self { socket }).map_err(explain)
     }
 
     /// Serves clients until dropped. `config_file` is what `reload-settings` reads.

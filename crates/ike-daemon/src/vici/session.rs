@@ -10,13 +10,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use vici::{Packet, Section};
 
-use super::{commands, watch};
+use super::{commands, feed, watch};
 use crate::operator::Operator;
 
 /// Streamed while `list-sas` is answered.
 pub(super) const LIST_SA: &str = "list-sa";
 /// Streamed while `list-conns` is answered.
 pub(super) const LIST_CONN: &str = "list-conn";
+/// Streamed while `list-certs` is answered.
+pub(super) const LIST_CERT: &str = "list-cert";
+/// Streamed while `list-policies` is answered.
+pub(super) const LIST_POLICY: &str = "list-policy";
+/// Streamed while `list-authorities` is answered.
+pub(super) const LIST_AUTHORITY: &str = "list-authority";
+/// Every line of the log.
+pub(super) const LOG: &str = "log";
 /// What happens while `initiate` or `terminate` is under way.
 pub(super) const CONTROL_LOG: &str = "control-log";
 
@@ -42,7 +50,15 @@ impl Outlet {
     }
 
     async fn send(&self, packet: &Packet) -> io::Result<()> {
-        let segment = packet.encode().map_err(io::Error::other)?;
+        let segment = match packet.encode() {
+            Ok(segment) => segment,
+            // The client can do without; without an answer it could not.
+            Err(error) if matches!(packet, Packet::Event(..)) => {
+                tracing::warn!(%error, "an event that VICI cannot carry");
+                return Ok(());
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        };
         self.out.send(segment).await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 }
@@ -58,6 +74,7 @@ pub(super) struct Session {
     /// When the socket was opened.
     pub(super) since: SystemTime,
     watching: Option<JoinHandle<()>>,
+    feeding: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -68,7 +85,7 @@ impl Session {
         out: mpsc::Sender<Vec<u8>>,
     ) -> Self {
         let outlet = Outlet { out, wanted: Arc::default() };
-        Self { outlet, operator, file, since, watching: None }
+        Self { outlet, operator, file, since, watching: None, feeding: None }
     }
 
     /// Answers a packet. The error ends the connection.
@@ -102,6 +119,9 @@ impl Session {
             let watch = watch::run(events, known, self.operator.clone(), self.outlet.clone());
             self.watching = Some(tokio::spawn(watch));
         }
+        if name == LOG && self.feeding.is_none() {
+            self.feeding = Some(tokio::spawn(feed::run(feed::listen(), self.outlet.clone())));
+        }
     }
 
     fn change(&self, how: impl FnOnce(&mut BTreeSet<String>) -> bool) -> bool {
@@ -111,12 +131,13 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(task) = &self.watching {
+        for task in self.watching.iter().chain(&self.feeding) {
             task.abort();
         }
     }
 }
 
 fn known(event: &str) -> bool {
-    [LIST_SA, LIST_CONN, CONTROL_LOG].contains(&event) || watch::EVENTS.contains(&event)
+    [LIST_SA, LIST_CONN, LIST_CERT, LIST_POLICY, LIST_AUTHORITY, CONTROL_LOG, LOG].contains(&event)
+        || watch::EVENTS.contains(&event)
 }

@@ -1,4 +1,4 @@
-//! Events about SAs: `ike-updown`, `ike-rekey`, `child-updown`, `child-rekey`.
+//! Events about SAs: `ike-updown`, `ike-rekey`, `ike-update`, `child-updown`, `child-rekey`, `alert`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,18 +8,21 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use vici::Section;
 
-use super::list;
 use super::session::Outlet;
+use super::{alert, list};
 use crate::driver::IkeView;
 use crate::operator::Operator;
 
 /// All of them.
-pub(super) const EVENTS: [&str; 4] = [IKE_UPDOWN, IKE_REKEY, CHILD_UPDOWN, CHILD_REKEY];
+pub(super) const EVENTS: [&str; 6] =
+    [IKE_UPDOWN, IKE_REKEY, IKE_UPDATE, CHILD_UPDOWN, CHILD_REKEY, ALERT];
 
 const IKE_UPDOWN: &str = "ike-updown";
 const IKE_REKEY: &str = "ike-rekey";
+const IKE_UPDATE: &str = "ike-update";
 const CHILD_UPDOWN: &str = "child-updown";
 const CHILD_REKEY: &str = "child-rekey";
+const ALERT: &str = "alert";
 
 /// The SAs as they were last seen: of one that is gone there is nothing else to tell.
 struct Watch {
@@ -55,7 +58,30 @@ pub(super) async fn run(
 
 impl Watch {
     async fn tell(&mut self, event: Event) -> io::Result<()> {
+        if let Some(kind) = alert::kind(&event).filter(|_| self.outlet.wants(ALERT)) {
+            let alert = Section::new().text("type", kind);
+            let about = of(&event).and_then(|ike| self.known.get(&ike));
+            let alert = match about {
+                Some(view) => {
+                    let name = list::key(&view.status.connection);
+                    alert.section("ike-sa", Section::new().section(name, list::ike_sa(view)))
+                }
+                None => alert,
+            };
+            self.outlet.event(ALERT, alert).await?;
+        }
         match event {
+            Event::PathChanged { ike, path } => {
+                // As it was, and where it is now.
+                let now = Section::new()
+                    .text("local-host", path.local.ip().to_string())
+                    .text("local-port", path.local.port().to_string())
+                    .text("remote-host", path.remote.ip().to_string())
+                    .text("remote-port", path.remote.port().to_string());
+                let sent = self.send(IKE_UPDATE, now, ike, list::ike_sa).await;
+                self.look(ike).await;
+                sent
+            }
             Event::IkeUp(ike) => {
                 self.look(ike).await;
                 let up = Section::new().text("up", "yes");
@@ -127,6 +153,16 @@ impl Watch {
         let Some(view) = self.known.get(&ike) else { return Ok(()) };
         let name = list::key(&view.status.connection);
         self.outlet.event(event, section.section(name, describe(view))).await
+    }
+}
+
+/// The IKE SA that an alert is about.
+fn of(event: &Event) -> Option<IkeSaId> {
+    match event {
+        Event::IkeDown { ike, .. } | Event::ChildFailed { ike, .. } => Some(*ike),
+        Event::ChildRefused { ike, .. } => Some(*ike),
+        Event::PeerRefused(refused) => Some(refused.ike),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
 use ike_proto::config::{
     Action, Childless, EndpointConfig, FailureShunt, FragmentAckTypes, Fragmentation, IdMatch,
-    Retransmission, SeparateTransports, TcpUse, TsSpec, Unique,
+    RedirectPolicy, Retransmission, SeparateTransports, TcpUse, TsSpec, Unique,
 };
 use ike_proto::dataplane::Mode;
 use ike_proto::wire::payload::IdData;
@@ -139,6 +139,35 @@ fn workers() {
         let [mistake] = &*mistakes else { panic!("{mistakes:?}") };
         assert!(mistake.contains(": `charon.tun_queues` cannot be "), "{mistake}");
         assert!(mistake.ends_with("expected \"auto\" or a whole number from 1 to 64"), "{mistake}");
+    }
+}
+
+#[test]
+fn options_of_mobility() {
+    let read = |charon: &str, connection: &str| {
+        accept(&format!("[charon]\n{charon}\n[connections.c]\n{connection}\n{ROUNDS}")).endpoint
+    };
+    let defaults = read("", "");
+    assert!(defaults.connections[0].mobike && defaults.follow_redirects);
+    assert!(!defaults.prefer_best_path && defaults.return_routability);
+    assert_eq!(defaults.redirect, RedirectPolicy::default());
+    let other = read(
+        "prefer_best_path = true\nreturn_routability = 'no'\nfollow_redirects = 'no'\n\
+         [charon.redirect]\nto = ['192.0.2.8', '2001:db8::8']\nsas_above = 10\nin_auth = true",
+        "mobike = 'no'",
+    );
+    assert!(!other.connections[0].mobike && !other.follow_redirects);
+    assert!(other.prefer_best_path && !other.return_routability);
+    let to = vec!["192.0.2.8".parse().unwrap(), "2001:db8::8".parse().unwrap()];
+    let policy = RedirectPolicy { to, half_open_above: None, sas_above: Some(10), in_auth: true };
+    assert_eq!(other.redirect, policy);
+    for (wrong, expected) in [
+        ("to = 'gw.example.org'", "an IP address of another gateway"),
+        ("sas_above = 10", "an IP address of another gateway"),
+        ("to = '192.0.2.8'\nsas_above = 'many'", "a whole number from 0 to 4294967295"),
+    ] {
+        let mistakes = mistakes(&format!("[charon.redirect]\n{wrong}\n{ROUNDS}"));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{wrong}: {mistakes:?}");
     }
 }
 
@@ -374,7 +403,22 @@ fn mistakes_name_their_place_and_what_was_expected() {
             "2:14: `charon.keep_alive` cannot be a date: expected a time such as 30, \"30s\", \"5m\", \"4h\" or \"1d\"",
         ),
         ("charon = 3\n", "1:10: `charon` cannot be such a number: expected a section [charon]"),
-        ("[pools.p]\naddrs = \"10.0.0.0/8\"\n", "1:2: `pools` is not supported yet"),
+        (
+            "[pools.p]\naddrs = \"10.0.0.0/33\"\n",
+            "2:10: `pools.p.addrs` cannot be \"10.0.0.0/33\": expected a subnet, a range \"from-to\" or an address",
+        ),
+        (
+            "[pools.p]\naddrs = \"10.0.0.0/8\"\n[pools.q]\naddrs = \"10.9.0.1\"\n",
+            "4:9: pools p and q have addresses in common: expected addresses that no other pool has",
+        ),
+        (
+            "[pools.p]\naddrs = \"10.0.0.0/8\"\nsplit_dns = \"a b\"\n",
+            "3:14: `pools.p.split_dns` cannot be \"a b\": expected domains such as \"example.com\"",
+        ),
+        (
+            "[pools.p]\naddrs = \"10.0.0.0/8\"\ndsn = \"10.0.0.1\"\n",
+            "3:1: unknown option `pools.p.dsn`; did you mean `dns`?",
+        ),
         (
             "[secrets.ike-a]\nsecret = \"0xzz\"\n",
             "2:11: `secrets.ike-a.secret` is not hexadecimal: expected a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64",
@@ -384,8 +428,8 @@ fn mistakes_name_their_place_and_what_was_expected() {
             "1:1: `secrets.ike-a.secret` is missing: expected a key: text, \"0x\" and hexadecimal digits, or \"0s\" and base64; or `secret_file`",
         ),
         (
-            "[secrets.eap-a]\nsecret = \"x\"\n",
-            "1:10: `secrets.eap-a` is not supported yet: expected [secrets.ike-<suffix>] for pre-shared keys, [secrets.private-<suffix>] for private ones",
+            "[secrets.ntlm-a]\nsecret = \"x\"\n",
+            "1:10: `secrets.ntlm-a` is not supported yet: expected [secrets.ike-<suffix>] for pre-shared keys, [secrets.private-<suffix>] for private ones",
         ),
         ("[secrets.ik-a]\nsecret = \"x\"\n", "1:10: unknown section `secrets.ik-a`"),
     ];
@@ -422,8 +466,8 @@ fn mistakes_in_a_connection() {
             "2:11: `connections.c.unique` cannot be \"keeps\": expected \"no\", \"never\", \"keep\", \"replace\" or \"false\"; did you mean `keep`?",
         ),
         (
-            "[connections.c]\nmobike = true\n",
-            "2:1: `connections.c.mobike` is not supported yet: expected \"no\", or no such option",
+            "[connections.c]\nmediation = true\n",
+            "2:1: `connections.c.mediation` is not supported yet: expected \"no\", or no such option",
         ),
         (
             "[connections.c]\nversion = 1\n",
@@ -462,8 +506,12 @@ fn mistakes_in_a_connection() {
             "2:14: `connections.c.children.n.life_bytes` is less than `rekey_bytes`: expected at least 6",
         ),
         (
-            "[connections.c.children.n]\nupdown = \"/bin/sh\"\n",
-            "2:1: `connections.c.children.n.updown` is not supported yet",
+            "[connections.c.children.n]\nlabel = \"l\"\n",
+            "2:1: `connections.c.children.n.label` is not supported yet",
+        ),
+        (
+            "[connections.c]\nvips = [\"0.0.0.0\", \"any\"]\n",
+            "2:21: `connections.c.vips` cannot be \"any\": expected addresses; \"0.0.0.0\" and \"::\" ask for any",
         ),
         (
             "[connections.c.children.\"a b\"]\n",
@@ -487,11 +535,11 @@ fn authentication_must_be_named() {
         ]
     );
     assert_eq!(
-        mistakes("[connections.c.local]\n[connections.c.remote]\nauth = \"eap-tls\"\n"),
+        mistakes("[connections.c.local]\n[connections.c.remote]\nauth = \"xauth-eap\"\n"),
         [
             "1:1: `connections.c.local` does not say which certificate is this end's: expected \
              `certs`, `pubkeys`, or an `id` that a certificate in x509/ has",
-            "3:9: `connections.c.remote.auth = \"eap-tls\"` is not supported yet: expected \
+            "3:9: `connections.c.remote.auth = \"xauth-eap\"` is not supported yet: expected \
              \"pubkey\", \"psk\", \"null\", or key types such as \"rsa-3072\", \"ecdsa-sha384\" or \
              \"ike:mldsa65\"",
         ]
@@ -690,4 +738,67 @@ fn hostile_values_do_no_harm() {
     assert!(parse(&format!("a = {nested}")).is_err());
     let long = format!("[charon]\n{} = 1\n", "p".repeat(100_000));
     assert_eq!(parse(&long).unwrap_err().len(), 1);
+}
+
+#[test]
+fn pools_are_read_in_the_words_of_swanctl() {
+    let text = r#"
+[connections.rw]
+pools = ["four", "gone"]
+vips = "%config, ::"
+local.auth = "null"
+remote.auth = "null"
+
+[connections.rw.children.net]
+updown = "/usr/lib/ipsec/_updown iptables"
+
+[pools.four]
+addrs = "10.3.0.0/24"
+dns = "10.0.0.53, fec0::53"
+nbns = ["10.0.0.9"]
+dhcp = "10.0.0.8"
+netmask = "255.255.255.0"
+subnet = "10.0.0.0/8,fec0::/16"
+split_include = "10.1.0.0/16"
+split_exclude = "10.2.0.0/16"
+split_dns = ["corp.example", "lab.example."]
+dnssec_ta = "corp.example 43547 8 1 B6225AB2"
+encdns = "1 10.0.0.53 10.0.0.54 doh.example.com alpn=h2:h3 port=8443"
+encdns_digest = "doh.example.com 2 8b6e"
+7 = "a name"
+28675 = "corp.example"
+
+[charon]
+leases = "/var/lib/ike/leases.json"
+install_virtual_ip = false
+install_virtual_ip_on = "lo"
+plugins.resolve.resolvconf.path = "/sbin/resolvconf"
+"#;
+    let config = config::parse(text, Path::new("")).unwrap();
+    let connection = &config.endpoint.connections[0];
+    assert_eq!(connection.pools, ["four", "gone"]);
+    assert_eq!(
+        connection.vips.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["0.0.0.0", "::"]
+    );
+    let updown = connection.children[0].updown.as_deref();
+    assert_eq!(updown, Some("/usr/lib/ipsec/_updown iptables"));
+    assert!(config.warnings.iter().any(|warning| warning.contains("[pools.gone]")));
+    let [pool] = &config.pools[..] else { panic!("{:?}", config.pools) };
+    let wire: Vec<(u16, Vec<u8>)> =
+        pool.attributes.iter().map(|a| (a.kind().0, a.value())).collect();
+    let kinds: Vec<u16> = wire.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [3, 10, 4, 6, 2, 13, 15, 28676, 28678, 25, 26, 25, 27, 29, 28675, 7]);
+    let value = |kind: u16| &wire.iter().find(|(other, _)| *other == kind).unwrap().1;
+    assert_eq!(value(13)[..], [10, 0, 0, 0, 255, 0, 0, 0]);
+    assert_eq!(value(28676)[..], [10, 1, 0, 0, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(value(26)[..], [0xaa, 0x1b, 8, 1, 0xb6, 0x22, 0x5a, 0xb2]);
+    let resolver = value(27);
+    assert_eq!(resolver[..4], [0, 1, 2, 15]);
+    let params = [0, 1, 0, 6, 2, b'h', b'2', 2, b'h', b'3', 0, 3, 0, 2, 0x20, 0xfb];
+    assert!(resolver.ends_with(&params), "{resolver:?}");
+    let access = &config.remote_access;
+    assert!(!access.install_virtual_ip);
+    assert_eq!(access.install_virtual_ip_on.as_deref(), Some("lo"));
+    assert!(access.leases.is_some() && access.resolve.is_some());
 }

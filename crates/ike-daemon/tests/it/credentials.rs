@@ -262,7 +262,7 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
             &["1: ", "`connections.c.local.auth`", "ED25519"],
         ),
         (local("certs = 'moon.pem'\nauth = 'psk'"), &["2: ", "is of no use", "pubkey"]),
-        (local("certs = 'moon.pem'\nauth = 'eap-tls'"), &["3: ", "not supported yet"]),
+        (local("certs = 'moon.pem'\nauth = 'xauth-eap'"), &["3: ", "not supported yet"]),
         (local("certs = 'moon.pem'\nauth = 'mldsa66'"), &["3: ", "cannot be \"mldsa66\""]),
         (remote("cacerts = 'ca.pm'"), &["5: ", "did you mean `ca.pem`?"]),
         (remote("cacerts = '../x509/moon.pem'"), &["5: ", "is no CA", "CA:TRUE"]),

@@ -40,6 +40,7 @@ pub(crate) async fn life(charon: &str) {
     );
     assert_eq!(ike.local_id.as_deref(), Some("left.example.org"));
     assert_eq!(ike.remote_id.as_deref(), Some("right.example.org"));
+    assert!(ike.mobike, "by default");
     assert_eq!(ike.local_port, pair.left.ports().nat_t);
     assert_eq!(ike.remote_port, pair.right.ports().nat_t);
     assert_eq!(ike.algorithms.encr_alg.as_deref(), Some("AES_GCM_16"));

@@ -10,6 +10,7 @@ use ike_proto::crypto::Secret;
 use super::folder::{Entry, load_file};
 use super::{Credentials, LoadedKey};
 use crate::config::diagnostic::Report;
+use crate::config::paths;
 use crate::config::section::{Section, join};
 use crate::signer::{Holds, LoadRequest, Loaded, Refused, TokenKey};
 
@@ -173,9 +174,16 @@ fn key_file(
     let option = join(&s.path, "file");
     s.finish(&[("handle", None), ("slot", None), ("module", None)], report);
     let file = file?;
+    let path = match paths::resolve(&folder.join(kind.folder), file.text) {
+        Ok(path) => path,
+        Err(why) => {
+            report.add(file.offset, format!("`{option}`: {why}"));
+            return None;
+        }
+    };
     Some(KeyFile {
         kind,
-        path: folder.join(kind.folder).join(file.text),
+        path,
         shown: file.text.to_owned(),
         option,
         offset: file.offset,
@@ -202,7 +210,7 @@ fn secret_of(
         return Some(Secret::copy_from(given.text.as_bytes()));
     }
     let file = file?;
-    match load_file(&folder.join(file.text), LONGEST) {
+    match paths::resolve(folder, file.text).and_then(|path| load_file(&path, LONGEST)) {
         Ok(content) => {
             let end =
                 content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);

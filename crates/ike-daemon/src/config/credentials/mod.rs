@@ -1,6 +1,7 @@
 //! Certificates, keys and revocation lists from the folders beside the configuration file, which have
 //! the names and the meaning of swanctl's.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -34,26 +35,28 @@ pub(crate) const PUBKEY: &str = "pubkey";
 const UNUSED: [&str; 4] = ["bliss", "x509aa", "x509ac", "x509ocsp"];
 
 /// What the files hold.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     folder: PathBuf,
-    keys_from: Arc<dyn KeySource>,
+    pub(crate) keys_from: Arc<dyn KeySource>,
     keys: Vec<LoadedKey>,
     /// End-entity certificates, each with what else is in its file.
     certificates: Vec<LoadedCertificate>,
     /// CAs and revocation lists.
     pub(crate) trust: TrustStore,
     now: SystemTime,
+    /// What the file may name that is in no file.
+    blobs: HashMap<String, Arc<[u8]>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LoadedKey {
     key: Arc<dyn SigningKey>,
     /// The file as messages show it.
     shown: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LoadedCertificate {
     certificate: Arc<Certificate>,
     /// Its chain, or part of it.
@@ -76,6 +79,7 @@ impl Credentials {
             certificates: Vec::new(),
             trust: TrustStore::new(),
             now: SystemTime::now(),
+            blobs: HashMap::new(),
         };
         keys::load(&mut this, key_files, report);
         keys::open(&mut this, tokens, report);
@@ -211,6 +215,9 @@ impl Credentials {
         kind: &'static str,
         report: &mut Report<'_>,
     ) -> Option<folder::Content> {
+        if let Some(blob) = self.blobs.get(file.text) {
+            return Some(folder::Content::new(blob.to_vec()));
+        }
         let path = self.folder.join(kind).join(file.text);
         match load_file(&path, folder::LARGEST) {
             Ok(content) => Some(content),
@@ -224,6 +231,28 @@ impl Credentials {
                 None
             }
         }
+    }
+
+    /// Adds what came without a file: private keys, end-entity certificates, and what options name.
+    pub(crate) fn add_loaded(
+        &mut self,
+        keys: impl Iterator<Item = (String, Arc<dyn SigningKey>)>,
+        certificates: impl Iterator<Item = Arc<Certificate>>,
+        blobs: HashMap<String, Arc<[u8]>>,
+    ) {
+        self.keys.extend(keys.map(|(shown, key)| LoadedKey { key, shown }));
+        for certificate in certificates {
+            self.add_certificates(vec![certificate]);
+        }
+        self.blobs.extend(blobs);
+    }
+
+    /// The end-entity certificates, and whether there is a private key for each.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (&Arc<Certificate>, bool)> {
+        self.certificates.iter().map(|loaded| {
+            let spki = loaded.certificate.spki();
+            (&loaded.certificate, self.keys.iter().any(|key| key.key.public_key() == spki))
+        })
     }
 
     /// `certificate` with its private key and chain, if there is a key for it.

@@ -11,7 +11,11 @@ const STRANGERS: u8 = 24;
 /// However many strangers have their key exchanges done, one of a peer that this end knows waits for few.
 #[tokio::test]
 async fn strangers_have_a_line_of_their_own() {
-    let credentials = Credentials::new(Answerer::default(), Fetcher::new(Duration::from_secs(1)));
+    let credentials = Credentials::new(
+        Answerer::default(),
+        EapBook::default(),
+        Fetcher::new(Duration::from_secs(1)),
+    );
     let mut responder = endpoint(1, 100);
     let mut ours = Vec::new();
     for n in 0..STRANGERS {
@@ -56,6 +60,89 @@ async fn strangers_have_a_line_of_their_own() {
         left_out += usize::from(answer.expect("no panic").is_none());
     }
     assert!(left_out > 0);
+}
+
+/// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
+#[tokio::test]
+async fn radius_exchanges_have_a_limit() {
+    use crate::eap::radius::{RadiusConfig, Server};
+    use crate::eap::{EapId, Round, Way};
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let server = Server {
+        name: "silent".to_owned(),
+        address: socket.local_addr().expect("an address"),
+        secret: ike_proto::crypto::Secret::copy_from(b"shared"),
+        nas_identifier: "gw".to_owned(),
+    };
+    let radius = RadiusConfig {
+        servers: vec![server],
+        retransmit_tries: 0,
+        retransmit_timeout: Duration::from_secs(60),
+        retransmit_base: 1.0,
+        id_prefix: String::new(),
+        current: Default::default(),
+        identifier: Default::default(),
+        warned: Default::default(),
+    };
+    let round = Round {
+        way: Way::Radius,
+        eap_id: Some(EapId::Exact("carol".to_owned())),
+        aaa_id: None,
+        credentials: Vec::new(),
+        judged_by: String::new(),
+    };
+    let key = ("c".to_owned(), "r".to_owned());
+    let book = EapBook {
+        rounds: [(key, Arc::new(round))].into(),
+        radius: Some(Arc::new(radius)),
+        ..EapBook::default()
+    };
+    let credentials =
+        Credentials::new(Answerer::default(), book, Fetcher::new(Duration::from_secs(1)));
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while socket.recv_from(&mut buffer).await.is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let id = ike_proto::wire::payload::IdData::fqdn("x");
+    let tasks: Vec<_> = (0..RADIUS_EXCHANGES + 20)
+        .map(|_| {
+            let message = EapMessage {
+                connection: "c".to_owned(),
+                round: "r".to_owned(),
+                initiator: false,
+                alone: false,
+                local_id: id.clone(),
+                remote_id: id.clone(),
+                path: Path {
+                    local: ([192, 0, 2, 1], 4500).into(),
+                    remote: ([192, 0, 2, 2], 4500).into(),
+                    transport: ike_proto::Transport::UdpEncap,
+                },
+                packet: None,
+                state: Default::default(),
+            };
+            let credentials = credentials.clone();
+            tokio::spawn(async move {
+                credentials.answer(Question::Eap(Box::new(message))).await;
+            })
+        })
+        .collect();
+    let seen_are = async |wanted| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while seen.load(Ordering::Relaxed) < wanted && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        seen.load(Ordering::Relaxed)
+    };
+    assert_eq!(seen_are(RADIUS_EXCHANGES).await, RADIUS_EXCHANGES);
+    tasks.iter().take(20).for_each(|task| task.abort());
+    assert_eq!(seen_are(RADIUS_EXCHANGES + 20).await, RADIUS_EXCHANGES + 20);
+    tasks.iter().for_each(|task| task.abort());
 }
 
 fn endpoint(host: u8, other: u8) -> Endpoint {

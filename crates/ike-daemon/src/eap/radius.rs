@@ -1,0 +1,474 @@
+//! A RADIUS server decides (RFC 3579): EAP packets go through to it and back.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::eap::radius::{Code, MAX_PACKET, Request, Response, Unfit, attribute};
+use ::eap::{Code as EapCode, EapType, Packet};
+use ike_proto::crypto::Secret;
+use ike_proto::{EapAnswer, EapState, EapSuccess, Path};
+use tokio::net::UdpSocket;
+use tokio::time::Instant;
+
+use super::{Held, Setup, described, random};
+
+/// One server.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) secret: Secret,
+    pub(crate) nas_identifier: String,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({} at {})", self.name, self.address)
+    }
+}
+
+/// `[charon.plugins.eap-radius]`.
+#[derive(Debug)]
+pub(crate) struct RadiusConfig {
+    /// In order of preference.
+    pub(crate) servers: Vec<Server>,
+    pub(crate) retransmit_tries: u32,
+    pub(crate) retransmit_timeout: Duration,
+    pub(crate) retransmit_base: f64,
+    /// `id_prefix`: before the identity.
+    pub(crate) id_prefix: String,
+    /// The server that answered last.
+    pub(crate) current: AtomicUsize,
+    pub(crate) identifier: AtomicU8,
+    /// When it was last told that a server does not answer.
+    pub(crate) warned: Mutex<Option<Instant>>,
+}
+
+impl RadiusConfig {
+    /// True once in a while: every conversation finds a dead server dead.
+    fn may_warn(&self) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = warned.is_none_or(|last| last.elapsed() >= BETWEEN_WARNINGS);
+        if due {
+            *warned = Some(Instant::now());
+        }
+        due
+    }
+}
+
+/// A conversation with a server.
+pub(crate) struct Session {
+    config: Arc<RadiusConfig>,
+    /// Which server; conversations do not change it once it has answered.
+    server: Option<usize>,
+    connection: String,
+    path: Path,
+    /// What the peer calls itself in EAP; empty until it has.
+    identity: Vec<u8>,
+    known: Option<Vec<u8>>,
+    /// What the server wants to see again.
+    state: Vec<Vec<u8>>,
+    alone: bool,
+    /// The method that the server asked for last.
+    method: Option<EapType>,
+}
+
+impl Session {
+    pub(super) fn new(config: Arc<RadiusConfig>, setup: &Setup<'_>, path: Path) -> Self {
+        Self {
+            config,
+            server: None,
+            connection: setup.connection.clone(),
+            path,
+            identity: Vec::new(),
+            known: setup.known_identity(),
+            state: Vec::new(),
+            alone: setup.alone,
+            method: None,
+        }
+    }
+
+    /// What comes of the peer's packet, or of none at the beginning.
+    pub(crate) async fn turn(mut self: Box<Self>, packet: Option<Vec<u8>>) -> EapAnswer {
+        let mut packet = match (packet, self.known.take()) {
+            (None, None) => {
+                let request = Packet::request(0, EapType::IDENTITY, &[]).encode();
+                return EapAnswer::Send(request, EapState::new(Held::Radius(self)));
+            }
+            // The server hears it as if it had been asked.
+            (None, Some(known)) => Packet::response(0, EapType::IDENTITY, &known).encode(),
+            (Some(packet), _) => packet,
+        };
+        let fail = |why: &str| EapAnswer::Failure { packet: None, why: why.to_owned() };
+        let body = match Packet::parse(&packet) {
+            Ok(Packet { code: EapCode::Response, body: Some(body), .. }) => body,
+            _ => return fail("EAP packet out of place"),
+        };
+        match body {
+            (EapType::IDENTITY, identity) if self.identity.is_empty() => {
+                if identity.is_empty() || identity.len() > MAX_IDENTITY {
+                    return fail("no identity, or one that is too long");
+                }
+                self.identity = identity.to_vec();
+            }
+            _ if !self.identity.is_empty() => {}
+            _ => return fail("EAP packet out of place"),
+        }
+        // What stands behind the packet is no part of it.
+        let length = 5 + body.1.len();
+        packet.truncate(length);
+        match self.ask(&packet).await {
+            Ok(outcome) => self.outcome(outcome),
+            Err(why) => fail(&why),
+        }
+    }
+
+    fn outcome(mut self: Box<Self>, answer: Outcome) -> EapAnswer {
+        match (answer.code, answer.eap) {
+            (Code::Challenge, Some(packet)) => {
+                if let Ok(Packet { body: Some((kind, _)), .. }) = Packet::parse(&packet)
+                    && kind != EapType::IDENTITY
+                    && kind != EapType::NOTIFICATION
+                {
+                    self.method = Some(kind);
+                }
+                self.state = answer.state;
+                EapAnswer::Send(packet, EapState::new(Held::Radius(self)))
+            }
+            (Code::Accept, packet) => {
+                let safe = self.method.is_some_and(EapType::is_safe_alone);
+                if self.alone && !safe {
+                    let why = "the method may not stand alone (RFC 5998)".to_owned();
+                    return EapAnswer::Failure { packet: None, why };
+                }
+                // What the peer called itself before is proven by a password alone; in the tunnel of another
+                // method it may have been anybody.
+                let bound = self.method.is_some_and(|method| BINDING.contains(&method));
+                let identity = answer.user.or_else(|| bound.then(|| self.identity.clone()));
+                let method = match &identity {
+                    Some(identity) => described(self.method, identity),
+                    None => format!("{}, unproven", described(self.method, &self.identity)),
+                };
+                let packet = packet.filter(|packet| packet.first() == Some(&3));
+                EapAnswer::Success(EapSuccess {
+                    packet: Some(packet.unwrap_or_else(|| vec![3, 0, 0, 4])),
+                    msk: answer.msk,
+                    method,
+                    identity,
+                })
+            }
+            (Code::Reject, packet) => {
+                let packet = packet.filter(|packet| packet.first() == Some(&4));
+                let who = described(self.method, &self.identity);
+                let why = match answer.said {
+                    Some(said) => format!("the RADIUS server refuses {who}: {said}"),
+                    None => format!("the RADIUS server refuses {who}"),
+                };
+                EapAnswer::Failure { packet: Some(packet.unwrap_or_else(|| vec![4, 0, 0, 4])), why }
+            }
+            _ => EapAnswer::Failure {
+                packet: None,
+                why: "the RADIUS server challenges without EAP".to_owned(),
+            },
+        }
+    }
+
+    /// Asks the server of this conversation, or at its beginning one after the other.
+    async fn ask(&mut self, packet: &[u8]) -> Result<Outcome, String> {
+        let config = Arc::clone(&self.config);
+        let count = config.servers.len();
+        let first = config.current.load(Ordering::Relaxed);
+        let candidates: Vec<usize> = match self.server {
+            Some(server) => vec![server],
+            None => (0..count).map(|n| (first + n) % count.max(1)).collect(),
+        };
+        let mut last = "no RADIUS server is configured".to_owned();
+        for index in candidates {
+            let Some(server) = config.servers.get(index) else { continue };
+            match self.exchange(server, packet).await {
+                Ok(outcome) => {
+                    self.server = Some(index);
+                    if config.current.swap(index, Ordering::Relaxed) != index {
+                        tracing::info!(server = %server.name, "RADIUS server in use");
+                    }
+                    return Ok(outcome);
+                }
+                Err(why) => {
+                    if config.may_warn() {
+                        tracing::warn!(server = %server.name, %why, "RADIUS server does not answer");
+                    }
+                    last = format!("RADIUS server {}: {why}", server.name);
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn request(&self, server: &Server, packet: &[u8]) -> Option<(u8, Vec<u8>, [u8; 16])> {
+        let mut authenticator = [0; 16];
+        random()(&mut authenticator);
+        let identifier = self.config.identifier.fetch_add(1, Ordering::Relaxed);
+        let mut request = Request::new(identifier, authenticator);
+        let user = [self.config.id_prefix.as_bytes(), &self.identity].concat();
+        request.add(attribute::USER_NAME, &user);
+        request.add(attribute::NAS_IDENTIFIER, server.nas_identifier.as_bytes());
+        // Virtual, Framed.
+        request.add(attribute::NAS_PORT_TYPE, &5_u32.to_be_bytes());
+        request.add(attribute::SERVICE_TYPE, &2_u32.to_be_bytes());
+        request.add(attribute::NAS_PORT_ID, self.connection.as_bytes());
+        match self.path.local.ip().to_canonical() {
+            std::net::IpAddr::V4(ip) => request.add(attribute::NAS_IP_ADDRESS, &ip.octets()),
+            std::net::IpAddr::V6(ip) => request.add(attribute::NAS_IPV6_ADDRESS, &ip.octets()),
+        }
+        let station =
+            |address: SocketAddr| format!("{}[{}]", address.ip().to_canonical(), address.port());
+        request.add(attribute::CALLED_STATION_ID, station(self.path.local).as_bytes());
+        request.add(attribute::CALLING_STATION_ID, station(self.path.remote).as_bytes());
+        for state in &self.state {
+            request.add(attribute::STATE, state);
+        }
+        request.add(attribute::EAP_MESSAGE, packet);
+        let (datagram, authenticator) = request.finish(server.secret.expose())?;
+        Some((identifier, datagram, authenticator))
+    }
+
+    async fn exchange(&self, server: &Server, packet: &[u8]) -> Result<Outcome, String> {
+        let (identifier, datagram, authenticator) =
+            self.request(server, packet).ok_or("the EAP packet is too long for RADIUS")?;
+        let any: SocketAddr = match server.address {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+        };
+        let failed = |error: std::io::Error| error.to_string();
+        // A port of its own: identifiers need not be shared, and others cannot guess where it waits.
+        let socket = UdpSocket::bind(any).await.map_err(failed)?;
+        socket.connect(server.address).await.map_err(failed)?;
+        let mut timeout = self.config.retransmit_timeout;
+        let mut unfit = None;
+        for _ in 0..=self.config.retransmit_tries {
+            // What ICMP says about the one before is no reason not to try.
+            let _ = socket.send(&datagram).await;
+            let end = Instant::now() + timeout;
+            while let Some(left) = end.checked_duration_since(Instant::now()) {
+                let mut buffer = vec![0; MAX_PACKET + 1];
+                let Ok(received) = tokio::time::timeout(left, socket.recv(&mut buffer)).await
+                else {
+                    break;
+                };
+                let Ok(len) = received else {
+                    tokio::time::sleep_until(end).await;
+                    break;
+                };
+                let datagram = buffer.get(..len).unwrap_or_default();
+                let secret = server.secret.expose();
+                match Response::parse(datagram, identifier, &authenticator, secret) {
+                    Ok(response) => return Ok(Outcome::of(&response, &authenticator, secret)),
+                    Err(why) => unfit = Some(why),
+                }
+            }
+            timeout = timeout.mul_f64(self.config.retransmit_base);
+        }
+        Err(match unfit {
+            Some(Unfit::Authenticator) => "answers are signed by another secret".to_owned(),
+            Some(Unfit::MessageAuthenticator) => {
+                "answers have no Message-Authenticator, or a wrong one".to_owned()
+            }
+            Some(Unfit::Other) | None => "no answer".to_owned(),
+        })
+    }
+}
+
+/// A server's answer.
+struct Outcome {
+    code: Code,
+    eap: Option<Vec<u8>>,
+    state: Vec<Vec<u8>>,
+    msk: Option<Secret>,
+    /// User-Name: what the peer is called from now on.
+    user: Option<Vec<u8>>,
+    /// Reply-Message, safe in a log line.
+    said: Option<String>,
+}
+
+impl Outcome {
+    fn of(response: &Response<'_>, authenticator: &[u8; 16], secret: &[u8]) -> Self {
+        let msk = response.msk(authenticator, secret);
+        let said = response
+            .values(attribute::REPLY_MESSAGE)
+            .next()
+            .map(|text| String::from_utf8_lossy(text).escape_debug().to_string());
+        Self {
+            code: response.code,
+            eap: response.eap(),
+            state: response.values(attribute::STATE).map(<[u8]>::to_vec).collect(),
+            msk: msk.map(|msk| Secret::copy_from(msk.expose())),
+            user: response.values(attribute::USER_NAME).next().map(<[u8]>::to_vec),
+            said,
+        }
+    }
+}
+
+/// How often the log has a server that does not answer.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
+/// The methods whose password is that of the identity which was told before.
+const BINDING: [EapType; 3] = [EapType::MD5, EapType::MSCHAPV2, EapType::GTC];
+/// Octets of an identity that User-Name has room for.
+const MAX_IDENTITY: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket as StdSocket;
+
+    fn server(name: &str, socket: &StdSocket) -> Server {
+        Server {
+            name: name.to_owned(),
+            address: socket.local_addr().expect("an address"),
+            secret: Secret::copy_from(b"shared"),
+            nas_identifier: "gw".to_owned(),
+        }
+    }
+
+    fn session(servers: Vec<Server>) -> Session {
+        let config = RadiusConfig {
+            servers,
+            retransmit_tries: 1,
+            retransmit_timeout: Duration::from_millis(60),
+            retransmit_base: 1.0,
+            id_prefix: "vpn-".to_owned(),
+            current: AtomicUsize::new(0),
+            identifier: AtomicU8::new(7),
+            warned: Mutex::default(),
+        };
+        let at = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        Session {
+            config: Arc::new(config),
+            server: None,
+            connection: "site".to_owned(),
+            path: Path {
+                local: at(4500),
+                remote: at(4501),
+                transport: ike_proto::Transport::UdpEncap,
+            },
+            identity: Vec::new(),
+            known: Some(b"carol".to_vec()),
+            state: Vec::new(),
+            alone: false,
+            method: None,
+        }
+    }
+
+    fn received(socket: &StdSocket) -> Vec<Vec<u8>> {
+        socket.set_nonblocking(true).expect("a socket");
+        let mut buffer = [0; 4096];
+        let mut all = Vec::new();
+        while let Ok(len) = socket.recv(&mut buffer) {
+            all.push(buffer[..len].to_vec());
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn every_server_is_asked_and_no_forged_answer_is_believed() {
+        let bind = || StdSocket::bind("127.0.0.1:0").expect("a socket");
+        let (forger, silent) = (bind(), bind());
+        let servers = vec![server("forger", &forger), server("silent", &silent)];
+        let answers = std::thread::spawn(move || {
+            // Access-Accept to the right request, made without the secret.
+            let mut buffer = [0; 4096];
+            let mut requests = Vec::new();
+            for _ in 0..2 {
+                let (len, from) = forger.recv_from(&mut buffer).expect("a request");
+                requests.push(buffer[..len].to_vec());
+                let mut accept = vec![2, buffer[1], 0, 20];
+                accept.extend([0; 16]);
+                forger.send_to(&accept, from).expect("sent");
+            }
+            requests
+        });
+        let outcome = Box::new(session(servers)).turn(None).await;
+        let EapAnswer::Failure { packet: None, why } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(why, "RADIUS server silent: no answer");
+        let requests = answers.join().expect("no panic");
+        assert_eq!(requests[0], requests[1], "the same request is sent again");
+        let again = received(&silent);
+        assert_eq!(again.len(), 2);
+        for request in requests.iter().chain(&again) {
+            assert!(request.windows(11).any(|part| part == b"\x01\x0bvpn-carol"));
+            assert_eq!(request[20..22], [80, 18], "Message-Authenticator comes first");
+        }
+    }
+
+    #[test]
+    fn without_user_name_the_outer_identity_counts_only_where_the_method_binds_it() {
+        let accepted = |method: Option<EapType>, user: Option<&[u8]>| {
+            let mut session = session(Vec::new());
+            (session.method, session.identity) = (method, b"anonymous".to_vec());
+            let outcome = Outcome {
+                code: Code::Accept,
+                eap: None,
+                state: Vec::new(),
+                msk: None,
+                user: user.map(<[u8]>::to_vec),
+                said: None,
+            };
+            let answer = Box::new(session).outcome(outcome);
+            let EapAnswer::Success(success) = answer else { panic!("{answer:?}") };
+            (success.identity, success.method)
+        };
+        for method in [EapType::MD5, EapType::MSCHAPV2, EapType::GTC] {
+            assert_eq!(accepted(Some(method), None).0.as_deref(), Some(&b"anonymous"[..]));
+        }
+        for method in [Some(EapType::TLS), Some(EapType::TTLS), Some(EapType(25)), None] {
+            let (identity, method_said) = accepted(method, None);
+            assert_eq!(identity, None, "{method:?}");
+            assert!(method_said.ends_with("unproven"), "{method_said}");
+            assert_eq!(accepted(method, Some(b"carol")).0.as_deref(), Some(&b"carol"[..]));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_peer_is_asked_who_it_is_unless_that_is_known() {
+        let mut session = session(Vec::new());
+        session.known = None;
+        let EapAnswer::Send(request, state) = Box::new(session).turn(None).await else { panic!() };
+        assert_eq!(request, [1, 0, 0, 5, 1]);
+        let Some(Held::Radius(session)) = state.take().map(|held| *held) else { panic!() };
+        drop(session);
+        let request = [1, 0, 0, 6, 1, b'c'];
+        for answer in [&[2, 0, 0, 5, 1][..], &[1, 2], &[2, 0, 0, 6, 26, 1], &request] {
+            let mut session = self::session(Vec::new());
+            session.known = None;
+            let outcome = Box::new(session).turn(Some(answer.to_vec())).await;
+            assert!(matches!(outcome, EapAnswer::Failure { packet: None, .. }), "{outcome:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn responses_alone_go_to_the_server_and_nothing_behind_them() {
+        let socket = StdSocket::bind("127.0.0.1:0").expect("a socket");
+        let new = || {
+            let mut session = session(vec![server("silent", &socket)]);
+            (session.known, session.identity) = (None, b"carol".to_vec());
+            Box::new(session)
+        };
+        for code in [1, 3, 4] {
+            let outcome = new().turn(Some(vec![code, 9, 0, 6, 26, 7])).await;
+            let EapAnswer::Failure { why, .. } = outcome else { panic!("{outcome:?}") };
+            assert_eq!(why, "EAP packet out of place");
+        }
+        assert!(received(&socket).is_empty());
+        new().turn(Some(vec![2, 9, 0, 6, 26, 7, 0xaa, 0xbb])).await;
+        let requests = received(&socket);
+        assert!(requests[0].ends_with(&[79, 8, 2, 9, 0, 6, 26, 7]), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn the_log_has_a_dead_server_once_in_a_while() {
+        let session = session(Vec::new());
+        let told = (0..1000).filter(|_| session.config.may_warn()).count();
+        assert_eq!(told, 1);
+    }
+}

@@ -1,0 +1,200 @@
+//! The options of the configuration file, as `options.txt` describes them.
+
+/// A section of the file.
+pub(super) struct Section {
+    /// Its name, with `<conn>` and the like for names of the user's.
+    pub(super) path: &'static str,
+    pub(super) about: &'static str,
+    pub(super) options: Vec<Described>,
+}
+
+/// An option.
+pub(super) struct Described {
+    pub(super) key: &'static str,
+    /// As it would be written; `None` where it cannot be.
+    pub(super) default: Option<&'static str>,
+    pub(super) about: &'static str,
+}
+
+/// All of it, in its order.
+pub(super) fn sections() -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for line in include_str!("options.txt").lines() {
+        if let Some((path, about)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+            sections.push(Section { path, about, options: Vec::new() });
+            continue;
+        }
+        let Some(section) = sections.last_mut() else { continue };
+        if let Some(about) = line.strip_prefix("    ") {
+            if let Some(option) = section.options.last_mut() {
+                option.about = about;
+            }
+        } else if !line.is_empty() {
+            let (key, default) = match line.split_once(" = ") {
+                Some((key, default)) => (key, Some(default)),
+                None => (line, None),
+            };
+            section.options.push(Described { key, default, about: "" });
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{self, section};
+
+    /// A file that has every section.
+    const EVERYTHING: &str = "
+        [charon.iptfs]
+        [charon.plugins.vici]
+        [charon.plugins.pkcs11.modules.module]
+        [charon.plugins.resolve.resolvconf]
+        [charon.plugins.eap-tls]
+        [charon.plugins.eap-ttls]
+        [charon.plugins.eap-radius]
+        address = '192.0.2.1'
+        [charon.plugins.eap-radius.servers.server]
+        [charon.tls]
+        [charon.redirect]
+        [charon.metrics]
+        [charon.sandbox]
+        [pools.pool]
+        [connections.conn]
+        local = { auth = 'psk', id = 'left' }
+        remote = { auth = 'psk', id = 'right' }
+        children.child = {}
+        [secrets.ike]
+        secret = 'a secret'
+        [secrets.ppk]
+        id = 'ppk'
+        secret = 'another'
+        [secrets.eap]
+        secret = 'x'
+        [secrets.token]
+        [secrets.private]
+        file = 'none.key'
+        [authorities.name]
+        cacert = 'none.pem'
+    ";
+
+    /// Sections whose keys are names alone.
+    const PARENTS: [&str; 10] = [
+        "",
+        "charon.plugins",
+        "charon.plugins.pkcs11",
+        "charon.plugins.pkcs11.modules",
+        "charon.plugins.eap-radius.servers",
+        "pools",
+        "connections",
+        "connections.conn.children",
+        "secrets",
+        "authorities",
+    ];
+
+    /// The name in `options.txt` of what the test's file calls `path`.
+    fn described(path: &str) -> String {
+        match path {
+            "connections.conn" => "connections.<conn>".to_owned(),
+            "connections.conn.local" => "connections.<conn>.local<suffix>".to_owned(),
+            "connections.conn.remote" => "connections.<conn>.remote<suffix>".to_owned(),
+            "connections.conn.children.child" => "connections.<conn>.children.<child>".to_owned(),
+            "authorities.name" => "authorities.<name>".to_owned(),
+            "pools.pool" => "pools.<name>".to_owned(),
+            "charon.plugins.pkcs11.modules.module" => {
+                "charon.plugins.pkcs11.modules.<name>".to_owned()
+            }
+            "charon.plugins.eap-radius.servers.server" => {
+                "charon.plugins.eap-radius.servers.<name>".to_owned()
+            }
+            secret if secret.starts_with("secrets.") => format!("{secret}<suffix>"),
+            other => other.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_manual_has_every_option_that_the_reader_knows_and_no_other() {
+        section::tests::asked();
+        // The files that are not there are mistakes, and the options are asked for all the same.
+        let _ = config::parse(EVERYTHING, Path::new("/nonexistent"));
+        let mut known = BTreeSet::new();
+        for (path, key) in section::tests::asked() {
+            let subsection = matches!(
+                (path.as_str(), key),
+                ("charon", "iptfs" | "plugins" | "metrics" | "sandbox" | "redirect" | "tls")
+                    | ("charon.plugins.eap-radius", "servers")
+                    | ("charon.plugins.resolve", "resolvconf")
+                    | ("connections.conn", "local" | "remote" | "children")
+            );
+            // Attributes by number, which the manual tells of in the section's description.
+            let number = path == "pools.pool" && key.starts_with(|c: char| c.is_ascii_digit());
+            if PARENTS.contains(&path.as_str()) || subsection || number {
+                continue;
+            }
+            let prefix = matches!(key, "cert" | "cacert") && path.starts_with("connections.")
+                || key == "id" && path.starts_with("secrets.");
+            let key = if prefix { format!("{key}<suffix>") } else { key.to_owned() };
+            known.insert((described(&path), key));
+        }
+        let mut written = BTreeSet::new();
+        for section in sections() {
+            assert!(!section.about.is_empty());
+            for option in section.options {
+                assert!(!option.about.is_empty(), "{} has no description", option.key);
+                let entry = (section.path.to_owned(), option.key.to_owned());
+                assert!(written.insert(entry), "{} is there twice", option.key);
+            }
+        }
+        let missing: Vec<_> = known.difference(&written).collect();
+        assert!(missing.is_empty(), "not in options.txt: {missing:?}");
+        let invented: Vec<_> = written.difference(&known).collect();
+        assert!(invented.is_empty(), "unknown to the reader: {invented:?}");
+    }
+
+    #[test]
+    fn defaults_are_as_described() {
+        let all = sections();
+        let lines = |path: &str| {
+            let section = all.iter().find(|section| section.path == path).unwrap();
+            let written = section.options.iter().filter_map(|option| {
+                // Allowed only beside another option.
+                let alone = option.key != "tcp_port";
+                let default = option.default.filter(|_| alone)?;
+                Some(format!("{} = {default:?}\n", option.key))
+            });
+            written.collect::<String>()
+        };
+        let file = |defaults: bool| {
+            let lines = |path| if defaults { lines(path) } else { String::new() };
+            format!(
+                "[charon]\n{}[charon.iptfs]\n{}[charon.plugins.vici]\n{}[charon.metrics]\n{}\
+                 [charon.sandbox]\n{}[connections.c]\n{}[connections.c.local]\nauth = 'psk'\n\
+                 [connections.c.remote]\nauth = 'psk'\n[connections.c.children.child]\n{}\
+                 [secrets.ike]\nsecret = 'x'\n",
+                lines("charon"),
+                lines("charon.iptfs"),
+                lines("charon.plugins.vici"),
+                lines("charon.metrics"),
+                lines("charon.sandbox"),
+                lines("connections.<conn>"),
+                lines("connections.<conn>.children.<child>"),
+            )
+        };
+        let read = |defaults| {
+            let text = file(defaults);
+            let read = config::parse(&text, Path::new("/nonexistent"));
+            let config = read.unwrap_or_else(|mistakes| panic!("{mistakes:#?}\n{text}"));
+            format!("{config:#?}")
+        };
+        let (given, none) = (read(true), read(false));
+        // When they were read is not the same.
+        let time = |line: &&str| !line.trim_start().starts_with("tv_");
+        for (given, none) in given.lines().filter(time).zip(none.lines().filter(time)) {
+            assert_eq!(given, none);
+        }
+    }
+}

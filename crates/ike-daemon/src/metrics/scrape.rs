@@ -1,0 +1,152 @@
+//! One scrape: the counters as they stand, and the states of SAs as they are found.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use ike_proto::config::Action;
+use prometheus::{Encoder, Registry, TextEncoder};
+
+use super::census::{CHILD_STATES, Counts, IKE_STATES};
+use super::{Make, Meters};
+use crate::config::Config;
+use crate::operator::Operator;
+
+/// SAs whose counters are asked for at a time.
+const SAMPLED: usize = 512;
+
+/// The text of a scrape (Prometheus' text format 0.0.4). The error says that the daemon is on its way out.
+pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, String> {
+    let begun = Instant::now();
+    meters.0.scrapes.inc();
+    sample(operator, meters).await?;
+    let (tally, shards) =
+        operator.handle().census().await.map_err(|stopped| stopped.to_string())?;
+    let looked_up = Make(Registry::new());
+    let config = operator.config();
+    build_info(&looked_up);
+    sas(&looked_up, meters, &config, &tally.0);
+    let shard_gauges = [
+        looked_up.gauges(
+            "ike_half_open",
+            "IKE SAs that strangers have begun and that are not authenticated",
+            &["shard"],
+        ),
+        looked_up.gauges(
+            "ike_reassembly_bytes",
+            "Octets of incomplete fragmented messages",
+            &["shard"],
+        ),
+    ];
+    for (index, shard) in shards.iter().enumerate() {
+        let label = index.to_string();
+        for (gauge, value) in shard_gauges.iter().zip([shard.half_open, shard.reassembly]) {
+            gauge.with_label_values(&[&label]).set(int(value));
+        }
+    }
+    looked_up.gauge("ike_shards", "Engines that share the work").set(int(shards.len()));
+    let offloaded = looked_up.gauges(
+        "ike_offloaded_sas",
+        "ESP SAs that a network device handles, when they were looked at last",
+        &["kind", "direction"],
+    );
+    for (kind, direction, count) in meters.0.esp.offloaded() {
+        offloaded.with_label_values(&[kind, direction]).set(count);
+    }
+    let took = prometheus::Gauge::new("ike_scrape_seconds", "How long this scrape has taken");
+    looked_up.register(took).set(begun.elapsed().as_secs_f64());
+    let mut families = meters.0.registry.gather();
+    families.extend(looked_up.0.gather());
+    let mut text = Vec::new();
+    TextEncoder::new().encode(&families, &mut text).map_err(|error| error.to_string())?;
+    String::from_utf8(text).map_err(|error| error.to_string())
+}
+
+/// Looks at the counters of ESP, unless that was done lately.
+async fn sample(operator: &Operator, meters: &Meters) -> Result<(), String> {
+    let esp = &meters.0.esp;
+    let begun = Instant::now();
+    let Some(ids) = esp.due(begun) else { return Ok(()) };
+    for few in ids.chunks(SAMPLED) {
+        let counted = operator.handle().usage(few.to_vec()).await;
+        for (id, usage) in few.iter().zip(counted.map_err(|stopped| stopped.to_string())?) {
+            esp.sample(*id, usage);
+        }
+    }
+    esp.sampled(Instant::now(), begun.elapsed());
+    Ok(())
+}
+
+fn build_info(make: &Make) {
+    let labels = ["version", "arch", "profile"];
+    let info = make.gauges("ike_build_info", "The program, by its labels", &labels);
+    let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let values = [env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, profile];
+    info.with_label_values(&values).set(1);
+}
+
+/// What is configured of a connection, and what of it is up.
+#[derive(Default)]
+struct Row {
+    counts: Counts,
+    configured: usize,
+    to_start: usize,
+    down: usize,
+}
+
+fn sas(make: &Make, meters: &Meters, config: &Config, tally: &BTreeMap<String, Counts>) {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    // What is configured has its name first, in the order of the file.
+    for connection in &config.endpoint.connections {
+        let row = rows.entry(meters.0.labels.of(&connection.name)).or_default();
+        let up = tally.get(&connection.name).map(|counts| &counts.up);
+        row.configured += connection.children.len();
+        let started = connection.children.iter().filter(|c| c.start_action == Action::Start);
+        for child in started {
+            row.to_start += 1;
+            row.down += usize::from(!up.is_some_and(|up| up.contains(&child.name)));
+        }
+    }
+    for (connection, counts) in tally {
+        // Strangers that are not known to be of a connection yet.
+        let label = if connection.is_empty() { "" } else { meters.0.labels.of(connection) };
+        let row = rows.entry(label).or_default();
+        for (sum, more) in row.counts.ike.iter_mut().zip(counts.ike) {
+            *sum += more;
+        }
+        for (sum, more) in row.counts.children.iter_mut().zip(counts.children) {
+            *sum += more;
+        }
+    }
+    let labels = ["connection", "state"];
+    let ike = make.gauges("ike_sas", "IKE SAs by connection and state", &labels);
+    let children = make.gauges("ike_child_sas", "Child SAs by connection and state", &labels);
+    let gauges = |name, help| make.gauges(name, help, &["connection"]);
+    let configured = gauges("ike_configured_children", "Children in the configuration");
+    let to_start = gauges(
+        "ike_configured_children_to_start",
+        "Children that are to be up all the time: start_action = start",
+    );
+    let down = gauges("ike_configured_children_down", "Those of them that are not up");
+    for (connection, row) in &rows {
+        for (state, count) in IKE_STATES.iter().zip(row.counts.ike) {
+            // Established is told where it is zero, too, for alerts.
+            if count > 0 || *state == "established" {
+                ike.with_label_values(&[connection, state]).set(count.into());
+            }
+        }
+        for (state, count) in CHILD_STATES.iter().zip(row.counts.children) {
+            if count > 0 || *state == "installed" {
+                children.with_label_values(&[connection, state]).set(count.into());
+            }
+        }
+        if !connection.is_empty() {
+            configured.with_label_values(&[connection]).set(int(row.configured));
+            to_start.with_label_values(&[connection]).set(int(row.to_start));
+            down.with_label_values(&[connection]).set(int(row.down));
+        }
+    }
+}
+
+fn int(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,24 @@
+//! Which address of this host packets to a peer leave from.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::socket::{SocketOptions, prepare};
+
+/// The source the kernel takes for packets to `remote` from sockets with `options`, whose mark keeps them out
+/// of tunnels. Sends nothing.
+pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
+    let remote = SocketAddr::new(remote, 9);
+    let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
+    prepare(&socket, remote.is_ipv4(), SocketOptions { esp: false, ..options })?;
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    socket.bind(&SocketAddr::new(any, 0).into())?;
+    socket.connect(&remote.into())?;
+    let local = socket.local_addr()?.as_socket();
+    local.map(|local| local.ip()).ok_or_else(|| io::Error::other("no IP address"))
+}

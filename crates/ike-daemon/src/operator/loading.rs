@@ -1,0 +1,322 @@
+//! Putting in force what control clients load: over the file's configuration, by the file's own parser.
+//!
+//! While that is quick, a client is answered when what it has loaded is in force. With thousands of
+//! connections it is not: then each is looked at by itself, and all that has come meanwhile is put in force
+//! at once, by a task and before whatever else a client asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ike_proto::config::{Action, ChildConfig, ConnectionConfig};
+use ike_proto::{Command, IkeState};
+use tokio::sync::{Mutex, MutexGuard};
+use toml::de::DeTable;
+
+use super::{Operator, Target, names_of};
+use crate::config::loaded::{Base, Blobs, Difference, Kind, Loaded};
+use crate::config::{Config, Hosts};
+use crate::net::resolve::Ends;
+
+/// Longer than this, and what is loaded is put in force by a task,
+const QUICK: Duration = Duration::from_millis(25);
+/// unless there are no more sections than this: then it is the machine that is slow.
+const FEW: usize = 200;
+/// What comes within this time is put in force together.
+const PAUSE: Duration = Duration::from_millis(50);
+/// At least so many times as long as it takes, for otherwise nothing else would be done where there is much.
+const SHARE: u32 = 4;
+
+/// What is loaded, and what is known of names.
+#[derive(Debug, Default)]
+pub(crate) struct Loading(Mutex<State>);
+
+/// Under the lock.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    loaded: Loaded,
+    /// The addresses of connections with names, and of which names.
+    ends: BTreeMap<String, (Hosts, Ends)>,
+    /// How long it took to put all in force, the last time.
+    cost: Duration,
+    /// Something is not in force yet.
+    waiting: bool,
+    /// What is to be done when it is.
+    then: Vec<Follow>,
+}
+
+/// What follows from a change of a connection, as in charon: what `start_action` had begun for the old
+/// children ends, and what it says of the new ones is begun.
+#[derive(Debug)]
+struct Follow {
+    connection: String,
+    /// Children that a changed or removed configuration had started.
+    end: BTreeSet<String>,
+    /// Whether an IKE SA ends that has no other children.
+    end_ike: bool,
+    /// Children whose trap is not configured any more.
+    untrap: Vec<String>,
+    begin: Vec<(String, Action)>,
+}
+
+impl Loading {
+    pub(super) async fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().await
+    }
+}
+
+impl State {
+    /// A new configuration of the file with what is loaded.
+    pub(super) fn over(&mut self, config: Config) -> Result<Config, String> {
+        match &config.base {
+            Some(base) if !self.loaded.is_empty() => {
+                let warnings = config.warnings.clone();
+                let merged = self.loaded.merged(base);
+                let merged = merged.map_err(|why| format!("with what clients have loaded: {why}"));
+                Ok(Config { warnings, ..merged? })
+            }
+            _ => Ok(config),
+        }
+    }
+
+    /// Remembers what names stand for.
+    pub(super) fn resolved(&mut self, ends: BTreeMap<String, (Hosts, Ends)>) {
+        self.ends.extend(ends);
+    }
+
+    /// The ends of all connections; of names, what is known.
+    pub(super) fn ends(&mut self, hosts: &BTreeMap<String, Hosts>) -> BTreeMap<String, Ends> {
+        self.ends.retain(|name, (of, _)| hosts.get(name).is_some_and(|now| now == of));
+        let known = |name: &String, hosts: &Hosts| match self.ends.get(name) {
+            Some((_, ends)) => ends.clone(),
+            None => hosts.known(),
+        };
+        hosts.iter().map(|(name, hosts)| (name.clone(), known(name, hosts))).collect()
+    }
+
+    /// Goes back to what was there, after a load of `name` has failed.
+    fn forget_follow(&mut self, name: &str) {
+        self.then.retain(|follow| follow.connection != name);
+    }
+}
+
+impl Operator {
+    /// Loads a section in place of what there is of that name. If it is there just so, nothing happens.
+    pub(crate) async fn load_section(
+        &self,
+        kind: Kind,
+        name: &str,
+        table: DeTable<'static>,
+        blobs: Blobs,
+    ) -> Result<(), String> {
+        let mut state = self.loading.lock().await;
+        let base = self.base()?;
+        let difference = state.loaded.difference(&base, kind, name, &table);
+        let known = state.loaded.has(kind, name);
+        if difference == Some(Difference::None) && known {
+            return Ok(());
+        }
+        let before = state.loaded.put(kind, name, table, blobs);
+        let alone = state.loaded.check(&base, kind, name);
+        let alone = alone.and_then(|config| match config.unmet(&self.plane).as_slice() {
+            [] => Ok(config),
+            unmet => Err(unmet.join("; ")),
+        });
+        let outcome = match alone {
+            Ok(alone) => {
+                if kind == Kind::Connection {
+                    let follow = self.follow(name, difference.unwrap_or(Difference::All), &alone);
+                    state.then.push(follow);
+                }
+                self.in_force(&mut state).await
+            }
+            Err(why) => Err(why),
+        };
+        if let Err(why) = outcome {
+            state.forget_follow(name);
+            match before {
+                Some(before) => _ = state.loaded.restore(kind, name, before),
+                None => _ = state.loaded.remove(kind, name),
+            }
+            return Err(why);
+        }
+        tracing::info!(%name, section = kind.section(), "loaded by a control client");
+        Ok(())
+    }
+
+    /// Takes a loaded section away. What the file has of that name is in force again.
+    pub(crate) async fn unload_section(&self, kind: Kind, name: &str) -> Result<(), String> {
+        let mut state = self.loading.lock().await;
+        let Some(before) = state.loaded.remove(kind, name) else {
+            return Err(format!("there is nothing loaded by the name {name:?}"));
+        };
+        if kind == Kind::Connection {
+            let follow = self.follow(name, Difference::All, &self.config());
+            state.then.push(Follow { begin: Vec::new(), ..follow });
+        }
+        if let Err(why) = self.in_force(&mut state).await {
+            state.forget_follow(name);
+            state.loaded.restore(kind, name, before);
+            return Err(why);
+        }
+        tracing::info!(%name, section = kind.section(), "unloaded by a control client");
+        Ok(())
+    }
+
+    /// Changes what is loaded beside sections. If it cannot be in force, `undo` takes it back.
+    pub(crate) async fn load_credential<T>(
+        &self,
+        change: impl FnOnce(&mut Loaded, &Base) -> Result<T, String>,
+        undo: impl FnOnce(&mut Loaded, T),
+    ) -> Result<(), String> {
+        let mut state = self.loading.lock().await;
+        let base = self.base()?;
+        let made = change(&mut state.loaded, &base)?;
+        if let Err(why) = self.in_force(&mut state).await {
+            undo(&mut state.loaded, made);
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// What is loaded, to look at.
+    pub(crate) async fn loaded<T>(&self, look: impl FnOnce(&Loaded) -> T) -> T {
+        look(&self.loading.lock().await.loaded)
+    }
+
+    /// Returns when everything that was loaded is in force.
+    pub(crate) async fn settled(&self) -> Result<(), String> {
+        let mut state = self.loading.lock().await;
+        if state.waiting { self.now_in_force(&mut state).await } else { Ok(()) }
+    }
+
+    fn base(&self) -> Result<Arc<Base>, String> {
+        self.config().base.clone().ok_or_else(|| "this daemon has no configuration file".to_owned())
+    }
+
+    async fn in_force(&self, state: &mut State) -> Result<(), String> {
+        let quick = state.cost <= QUICK || state.loaded.sections() <= FEW;
+        if quick && !state.waiting {
+            return self.now_in_force(state).await;
+        }
+        if !std::mem::replace(&mut state.waiting, true) {
+            let (operator, pause) = (self.clone(), PAUSE.max(state.cost * SHARE));
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                if let Err(error) = operator.settled().await {
+                    tracing::error!(%error, "what control clients have loaded is not in force");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn now_in_force(&self, state: &mut State) -> Result<(), String> {
+        let begun = Instant::now();
+        state.waiting = false;
+        let config = state.loaded.merged(&self.base()?)?;
+        let unmet = config.unmet(&self.plane);
+        if !unmet.is_empty() {
+            return Err(unmet.join("; "));
+        }
+        let unknown = |(name, hosts): (&String, &Hosts)| {
+            hosts.has_names() && state.ends.get(name).is_none_or(|(of, _)| of != hosts)
+        };
+        let unknown = config.hosts.iter().any(unknown);
+        self.put(config, state).await?;
+        state.cost = begun.elapsed();
+        let operator = self.clone();
+        let then = std::mem::take(&mut state.then);
+        tokio::spawn(async move {
+            if unknown && let Err(error) = operator.refresh().await {
+                tracing::warn!(%error, "names of connections");
+            }
+            for follow in then {
+                operator.follow_up(follow).await;
+            }
+        });
+        Ok(())
+    }
+
+    /// What follows when `name` becomes what it is in `new`.
+    fn follow(&self, name: &str, difference: Difference, new: &Config) -> Follow {
+        let config = self.config();
+        let of = |config: &Config| -> Option<Arc<ConnectionConfig>> {
+            config.endpoint.connections.iter().find(|connection| connection.name == name).cloned()
+        };
+        let (old, new) = (of(&config), of(new));
+        let changed = |child: &&Arc<ChildConfig>| match &difference {
+            Difference::None => false,
+            Difference::All => true,
+            Difference::Children(names) => names.contains(&child.name),
+        };
+        let children = |connection: &Option<Arc<ConnectionConfig>>| -> Vec<Arc<ChildConfig>> {
+            let all = connection.iter().flat_map(|connection| &connection.children);
+            all.filter(changed).cloned().collect()
+        };
+        let (old, new) = (children(&old), children(&new));
+        let trapped = |child: &&Arc<ChildConfig>| child.start_action == Action::Trap;
+        let still = |child: &&Arc<ChildConfig>| {
+            new.iter().filter(trapped).any(|other| other.name == child.name)
+        };
+        let started = old.iter().filter(|child| child.start_action == Action::Start);
+        let untrap = old.iter().filter(trapped).filter(|child| !still(child));
+        let begin = new.iter().filter(|child| child.start_action != Action::None);
+        Follow {
+            connection: name.to_owned(),
+            end: started.map(|child| child.name.clone()).collect(),
+            end_ike: difference == Difference::All,
+            untrap: untrap.map(|child| child.name.clone()).collect(),
+            begin: begin.map(|child| (child.name.clone(), child.start_action)).collect(),
+        }
+    }
+
+    async fn follow_up(&self, follow: Follow) {
+        let Follow { connection, end, end_ike, untrap, begin } = follow;
+        for child in untrap {
+            let command = Command::UninstallTrap { connection: connection.clone(), child };
+            // With its connection it is gone already.
+            let _ = self.command(command).await;
+        }
+        if !end.is_empty() {
+            self.end_started(&connection, &end, end_ike).await;
+        }
+        if begin.is_empty() {
+            return;
+        }
+        let views = self.handle.list().await.unwrap_or_default();
+        let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
+        for (child, action) in begin {
+            if action == Action::Start && up.contains(&(connection.clone(), child.clone())) {
+                continue;
+            }
+            let (operator, connection) = (self.clone(), connection.clone());
+            tokio::spawn(async move { operator.start(connection, child, action).await });
+        }
+    }
+
+    /// Ends what `start_action` had begun.
+    async fn end_started(&self, connection: &str, children: &BTreeSet<String>, end_ike: bool) {
+        let Ok(views) = self.handle.list().await else { return };
+        let mut targets = Vec::new();
+        for view in views.iter().filter(|view| view.status.connection == connection) {
+            let (ours, others): (Vec<_>, Vec<_>) =
+                view.children.iter().partition(|child| children.contains(&child.status.name));
+            let ike_id = Some(view.status.id.0);
+            let connecting = view.status.state == IkeState::Connecting;
+            if end_ike && others.is_empty() && (!ours.is_empty() || connecting) {
+                targets.push(Target { ike_id, ..Target::default() });
+                continue;
+            }
+            targets.extend(ours.iter().map(|child| {
+                let child_id = Some(child.status.id.0);
+                Target { child_id, ..Target::default() }
+            }));
+        }
+        for target in targets {
+            if let Err(error) = self.down(&target).await {
+                tracing::debug!(%connection, %error, "what start_action had begun");
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Leases that outlive the daemon: a file of JSON, one lease a line, replaced as a whole by a thread of its
+//! own some time after a change, and at the end.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::IdType;
+use serde::{Deserialize, Serialize};
+
+use super::Inner;
+
+/// How long changes are collected. Who crashes within that forgets them: a peer may get another address then.
+const COLLECT: Duration = Duration::from_secs(1);
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    address: IpAddr,
+    /// Identification type (RFC 7296 §3.5).
+    id_type: u8,
+    /// Its data, in hexadecimal.
+    id: String,
+    /// The same for people.
+    #[serde(default)]
+    name: String,
+}
+
+/// Where leases are kept.
+pub(super) struct LeaseFile {
+    path: PathBuf,
+    bell: mpsc::Sender<()>,
+    dirty: bool,
+}
+
+impl LeaseFile {
+    pub(super) fn new(path: PathBuf, inner: Weak<Mutex<Inner>>) -> Self {
+        let (bell, rung) = mpsc::channel();
+        let writer = thread::Builder::new().name("ike-leases".into());
+        if let Err(error) = writer.spawn(move || write_when_rung(&rung, &inner)) {
+            tracing::error!(%error, "leases are written at the end only");
+        }
+        Self { path, bell, dirty: false }
+    }
+
+    /// Leases have changed. Only new ones do: who has gone keeps his.
+    pub(super) fn changed(&mut self) {
+        if !std::mem::replace(&mut self.dirty, true) {
+            // Without the thread it is written at the end.
+            let _ = self.bell.send(());
+        }
+    }
+}
+
+fn write_when_rung(rung: &mpsc::Receiver<()>, inner: &Weak<Mutex<Inner>>) {
+    while rung.recv().is_ok() {
+        // The end does not wait for this.
+        loop {
+            match rung.recv_timeout(COLLECT) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        let (path, lines) = {
+            let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = inner.lines();
+            let Some(file) = &mut inner.file else { return };
+            file.dirty = false;
+            (file.path.clone(), lines)
+        };
+        // Not under the lock: a disk may be slow.
+        save(&path, &lines);
+    }
+}
+
+impl Inner {
+    fn lines(&self) -> Vec<Line> {
+        let leases = self.pools.iter().flat_map(|pool| pool.leases.views());
+        leases
+            .filter_map(|lease| {
+                let id = lease.identity?;
+                Some(Line {
+                    address: lease.address,
+                    id_type: id.kind.0,
+                    name: id.to_string(),
+                    id: id.data.iter().map(|octet| format!("{octet:02x}")).collect(),
+                })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.as_ref().filter(|file| file.dirty) {
+            save(&file.path, &self.lines());
+        }
+    }
+}
+
+fn save(path: &Path, lines: &[Line]) {
+    if let Err(error) = write(path, lines) {
+        tracing::error!(file = %path.display(), %error, "leases not written");
+    }
+}
+
+/// The file is the old one or the new one, whatever happens meanwhile.
+fn write(path: &Path, lines: &[Line]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let new = path.with_extension("new");
+    let mut out = BufWriter::new(File::create(&new)?);
+    for line in lines {
+        serde_json::to_writer(&mut out, line)?;
+        out.write_all(b"\n")?;
+    }
+    let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+/// The leases at `path`. Lines that are not understood are left out.
+pub(super) fn load(path: &Path) -> Vec<(IpAddr, IdData)> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::error!(file = %path.display(), %error, "leases not read");
+            }
+            return Vec::new();
+        }
+    };
+    let mut kept = Vec::new();
+    let mut bad = 0_usize;
+    for line in BufReader::new(file).lines() {
+        let Ok(line) = line else { break };
+        let parsed = serde_json::from_str::<Line>(&line).ok();
+        match parsed.and_then(|line| Some((line.address, IdType(line.id_type), octets(&line.id)?)))
+        {
+            Some((address, kind, data)) => kept.push((address, IdData { kind, data })),
+            None => bad += 1,
+        }
+    }
+    tracing::info!(file = %path.display(), leases = kept.len(), bad, "leases of earlier runs");
+    kept
+}
+
+fn octets(text: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let octet = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    if rest.is_empty() { pairs.iter().map(octet).collect() } else { None }
+}

@@ -1,0 +1,217 @@
+//! Virtual IP pools: `[pools.<name>]`. All shards share them.
+//!
+//! An identity gets the address it had before, if nobody else has had to take it: a lease outlives its IKE
+//! SA as an *offline* one, and the daemon too if there is a file for it (`file.rs`). New peers get addresses that nobody has had,
+//! and only when there are none those of the longest gone.
+
+mod file;
+mod pool;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ike_proto::wire::payload::Attribute;
+use ike_proto::{Answer, Assignment, Lease, LeaseRequest};
+
+use file::LeaseFile;
+pub use pool::LeaseView;
+use pool::{CLAIMS, Leases};
+pub use range::Range;
+
+/// `[pools.<name>]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Name.
+    pub name: String,
+    /// `addrs`.
+    pub range: Range,
+    /// What peers with an address out of it are told besides.
+    pub attributes: Vec<Attribute>,
+}
+
+/// A pool as VICI's `get-pools` and `ike-daemon leases` show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolView {
+    /// Name.
+    pub name: String,
+    /// The first address.
+    pub base: IpAddr,
+    /// Addresses in it.
+    pub size: u128,
+    /// Those that peers have.
+    pub online: usize,
+    /// Those that peers had.
+    pub offline: usize,
+    /// The leases, by address, if they were asked for.
+    pub leases: Vec<LeaseView>,
+}
+
+/// The pools of a daemon; clones are the same ones.
+#[derive(Clone, Default)]
+pub struct Pools(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    pools: Vec<Pool>,
+    file: Option<LeaseFile>,
+}
+
+struct Pool {
+    config: PoolConfig,
+    leases: Leases,
+}
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts `configs` in force. Leases go on by their addresses, whatever their pool is called now; what
+    /// is in no pool any more stays with its holder until he goes, and is nobody's then.
+    pub fn configure(&self, configs: &[PoolConfig]) {
+        let mut inner = self.lock();
+        let former = std::mem::take(&mut inner.pools);
+        inner.pools.extend(configs.iter().map(|config| {
+            let same = former.iter().find(|old| old.config.range == config.range);
+            let leases = same.map(|old| old.leases.clone()).unwrap_or_else(|| {
+                let mut leases = Leases::new(config.range);
+                for old in &former {
+                    leases.inherit(&old.leases);
+                }
+                leases
+            });
+            Pool { config: config.clone(), leases }
+        }));
+    }
+
+    /// Keeps leases in the file at `path`, and takes in those that are there. Meant for the start, once
+    /// the pools are configured.
+    pub fn keep_in(&self, path: PathBuf) {
+        let kept = file::load(&path);
+        let mut inner = self.lock();
+        for (address, identity) in kept {
+            for pool in &mut inner.pools {
+                pool.leases.remember(address, &identity);
+            }
+        }
+        inner.file = Some(LeaseFile::new(path, Arc::downgrade(&self.0)));
+    }
+
+    /// Addresses for a peer and what goes along, or why there are none.
+    pub fn answer(&self, request: &LeaseRequest) -> Answer {
+        let mut inner = self.lock();
+        let Inner { pools, file } = &mut *inner;
+        let mut lease = Lease::default();
+        let mut givers: Vec<usize> = Vec::new();
+        let remote = request.path.remote.ip().to_canonical();
+        for wanted in &request.addresses {
+            let found = CLAIMS.iter().find_map(|claim| {
+                request.pools.iter().find_map(|name| {
+                    let at = pools.iter().position(|pool| pool.config.name == *name)?;
+                    let leases = &mut pools.get_mut(at)?.leases;
+                    Some((
+                        at,
+                        leases.acquire(
+                            *claim,
+                            &request.identity,
+                            *wanted,
+                            (remote, request.sole),
+                            &lease.addresses,
+                        )?,
+                    ))
+                })
+            });
+            let Some((giver, address)) = found else {
+                tracing::warn!(
+                    connection = request.connection,
+                    peer = %request.identity,
+                    pools = request.pools.join(", "),
+                    %wanted,
+                    "no virtual IP left"
+                );
+                continue;
+            };
+            tracing::info!(
+                connection = request.connection,
+                peer = %request.identity,
+                virtual_ip = %address,
+                "virtual IP assigned"
+            );
+            lease.addresses.push(address);
+            if !givers.contains(&giver) {
+                givers.push(giver);
+            }
+        }
+        if lease.addresses.is_empty() {
+            return Answer::Failed(format!("no address is left in {}", request.pools.join(", ")));
+        }
+        for pool in givers.into_iter().filter_map(|at| pools.get(at)) {
+            for attribute in &pool.config.attributes {
+                if is_welcome(attribute, request) && !lease.attributes.contains(attribute) {
+                    lease.attributes.push(attribute.clone());
+                }
+            }
+        }
+        if let Some(file) = file {
+            file.changed();
+        }
+        Answer::Leased(request.clone(), lease)
+    }
+
+    /// The peer that an assignment was for has gone.
+    pub fn release(&self, assignment: &Assignment) {
+        let mut inner = self.lock();
+        for address in &assignment.addresses {
+            let known = inner.pools.iter_mut().any(|pool| pool.leases.release(*address));
+            tracing::info!(
+                connection = assignment.connection,
+                peer = %assignment.peer,
+                virtual_ip = %address,
+                known,
+                "virtual IP released"
+            );
+        }
+    }
+
+    /// Describes the pools, or the one called `name`; with their leases if `leases` is true.
+    pub fn list(&self, name: Option<&str>, leases: bool) -> Vec<PoolView> {
+        let inner = self.lock();
+        let chosen =
+            inner.pools.iter().filter(|pool| name.is_none_or(|name| name == pool.config.name));
+        let views = chosen.map(|Pool { config, leases: kept }| PoolView {
+            name: config.name.clone(),
+            base: kept.range().base(),
+            size: kept.range().size(),
+            online: kept.online(),
+            offline: kept.offline(),
+            leases: if leases { kept.views().collect() } else { Vec::new() },
+        });
+        views.collect()
+    }
+}
+
+/// True for what a peer is told unasked, as strongSwan does, and for what it has asked for.
+//= RFC 9464 §4
+//# Initiators first indicate support for encrypted DNS by including
+//# ENCDNS_IP* attributes in their CFG_REQUEST payloads.
+fn is_welcome(attribute: &Attribute, request: &LeaseRequest) -> bool {
+    let unasked = !matches!(
+        attribute,
+        Attribute::DnsDomain(_)
+            | Attribute::DnssecTa(_)
+            | Attribute::EncDns(..)
+            | Attribute::EncDigest(_)
+    );
+    unasked || request.asked.iter().any(|asked| asked.kind() == attribute.kind())
+}
+
+impl fmt::Debug for Pools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list(None, false)).finish()
+    }
+}

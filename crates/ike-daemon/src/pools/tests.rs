@@ -1,0 +1,267 @@
+use std::collections::{BTreeMap, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ike_proto::wire::payload::IdData;
+use ike_proto::{IkeSaId, Path, Transport};
+use proptest::prelude::*;
+
+use super::*;
+
+const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+fn pools(all: &[(&str, &str)]) -> Pools {
+    let pools = Pools::default();
+    pools.configure(&configs(all));
+    pools
+}
+
+fn configs(all: &[(&str, &str)]) -> Vec<PoolConfig> {
+    let config = |(name, range): &(&str, &str)| PoolConfig {
+        name: (*name).to_owned(),
+        range: Range::parse(range).unwrap(),
+        attributes: vec![Attribute::ApplicationVersion(name.as_bytes().to_vec())],
+    };
+    all.iter().map(config).collect()
+}
+
+fn request(id: &str, remote: &str, wanted: IpAddr) -> LeaseRequest {
+    let remote = SocketAddr::new(remote.parse().unwrap(), 4500);
+    let local = SocketAddr::from(([192, 0, 2, 1], 4500));
+    LeaseRequest {
+        ike: IkeSaId(1),
+        connection: "rw".to_owned(),
+        pools: vec!["a".to_owned(), "b".to_owned()],
+        identity: IdData::parse(id).unwrap(),
+        path: Path { local, remote, transport: Transport::UdpEncap },
+        addresses: vec![wanted],
+        sole: false,
+        asked: Vec::new(),
+    }
+}
+
+fn acquire(pools: &Pools, request: &LeaseRequest) -> Option<Assignment> {
+    let Answer::Leased(request, Lease { addresses, attributes }) = pools.answer(request) else {
+        return None;
+    };
+    let LeaseRequest { ike, connection, pools, identity, path, .. } = request;
+    let peer = identity;
+    Some(Assignment { ike, connection, ours: false, pools, peer, path, addresses, attributes })
+}
+
+fn get(pools: &Pools, id: &str, wanted: IpAddr) -> Option<Assignment> {
+    acquire(pools, &request(id, "198.51.100.1", wanted))
+}
+
+fn counts(pools: &Pools, name: &str) -> (usize, usize) {
+    let view = pools.list(Some(name), false).remove(0);
+    (view.online, view.offline)
+}
+
+#[test]
+fn an_identity_gets_its_old_address_and_others_do_not() {
+    let pools = pools(&[("a", "10.3.0.0/29")]);
+    let first = get(&pools, "carol@example.org", ANY4).unwrap();
+    assert_eq!(first.addresses, ["10.3.0.1".parse::<IpAddr>().unwrap()]);
+    pools.release(&first);
+    assert_eq!(counts(&pools, "a"), (0, 1));
+    let dave = get(&pools, "dave@example.org", ANY4).unwrap();
+    assert_ne!(dave.addresses, first.addresses);
+    let again = get(&pools, "carol@example.org", ANY4).unwrap();
+    assert_eq!(again.addresses, first.addresses);
+    let other_device = get(&pools, "carol@example.org", ANY4).unwrap();
+    assert_ne!(other_device.addresses, first.addresses, "she is there already");
+    assert_eq!(counts(&pools, "a"), (3, 0));
+}
+
+#[test]
+fn who_reauthenticates_keeps_the_address_at_both_sas() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let first = get(&pools, "carol", ANY4).unwrap();
+    let second = get(&pools, "carol", first.addresses[0]).unwrap();
+    assert_eq!(second.addresses, first.addresses);
+    // Somebody elsewhere who asks for it under the same name does not get it.
+    let thief = acquire(&pools, &request("carol", "203.0.113.9", first.addresses[0])).unwrap();
+    assert_ne!(thief.addresses, first.addresses);
+    pools.release(&first);
+    assert_eq!(counts(&pools, "a"), (2, 0));
+    pools.release(&second);
+    pools.release(&thief);
+    assert_eq!(counts(&pools, "a"), (0, 2));
+    pools.release(&thief);
+    assert_eq!(counts(&pools, "a"), (0, 2), "what nobody has cannot be given back");
+}
+
+#[test]
+fn who_comes_again_before_anybody_noticed_gets_the_same() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let first = get(&pools, "carol", ANY4).unwrap();
+    let again = LeaseRequest {
+        sole: true,
+        addresses: vec![ANY4, ANY4],
+        ..request("carol", "203.0.113.9", ANY4)
+    };
+    let second = acquire(&pools, &again).unwrap();
+    assert_eq!(second.addresses[0], first.addresses[0]);
+    assert_ne!(second.addresses[1], first.addresses[0], "two are two");
+    pools.release(&first);
+    assert_eq!(counts(&pools, "a"), (2, 0));
+    pools.release(&second);
+    assert_eq!(counts(&pools, "a"), (0, 2));
+}
+
+#[test]
+fn when_all_have_been_used_the_longest_gone_loses_and_then_there_is_none() {
+    let pools = pools(&[("a", "10.3.0.1-10.3.0.2"), ("b", "10.4.0.1")]);
+    let mut leases: Vec<_> =
+        ["p", "q", "r"].iter().map(|id| get(&pools, id, ANY4).unwrap()).collect();
+    assert_eq!(leases[2].addresses, ["10.4.0.1".parse::<IpAddr>().unwrap()]);
+    let version = Attribute::ApplicationVersion(b"b".to_vec());
+    assert_eq!(leases[2].attributes, [version], "of the pool that gave the address");
+    assert!(get(&pools, "s", ANY4).is_none());
+    assert!(get(&pools, "s", "::".parse().unwrap()).is_none(), "no IPv6 in them");
+    let (q, p) = (leases.remove(1), leases.remove(0));
+    pools.release(&q);
+    pools.release(&p);
+    assert_eq!(get(&pools, "s", ANY4).unwrap().addresses, q.addresses);
+    assert_eq!(get(&pools, "p", ANY4).unwrap().addresses, p.addresses);
+    assert!(get(&pools, "q", ANY4).is_none());
+}
+
+#[test]
+fn an_address_that_is_asked_for_is_given_if_it_is_free() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let wanted: IpAddr = "10.3.0.77".parse().unwrap();
+    assert_eq!(get(&pools, "carol", wanted).unwrap().addresses, [wanted]);
+    assert_ne!(get(&pools, "dave", wanted).unwrap().addresses, [wanted]);
+    let elsewhere: IpAddr = "10.9.9.9".parse().unwrap();
+    assert_ne!(get(&pools, "eve", elsewhere).unwrap().addresses, [elsewhere]);
+}
+
+#[test]
+fn anonymous_peers_leave_nothing_behind() {
+    let pools = pools(&[("a", "10.3.0.1-10.3.0.3")]);
+    let nobody = IdData { kind: ike_proto::wire::registry::IdType::NULL, data: Vec::new() };
+    let request = LeaseRequest { identity: nobody, ..request("x", "198.51.100.1", ANY4) };
+    for _ in 0..10 {
+        let all: Vec<_> = (0..3).map(|_| acquire(&pools, &request).unwrap()).collect();
+        assert!(acquire(&pools, &request).is_none());
+        all.iter().for_each(|one| pools.release(one));
+        assert_eq!(counts(&pools, "a"), (0, 0));
+    }
+}
+
+#[test]
+fn a_reload_keeps_leases_by_address() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let carol = get(&pools, "carol", ANY4).unwrap();
+    let dave = get(&pools, "dave", ANY4).unwrap();
+    pools.release(&dave);
+    pools.configure(&configs(&[("b", "10.3.0.0/16")]));
+    assert_eq!(counts(&pools, "b"), (1, 1));
+    assert_ne!(get(&pools, "eve", carol.addresses[0]).unwrap().addresses, carol.addresses);
+    assert_eq!(get(&pools, "dave", ANY4).unwrap().addresses, dave.addresses);
+    pools.configure(&[]);
+    pools.release(&carol);
+    assert!(pools.list(None, true).is_empty());
+}
+
+#[test]
+fn leases_survive_a_restart_and_bad_lines() {
+    let folder = std::env::temp_dir().join(format!("ike-leases-{}", std::process::id()));
+    let file = folder.join("leases.json");
+    let start = || {
+        let pools = pools(&[("a", "10.3.0.0/24"), ("b", "fec3::/64")]);
+        pools.keep_in(file.clone());
+        pools
+    };
+    let (before, first) = {
+        let pools = start();
+        let early = get(&pools, "x", ANY4).unwrap();
+        let carol = get(&pools, "carol@example.org", ANY4).unwrap();
+        (carol, early)
+    };
+    use std::io::Write;
+    let mut out = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
+    out.write_all(b"not a lease\n{\"address\":\"10.3.0.9\",\"id_type\":2,\"id\":\"0\"}\n").unwrap();
+    let pools = start();
+    assert_eq!(counts(&pools, "a"), (0, 2), "they are all offline");
+    assert_ne!(get(&pools, "dave", ANY4).unwrap().addresses, first.addresses);
+    assert_eq!(get(&pools, "carol@example.org", ANY4).unwrap().addresses, before.addresses);
+    drop(pools);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn large_pools_cost_nothing() {
+    let pools = pools(&[("a", "10.0.0.0/8"), ("b", "2001:db8::/64")]);
+    for number in 0..2000 {
+        let lease = get(&pools, &format!("p{number}"), ANY4).unwrap();
+        pools.release(&lease);
+        let six = get(&pools, &format!("p{number}"), "::".parse().unwrap()).unwrap();
+        assert!(six.addresses[0].is_ipv6());
+    }
+    assert_eq!(counts(&pools, "a"), (0, 2000));
+    assert_eq!(counts(&pools, "b"), (2000, 0));
+}
+
+#[test]
+fn a_pool_remembers_so_many_and_gives_their_addresses_again() {
+    use super::pool::MOST_OFFLINE;
+    let mut leases = Leases::new(Range::parse("10.0.0.0/8").unwrap());
+    let at: IpAddr = "198.51.100.1".parse().unwrap();
+    let mut come = |number: usize| {
+        let id = IdData::fqdn(format!("p{number}"));
+        let mut claims = CLAIMS.iter();
+        let got = claims.find_map(|claim| leases.acquire(*claim, &id, ANY4, (at, false), &[]));
+        let got = got.unwrap();
+        assert!(leases.release(got));
+        (got, leases.offline())
+    };
+    let first = come(0).0;
+    for number in 1..MOST_OFFLINE {
+        come(number);
+    }
+    assert_eq!(come(0), (first, MOST_OFFLINE), "still known");
+    let (new, count) = come(MOST_OFFLINE);
+    assert_eq!(count, MOST_OFFLINE);
+    // p1 is the longest gone now.
+    let (next, count) = come(MOST_OFFLINE + 1);
+    assert_eq!(count, MOST_OFFLINE);
+    assert_eq!((next, new.is_ipv4()), ("10.0.0.2".parse().unwrap(), true));
+    assert_eq!(come(0).0, first);
+}
+
+proptest! {
+    /// Whatever peers do: no address has two identities, nobody gets one while there is none, and when all
+    /// have gone all are offline.
+    #[test]
+    fn no_lease_is_lost_or_given_twice(steps in prop::collection::vec((0_u8..12, any::<bool>(), 0_u8..9), 1..200)) {
+        let pools = pools(&[("a", "10.3.0.1-10.3.0.4"), ("b", "10.4.0.1-10.4.0.2")]);
+        let mut held: Vec<(u8, Assignment)> = Vec::new();
+        for (who, comes, wish) in steps {
+            if comes {
+                let wanted = if wish < 6 { ANY4 } else { IpAddr::from([10, 3, 0, wish - 5]) };
+                let got = acquire(&pools, &request(&format!("p{who}"), &format!("198.51.100.{who}"), wanted));
+                let busy: BTreeMap<IpAddr, u8> = held.iter().map(|(who, a)| (a.addresses[0], *who)).collect();
+                match got {
+                    Some(one) => {
+                        let owner = busy.get(&one.addresses[0]);
+                        prop_assert!(owner.is_none_or(|owner| *owner == who));
+                        held.push((who, one));
+                    }
+                    None => prop_assert_eq!(busy.len(), 6),
+                }
+            } else if let Some(at) = held.iter().position(|(holder, _)| *holder == who) {
+                let (_, one) = held.remove(at);
+                pools.release(&one);
+            }
+            let distinct: HashMap<IpAddr, u8> = held.iter().map(|(who, a)| (a.addresses[0], *who)).collect();
+            let online: usize = pools.list(None, false).iter().map(|pool| pool.online).sum();
+            prop_assert_eq!(online, distinct.len());
+        }
+        for (_, one) in held {
+            pools.release(&one);
+        }
+        prop_assert_eq!(pools.list(None, false).iter().map(|pool| pool.online).sum::<usize>(), 0);
+    }
+}

@@ -1,0 +1,214 @@
+//! What the daemon gives up before it meets the network, and cannot have again: capabilities, files, and
+//! system calls. Threads inherit it, so that it is done before there is a second one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use caps::{CapSet, Capability, CapsHashSet};
+use landlock::{
+    ABI, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    path_beneath_rules,
+};
+use nix::libc;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use crate::config::{SandboxOptions, paths};
+
+/// What sockets, ports below 1024 and data planes need.
+const KEPT: [Capability; 3] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+
+/// Files of the system that are read: names, time zones, libraries of the resolver, the kernel's figures.
+const READ: &[&str] = &["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/run/systemd/resolve"];
+
+/// Programs of other people and what they are made of, with `programs`.
+const RUN: &[&str] = &["/bin", "/sbin", "/etc", "/usr", "/lib", "/lib64"];
+
+/// Devices.
+const DEVICES: &[&str] = &["/dev/net/tun", "/dev/null", "/dev/urandom", "/dev/random"];
+
+/// Rights of this version of Landlock; what later ones have added is left as it is.
+const LANDLOCK: ABI = ABI::V4;
+
+/// Files of this run.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// The configuration file: the folder it lies in is read.
+    pub config: PathBuf,
+    /// Sockets and files that are made and replaced: the folders they lie in are written to.
+    pub written: Vec<PathBuf>,
+}
+
+/// Gives up what `options` say. The log tells what was done; what this kernel lacks is a warning.
+///
+/// # Errors
+///
+/// What should have worked did not.
+pub fn enter(options: SandboxOptions, files: &Files) -> io::Result<()> {
+    if options.capabilities {
+        let left = drop_capabilities(&KEPT).map_err(io::Error::other)?;
+        tracing::info!(?left, "sandbox: capabilities");
+    }
+    // Without this a program that is started could gain what was given up, and seccomp needs it.
+    nix::sys::prctl::set_no_new_privs()?;
+    if options.landlock {
+        match restrict_files(options, files) {
+            Ok(()) => tracing::info!(config = %files.config.display(), "sandbox: Landlock"),
+            Err(error) => tracing::warn!(%error, "sandbox: this kernel has no such Landlock"),
+        }
+    }
+    if options.seccomp {
+        let program = filter(options).map_err(io::Error::other)?;
+        seccompiler::apply_filter(&program).map_err(io::Error::other)?;
+        tracing::info!(programs = options.programs, "sandbox: seccomp");
+    }
+    Ok(())
+}
+
+/// What the signer gives up, always: it has no business but to read keys, also those of other users, which
+/// [`enter`] has kept the daemon from.
+///
+/// # Errors
+///
+/// What should have worked did not.
+pub(crate) fn enter_signer() -> io::Result<()> {
+    drop_capabilities(&[Capability::CAP_DAC_READ_SEARCH]).map_err(io::Error::other)?;
+    nix::sys::prctl::set_no_new_privs()?;
+    // Nobody but root with CAP_SYS_PTRACE looks into its memory, or has its core.
+    nix::sys::prctl::set_dumpable(false)?;
+    Ok(())
+}
+
+/// Keeps `kept` alone, of those there are.
+fn drop_capabilities(kept: &[Capability]) -> Result<Vec<String>, caps::errors::CapsError> {
+    let kept: CapsHashSet = kept.iter().copied().collect();
+    // What a program that is started could have, be it root's. To change that set takes a capability.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
+        for other in caps::read(None, CapSet::Bounding)?.difference(&kept) {
+            caps::drop(None, CapSet::Bounding, *other)?;
+        }
+    }
+    let left: CapsHashSet =
+        caps::read(None, CapSet::Permitted)?.intersection(&kept).copied().collect();
+    caps::clear(None, CapSet::Ambient)?;
+    caps::set(None, CapSet::Effective, &left)?;
+    caps::set(None, CapSet::Permitted, &left)?;
+    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
+    let mut names: Vec<_> = left.into_iter().map(|capability| capability.to_string()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn restrict_files(options: SandboxOptions, files: &Files) -> Result<(), landlock::RulesetError> {
+    let all: BitFlags<AccessFs> = AccessFs::from_read(LANDLOCK) | AccessFs::from_write(LANDLOCK);
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let device = AccessFs::ReadFile | AccessFs::WriteFile;
+    let mut readable: Vec<PathBuf> = READ.iter().map(PathBuf::from).collect();
+    readable.push(folder(&files.config));
+    readable.extend(paths::credentials());
+    let written = files.written.iter().map(|file| folder(file));
+    let mut ruleset = Ruleset::default()
+        // Sockets are renamed into their place, which the first Landlock forbids whatever one asks for.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Refer)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules(readable, read))?
+        .add_rules(path_beneath_rules(DEVICES, device))?
+        .add_rules(path_beneath_rules(written, all & !AccessFs::Execute))?;
+    if options.programs {
+        ruleset = ruleset.add_rules(path_beneath_rules(RUN, read | AccessFs::Execute))?;
+    }
+    ruleset.restrict_self().map(drop)
+}
+
+/// The folder that a file lies in.
+fn folder(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_path_buf(),
+        None => PathBuf::from("/"),
+    }
+}
+
+/// Refuses what this program never calls, and who has taken it over would: other programs, other processes'
+/// memory, namespaces, mounts, modules, the clock, and parts of the kernel that are known for their holes.
+fn filter(options: SandboxOptions) -> Result<BpfProgram, seccompiler::Error> {
+    let programs = if options.programs { &[][..] } else { PROGRAMS };
+    let refused = REFUSED.iter().chain(PORTS).chain(programs);
+    let rules: BTreeMap<i64, Vec<_>> = refused.map(|call| (*call, Vec::new())).collect();
+    let eperm = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
+}
+
+const PROGRAMS: &[i64] = &[libc::SYS_execve, libc::SYS_execveat];
+
+const REFUSED: &[i64] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fsconfig,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_personality,
+    libc::SYS_fanotify_init,
+    libc::SYS_lookup_dcookie,
+];
+
+#[cfg(target_arch = "x86_64")]
+const PORTS: &[i64] = &[
+    libc::SYS_ioperm,
+    libc::SYS_iopl,
+    libc::SYS_modify_ldt,
+    libc::SYS_uselib,
+    libc::SYS_ustat,
+    libc::SYS_sysfs,
+    libc::SYS__sysctl,
+];
+
+#[cfg(not(target_arch = "x86_64"))]
+const PORTS: &[i64] = &[];

@@ -1,0 +1,67 @@
+//! `alert`: which of an engine's events strongSwan has a type of alert for.
+
+use ike_proto::wire::registry::NotifyType;
+use ike_proto::{Event, Failure};
+
+/// The type of alert, if `event` is one.
+pub(super) fn kind(event: &Event) -> Option<&'static str> {
+    match event {
+        Event::PeerRefused(refused) if refused.why.contains("revoked") => Some("cert-revoked"),
+        Event::PeerRefused(refused) if refused.why.contains("expired") => Some("cert-expired"),
+        Event::PeerRefused(_) => Some("peer-auth-failed"),
+        Event::InitRefused { .. } => Some("proposal-mismatch-ike"),
+        Event::ChildRefused { .. } => Some("ts-mismatch"),
+        Event::IkeDown { established, reason, .. } => of_ike(*established, reason),
+        Event::ChildFailed { reason, .. } => of_child(reason),
+        _ => None,
+    }
+}
+
+fn of_ike(established: bool, reason: &Failure) -> Option<&'static str> {
+    Some(match reason {
+        Failure::Timeout if established => "retransmit-send-timeout",
+        Failure::Timeout => "peer-init-unreachable",
+        Failure::Peer(NotifyType::AUTHENTICATION_FAILED) | Failure::Credentials(_) => {
+            "local-auth-failed"
+        }
+        Failure::Peer(NotifyType::NO_PROPOSAL_CHOSEN)
+        | Failure::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => "proposal-mismatch-ike",
+        Failure::Expired => "ike-sa-expired",
+        Failure::Replaced => "unique-replace",
+        _ => return None,
+    })
+}
+
+fn of_child(reason: &Failure) -> Option<&'static str> {
+    Some(match reason {
+        Failure::Peer(NotifyType::TS_UNACCEPTABLE)
+        | Failure::Refused(NotifyType::TS_UNACCEPTABLE) => "ts-mismatch",
+        Failure::Peer(NotifyType::NO_PROPOSAL_CHOSEN)
+        | Failure::Refused(NotifyType::NO_PROPOSAL_CHOSEN) => "proposal-mismatch-child",
+        Failure::DataPlane(_) => "install-child-sa-failed",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::IkeSaId;
+
+    use super::*;
+
+    #[test]
+    fn alerts_have_strongswans_types() {
+        let down = |established, reason| {
+            let connection = "site".to_owned();
+            kind(&Event::IkeDown { ike: IkeSaId(1), connection, established, reason })
+        };
+        assert_eq!(down(true, Failure::Timeout), Some("retransmit-send-timeout"));
+        assert_eq!(down(false, Failure::Timeout), Some("peer-init-unreachable"));
+        assert_eq!(down(true, Failure::Terminated), None);
+        let failed =
+            |reason| kind(&Event::ChildFailed { ike: IkeSaId(1), name: "net".to_owned(), reason });
+        assert_eq!(failed(Failure::Peer(NotifyType::TS_UNACCEPTABLE)), Some("ts-mismatch"));
+        assert_eq!(failed(Failure::DataPlane("no".to_owned())), Some("install-child-sa-failed"));
+        assert_eq!(kind(&Event::IkeUp(IkeSaId(1))), None);
+    }
+}

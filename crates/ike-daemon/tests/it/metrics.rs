@@ -1,0 +1,205 @@
+//! Metrics as Prometheus gets them, and the dashboard that shows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ike_daemon::config::MetricsListen;
+use ike_daemon::daemon::Daemon;
+use ike_daemon::metrics::MetricsSocket;
+use ike_daemon::operator::Target;
+use prometheus_parse::{Scrape, Value};
+use promql_parser::label::MatchOp;
+use promql_parser::parser::{Expr, VectorSelector};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::{Carrier, Pair, packet, until};
+
+const METRICS: &str = "metrics = { listen = '127.0.0.1:0', connections = 10 }";
+
+/// Serves the metrics of `daemon`.
+async fn serve(daemon: &mut Daemon) -> std::net::SocketAddr {
+    let any = MetricsListen::Tcp(([127, 0, 0, 1], 0).into());
+    let socket = MetricsSocket::bind(&any).expect("a socket");
+    let address = socket.address().expect("an address");
+    daemon.serve_metrics(socket);
+    address
+}
+
+/// What the server answers to a request.
+async fn http(address: std::net::SocketAddr, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    let request = format!("{request} HTTP/1.1\r\nHost: test\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    let (header, body) = answer.split_once("\r\n\r\n").expect("a header");
+    (header.to_owned(), body.to_owned())
+}
+
+async fn scrape(address: std::net::SocketAddr) -> Scrape {
+    // What was asked a moment ago is not made anew.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let (header, body) = http(address, "GET /metrics").await;
+    assert!(header.starts_with("HTTP/1.1 200"), "{header}");
+    assert!(header.contains("text/plain; version=0.0.4"), "{header}");
+    Scrape::parse(body.lines().map(|line| Ok(line.to_owned()))).expect("Prometheus' text format")
+}
+
+/// The value of a sample with these labels.
+fn value(scrape: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let fits = |sample: &&prometheus_parse::Sample| {
+        sample.metric == name
+            && labels.iter().all(|(key, value)| sample.labels.get(key) == Some(value))
+    };
+    let found: Vec<_> = scrape.samples.iter().filter(fits).collect();
+    let [sample] = found.as_slice() else { panic!("{name} {labels:?}: {found:#?}") };
+    match &sample.value {
+        Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => *value,
+        Value::Histogram(counts) => counts.last().expect("buckets").count,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrape_tells_what_has_happened_and_the_dashboard_asks_for_nothing_else() {
+    let mut pair = Pair::start(Carrier::Memory, METRICS, "start_action = 'none'").await;
+    let address = serve(&mut pair.left).await;
+    let before = scrape(address).await;
+    let site = ("connection", "site");
+    let established = [site, ("state", "established")];
+    assert_eq!(value(&before, "ike_sas", &established), 0.0);
+    assert_eq!(value(&before, "ike_configured_children", &[site]), 1.0);
+
+    pair.left.operator().up(&Target::named("net")).await.expect("up");
+    until(&pair.left, "one child", |sas| sas.len() == 1 && sas[0].child_sas.len() == 1).await;
+    let (left, mut right) = pair.hosts.take().expect("hosts");
+    let sent = packet([10, 1, 0, 1], [10, 2, 0, 1], &[7; 100]);
+    for _ in 0..5 {
+        assert!(left.send(sent.clone()).await);
+        let got = tokio::time::timeout(Duration::from_secs(5), right.recv()).await;
+        assert!(got.expect("in time").is_some());
+    }
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    let up = scrape(address).await;
+    assert_eq!(value(&up, "ike_sas", &established), 1.0);
+    assert_eq!(value(&up, "ike_child_sas", &[site, ("state", "installed")]), 1.0);
+    assert_eq!(value(&up, "ike_handshakes_total", &[("role", "initiator")]), 1.0);
+    assert_eq!(value(&up, "ike_handshake_seconds", &[("role", "initiator")]), 1.0);
+    assert_eq!(value(&up, "ike_datagrams_sent_total", &[]), 2.0);
+    assert_eq!(value(&up, "ike_datagrams_received_total", &[]), 2.0);
+    assert_eq!(value(&up, "ike_esp_packets_total", &[site, ("direction", "out")]), 5.0);
+
+    // The counters of an SA that is rekeyed away are not lost.
+    pair.left.operator().rekey(&Target::named("net")).await.expect("rekeyed");
+    pair.left.operator().down(&Target::named("net")).await.expect("down");
+    let down = scrape(address).await;
+    assert_eq!(value(&down, "ike_rekeys_total", &[("kind", "child")]), 1.0);
+    assert_eq!(value(&down, "ike_rekey_seconds", &[("kind", "child")]), 1.0);
+    assert_eq!(value(&down, "ike_esp_packets_total", &[site, ("direction", "out")]), 5.0);
+    assert_eq!(value(&down, "ike_child_sas", &[site, ("state", "installed")]), 0.0);
+
+    dashboard(&down);
+
+    let (header, _) = http(address, "GET /").await;
+    assert!(header.starts_with("HTTP/1.1 404"), "{header}");
+    let (header, _) = http(address, "POST /metrics").await;
+    assert!(header.starts_with("HTTP/1.1 405"), "{header}");
+    let (header, _) = http(address, &format!("GET /{}", "x".repeat(100_000))).await;
+    assert!(header.starts_with("HTTP/1.1 4"), "{header}");
+}
+
+/// Metrics that appear with what they count: what goes wrong, or a device that offloads.
+const OCCASIONAL: [(&str, &[&str]); 6] = [
+    ("ike_handshake_failures_total", &["reason"]),
+    ("ike_child_failures_total", &["reason"]),
+    ("ike_messages_dropped_total", &["reason"]),
+    ("ike_data_plane_errors_total", &["command"]),
+    ("ike_sas_ended_total", &["reason"]),
+    ("ike_questions_total", &["kind"]),
+];
+
+/// Every query of the dashboard is PromQL, and about metrics and labels that there are.
+fn dashboard(scrape: &Scrape) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/grafana/ike-daemon.json");
+    let text = std::fs::read_to_string(path).expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for sample in &scrape.samples {
+        let mut names = vec![sample.metric.clone()];
+        if let Value::Histogram(_) = &sample.value {
+            names =
+                ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", sample.metric)).into();
+        }
+        for name in names {
+            let labels = known.entry(name).or_default();
+            labels.extend(sample.labels.keys().cloned());
+            labels.extend(["job", "instance", "le"].map(str::to_owned));
+        }
+    }
+    for (name, labels) in OCCASIONAL {
+        let all = labels.iter().chain(&["job", "instance"]).map(|label| (*label).to_owned());
+        known.entry(name.to_owned()).or_default().extend(all);
+    }
+    let mut queries = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            queries.push(target["expr"].as_str().expect("a query").to_owned());
+        }
+    }
+    assert!(queries.len() >= 20, "{}", queries.len());
+    for query in queries {
+        let filled = query
+            .replace("$__rate_interval", "1m")
+            .replace("$job", "ike")
+            .replace("$instance", ".*")
+            .replace("$connection", ".*");
+        let parsed = promql_parser::parser::parse(&filled)
+            .unwrap_or_else(|error| panic!("{query}: {error}"));
+        let mut selectors = Vec::new();
+        collect(&parsed, &mut selectors);
+        assert!(!selectors.is_empty(), "{query}");
+        for VectorSelector { name, matchers, .. } in selectors {
+            let name = name.as_deref().expect("a metric");
+            let labels = known.get(name).unwrap_or_else(|| panic!("{query}: no metric {name}"));
+            for matcher in &matchers.matchers {
+                assert!(labels.contains(&matcher.name), "{query}: {name} has no {}", matcher.name);
+                if matcher.op == MatchOp::Equal {
+                    assert!(!matcher.value.is_empty(), "{query}");
+                }
+            }
+        }
+    }
+}
+
+fn collect<'a>(expr: &'a Expr, found: &mut Vec<&'a VectorSelector>) {
+    match expr {
+        Expr::VectorSelector(selector) => found.push(selector),
+        Expr::MatrixSelector(matrix) => found.push(&matrix.vs),
+        Expr::Aggregate(aggregate) => collect(&aggregate.expr, found),
+        Expr::Unary(unary) => collect(&unary.expr, found),
+        Expr::Paren(paren) => collect(&paren.expr, found),
+        Expr::Subquery(subquery) => collect(&subquery.expr, found),
+        Expr::Binary(binary) => {
+            collect(&binary.lhs, found);
+            collect(&binary.rhs, found);
+        }
+        Expr::Call(call) => call.args.args.iter().for_each(|expr| collect(expr, found)),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_are_counted_by_reason() {
+    let mut pair = Pair::start_with(Carrier::None, METRICS, "", None, "somebody.else").await;
+    let address = serve(&mut pair.right).await;
+    pair.right.shutdown(Duration::from_secs(1)).await;
+    let left = serve(&mut pair.left).await;
+    assert!(TcpStream::connect(address).await.is_err(), "the socket is gone with its daemon");
+    // Nobody answers any more.
+    let begun = Instant::now();
+    assert!(pair.left.operator().up(&Target::named("net")).await.is_err());
+    let failed = scrape(left).await;
+    assert_eq!(value(&failed, "ike_handshake_failures_total", &[("reason", "timeout")]), 1.0);
+    assert!(value(&failed, "ike_retransmissions_total", &[]) >= 1.0, "{:?}", begun.elapsed());
+}

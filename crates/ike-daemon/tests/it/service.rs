@@ -1,0 +1,174 @@
+//! The daemon as systemd runs it: what it tells, what it gives up, and its log.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::tempdir;
+
+/// How long to wait for what should come at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Service {
+    process: Child,
+    notify: UnixDatagram,
+}
+
+impl Service {
+    /// Starts the program with a socket of systemd's and the credentials in `folder`.
+    fn start(folder: &Path, config: &Path, log_format: &str) -> Self {
+        let socket = folder.join("notify");
+        let notify = UnixDatagram::bind(&socket).expect("bound");
+        notify.set_read_timeout(Some(PATIENCE)).expect("set");
+        let log = fs::File::create(folder.join("log")).expect("a log");
+        let process = Command::new(env!("CARGO_BIN_EXE_ike-daemon"))
+            .args(["run", "--data-plane", "none", "--listen", "127.0.0.1", "--config"])
+            .arg(config)
+            .args(["--log-format", log_format, "--control"])
+            .arg(folder.join("control.sock"))
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", "400000")
+            .env("CREDENTIALS_DIRECTORY", folder.join("credentials"))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .expect("the program runs");
+        Self { process, notify }
+    }
+
+    /// Waits for a message with `what`.
+    fn told(&self, what: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let mut octets = [0; 1024];
+            let length = self.notify.recv(&mut octets).expect("a message in time");
+            let text = String::from_utf8_lossy(&octets[..length]).into_owned();
+            if text.lines().any(|line| line == what) {
+                return text;
+            }
+        }
+        panic!("systemd was never told {what}");
+    }
+
+    fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
+    }
+
+    /// A line of the status of every thread.
+    fn of_threads(&self, key: &str) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("threads");
+        let statuses = tasks.filter_map(|task| {
+            let mut text = String::new();
+            let file = fs::File::open(task.ok()?.path().join("status"));
+            file.ok()?.read_to_string(&mut text).ok()?;
+            text.lines()
+                .find_map(|line| line.strip_prefix(key))
+                .map(|value| value.trim().to_owned())
+        });
+        statuses.collect()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn write(path: &Path, charon: &str, secret: &str) {
+    let text = format!(
+        "[charon]\nport = 0\nport_nat_t = 0\n{charon}\n[connections.site]\nremote_addrs = '127.0.0.2'\n\
+         local = {{ auth = 'psk', id = 'left' }}\nremote = {{ auth = 'psk', id = 'right' }}\n\
+         children.net = {{}}\n[secrets.ike]\nsecret_file = '{secret}'\n"
+    );
+    fs::write(path, text).expect("written");
+}
+
+#[test]
+fn systemd_hears_of_every_step_and_the_sandbox_holds() {
+    let folder = tempdir("service");
+    let elsewhere = tempdir("service-elsewhere");
+    fs::create_dir(folder.join("credentials")).expect("made");
+    fs::write(folder.join("credentials/psk"), "a secret of this test").expect("written");
+    fs::write(elsewhere.join("psk"), "a secret of this test").expect("written");
+    let config = folder.join("ike.toml");
+    write(&config, "sandbox = {}", "credential:psk");
+    let mut service = Service::start(&folder, &config, "json");
+    let ready = service.told("READY=1");
+    assert!(ready.contains("STATUS=listening on UDP ports"), "{ready}");
+    service.told("WATCHDOG=1");
+    service.told("WATCHDOG=1");
+
+    // What the file says can still be read, a credential too.
+    service.signal("HUP");
+    let reloading = service.told("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    assert!(service.told("READY=1").contains("STATUS=configuration reloaded"));
+
+    assert!(service.of_threads("Seccomp:").iter().all(|mode| mode == "2"));
+    assert!(service.of_threads("NoNewPrivs:").iter().all(|set| set == "1"));
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW, or less where this test has less.
+    let kept = 1_u64 << 10 | 1 << 12 | 1 << 13;
+    for key in ["CapEff:", "CapPrm:"] {
+        let all = service.of_threads(key);
+        assert!(all.len() > 1, "threads were made after it");
+        for held in all {
+            let held = u64::from_str_radix(&held, 16).expect("hexadecimal");
+            assert_eq!(held & !kept, 0, "{key} {held:x}");
+        }
+    }
+
+    // A file elsewhere cannot, where the kernel has Landlock; the configuration stays as it was.
+    let log = || fs::read_to_string(folder.join("log")).expect("a log");
+    write(&config, "sandbox = {}", elsewhere.join("psk").to_str().expect("UTF-8"));
+    service.signal("HUP");
+    service.told("RELOADING=1");
+    let outcome = service.told("READY=1");
+    if log().contains("sandbox: Landlock") {
+        assert!(outcome.contains("configuration refused"), "{outcome}");
+        // Systemd may hear of it before the log does.
+        let end = Instant::now() + Duration::from_secs(10);
+        while !log().contains("Permission denied") {
+            assert!(Instant::now() < end, "{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    service.signal("TERM");
+    service.told("STOPPING=1");
+    assert_eq!(service.process.wait().expect("it ends").code(), Some(0), "{}", log());
+    for line in log().lines() {
+        let event: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert!(event["level"].is_string() && event["message"].is_string(), "{line}");
+        assert!(!line.contains("a secret of this test"));
+    }
+}
+
+#[test]
+fn a_sandbox_that_would_break_reloads_is_refused_at_the_start() {
+    let folder = tempdir("service-refused");
+    let elsewhere = tempdir("service-refused-elsewhere");
+    fs::write(elsewhere.join("psk"), "a secret of this test").expect("written");
+    let config = folder.join("ike.toml");
+    write(&config, "sandbox = { seccomp = false }", elsewhere.join("psk").to_str().expect("UTF-8"));
+    let mut service = Service::start(&folder, &config, "journald");
+    let end = Instant::now() + PATIENCE;
+    let log = loop {
+        let log = fs::read_to_string(folder.join("log")).expect("a log");
+        if log.contains("keeps a reload from reading") || log.contains("has no such Landlock") {
+            break log;
+        }
+        assert!(Instant::now() < end, "{log}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    if log.contains("keeps a reload") {
+        assert_eq!(service.process.wait().expect("it ends").code(), Some(3), "{log}");
+    }
+    let first = log.lines().next().expect("a line");
+    assert!(first.starts_with("<6>sandbox: capabilities"), "{first}");
+}
