@@ -6,18 +6,20 @@ set -eu
 
 usage() {
     cat <<USAGE
-usage: many-connections.sh [-n CONNECTIONS] [-p SECONDS]
+usage: many-connections.sh [-n CONNECTIONS] [-p SECONDS] [-m]
   -n COUNT    connections, with an identity and a secret each (10000)
   -p SECONDS  fail if starting, listing, reloading or the tunnels take longer, each
+  -m          with metrics at the hub: what a scrape of all of them takes
 IKE_DAEMON is the daemon (target/release/ike-daemon).
 USAGE
 }
 
-count=10000 limit=
-while getopts n:p:h opt; do
+count=10000 limit= metrics=
+while getopts n:p:mh opt; do
     case $opt in
     n) count=$OPTARG ;;
     p) limit=$OPTARG ;;
+    m) metrics=-m ;;
     h) usage && exit ;;
     *) usage >&2 && exit 2 ;;
     esac
@@ -27,7 +29,7 @@ DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
 if [ "${IKE_LAB_INSIDE:-}" != yes ]; then
     [ "$(id -u)" = 0 ] || die "needs root"
-    exec env IKE_LAB_INSIDE=yes unshare -n -p -f --mount-proc --kill-child bash "$0" -n "$count" ${limit:+-p "$limit"}
+    exec env IKE_LAB_INSIDE=yes unshare -n -p -f --mount-proc --kill-child bash "$0" -n "$count" ${limit:+-p "$limit"} $metrics
 fi
 
 ip link set lo up
@@ -58,6 +60,7 @@ configuration() {
     }'
 }
 configuration hub 4600 >"$work/hub.toml"
+[ -z "$metrics" ] || printf '[charon.metrics]\nlisten = "127.0.0.1:9500"\nconnections = 100000\n' >>"$work/hub.toml"
 configuration site 4700 >"$work/site.toml"
 
 ready() { "$DAEMON" --control "$work/$1.socket" list >"$work/$1.list" 2>/dev/null; }
@@ -98,6 +101,24 @@ for role in hub site; do
     ready $role || die "no list of $role"
     tell "$role: list of $(grep -c ESTABLISHED "$work/$role.list") IKE SAs" "$(since "$begin")"
 done
+ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$hub/stat"; }
+scrape() {
+    exec 3<>/dev/tcp/127.0.0.1/9500
+    printf 'GET /metrics HTTP/1.1\r\nHost: hub\r\n\r\n' >&3
+    cat <&3 >"$work/metrics"
+    exec 3<&-
+}
+if [ -n "$metrics" ]; then
+    before=$(ticks)
+    for _ in 1 2 3 4 5; do
+        # No sooner is anything looked up again.
+        sleep 1.1
+        begin=$(now)
+        scrape
+        tell "hub: a scrape, $(wc -c <"$work/metrics") octets, looked up in $(sed -n 's/^ike_scrape_seconds //p' "$work/metrics") s" "$(since "$begin")"
+    done
+    say "hub: five scrapes took $((($(ticks) - before) * 10)) ms of CPU"
+fi
 begin=$(now)
 "$DAEMON" --control "$work/hub.socket" reload || die "$(tail -n 5 "$work/hub.log")"
 tell "hub: reload with its SAs" "$(since "$begin")"

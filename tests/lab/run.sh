@@ -44,6 +44,8 @@ runs() {
     for file in "$LAB_SRC"/scenarios/*.sh; do
         scenario=$(basename "$file" .sh)
         cases=$(header "$file" CASES)
+        # shellcheck disable=SC2086
+        [ ${#WANTED[@]} -eq 0 ] || cases=$(say $cases $(header "$file" MORE))
         planes=${PLANE:-$(header "$file" PLANE)}
         kernels=${KERNEL:-$(header "$file" KERNELS)}
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use ike_proto::crypto::SignatureScheme;
 use ike_proto::{
-    ChildSaId, ChildState, ChildStatus, Endpoint, Event, Failure, IkeSaId, IkeState, IkeStatus,
-    OwnedCert, RequestId,
+    Answer, ChildSaId, ChildState, ChildStatus, EapAnswer, EapMessage, Endpoint, Event, Failure,
+    IkeSaId, IkeState, IkeStatus, LeaseRequest, OwnedCert, RequestId,
 };
 
 use pki::Answerer;
 
 use crate::cheap::Signer;
 use crate::plane::Plane;
+
+/// Answers a question for addresses.
+pub type Leaser = Box<dyn FnMut(&LeaseRequest) -> Answer>;
 
 /// One endpoint of a [`World`](crate::World).
 pub struct Host {
@@ -24,6 +27,10 @@ pub struct Host {
     pub answerer: Answerer,
     /// Answers in the place of `answerer`, if there is one.
     pub signer: Option<Signer>,
+    /// Gives addresses to peers.
+    pub leaser: Option<Leaser>,
+    /// What does EAP, if anything does.
+    pub eap: Option<Box<dyn FnMut(EapMessage) -> EapAnswer>>,
     /// How long its answers take; `None` takes for ever.
     pub answer_delay: Option<Duration>,
     /// How long its slow key exchanges take; `None` takes for ever.
@@ -87,6 +94,8 @@ impl Host {
             plane,
             answerer: Answerer::default(),
             signer: None,
+            leaser: None,
+            eap: None,
             answer_delay: Some(Duration::ZERO),
             exchange_delay: Some(Duration::ZERO),
             exchanges_vary: false,

@@ -38,7 +38,7 @@ pub mod traffic;
 pub mod wiretap;
 mod world;
 
-pub use host::{ExchangeFate, Host, SignedRecord};
+pub use host::{ExchangeFate, Host, Leaser, SignedRecord};
 pub use pair::{A, B, Pair};
 pub use random::Seeded;
 pub use setup::{Setup, Side};

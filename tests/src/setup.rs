@@ -169,6 +169,8 @@ pub fn side(n: u8, m: u8) -> Side {
     let mut connection = ConnectionConfig::new("ab");
     connection.local_addrs = vec![AddressSpec::single(address(n))];
     connection.remote_addrs = vec![AddressSpec::single(address(m))];
+    // Nobody moves or goes, unless a test wants it: ports and sizes stay what they are.
+    connection.mobike = false;
     connection.set_local_id(Some(identity(n)));
     connection.set_remote_id(IdMatch::Exact(identity(m)));
     // One address stands for any number of peers here.
@@ -176,6 +178,7 @@ pub fn side(n: u8, m: u8) -> Side {
         secrets: vec![shared_key(n, m)],
         cookie_threshold_ip: 0,
         block_threshold: 0,
+        follow_redirects: false,
         ..EndpointConfig::default()
     };
     Side {

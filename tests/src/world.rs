@@ -11,8 +11,8 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Answer, Command, Endpoint, Event, Input, Now, Output, Path, Question, RequestId, Ticket,
-    Transmit, TransmitKind, Transport,
+    Answer, Command, EapMessage, Endpoint, Event, Input, Now, Output, Path, Question, RequestId,
+    Ticket, Transmit, TransmitKind, Transport,
 };
 
 use crate::audit::Audit;
@@ -44,6 +44,8 @@ pub struct World {
     /// Commands and data-plane events given, with their times and hosts, if the network traces.
     pub commands: Vec<(Duration, usize, String)>,
     addresses: Vec<IpAddr>,
+    /// Further addresses of hosts.
+    further: Vec<(usize, IpAddr)>,
     natt_ports: Vec<u16>,
     now: Duration,
     queue: BTreeMap<(Duration, u64), Work>,
@@ -62,6 +64,8 @@ pub(crate) enum Work {
     Batch(usize, Ticket, Vec<dataplane::Command>),
     /// The keeper of a host's keys has thought about it.
     Answer(usize, Ticket, Box<Question>),
+    /// Whoever does EAP has thought about a packet.
+    Eap(usize, Ticket, Box<EapMessage>),
     /// An ESP packet arrives.
     Esp(Probe),
     /// A TCP connection is made, or not.
@@ -94,6 +98,7 @@ impl World {
             streams: Streams::default(),
             commands: Vec::new(),
             addresses: Vec::new(),
+            further: Vec::new(),
             natt_ports: Vec::new(),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
@@ -130,6 +135,41 @@ impl World {
     /// Moves a host to another address.
     pub fn set_address(&mut self, host: usize, address: IpAddr) {
         self.addresses[host] = address;
+    }
+
+    /// Gives a host one more address.
+    pub fn add_address(&mut self, host: usize, address: IpAddr) {
+        self.further.push((host, address));
+    }
+
+    /// Takes one of these away again.
+    pub fn remove_address(&mut self, host: usize, address: IpAddr) {
+        self.further.retain(|known| *known != (host, address));
+    }
+
+    /// True if `address` is one of the host's.
+    pub fn has_address(&self, host: usize, address: IpAddr) -> bool {
+        self.addresses[host] == address || self.further.contains(&(host, address))
+    }
+
+    /// Tells a host what its addresses are, as its driver would: every way leads out by the first one of the
+    /// peer's family.
+    pub fn tell_network(&mut self, host: usize) {
+        let own = self.further.iter().filter(|(of, _)| *of == host).map(|(_, address)| *address);
+        let addresses: Vec<_> = std::iter::once(self.addresses[host]).chain(own).collect();
+        let peers = self.hosts[host].endpoint.mobile_peers(&addresses);
+        let source = |peer: &IpAddr| {
+            let family = |own: &&IpAddr| own.is_ipv4() == peer.is_ipv4();
+            addresses.iter().find(family).map(|own| (*peer, *own))
+        };
+        let sources = peers.iter().filter_map(source).collect();
+        self.handle(host, Input::Network(&ike_proto::Network { addresses, sources }));
+    }
+
+    /// Moves a host to another address, and tells it.
+    pub fn roam(&mut self, host: usize, address: IpAddr) {
+        self.set_address(host, address);
+        self.tell_network(host);
     }
 
     /// Time since the world began.
@@ -231,6 +271,7 @@ impl World {
                     self.hosts[host].batches -= 1;
                     self.apply(host, ticket, batch);
                 }
+                Work::Eap(host, ticket, message) => self.answer_eap(host, ticket, *message),
                 Work::Answer(host, ticket, question) => {
                     self.answer(host, ticket, &question);
                 }
@@ -373,9 +414,15 @@ impl World {
             Question::Sign(_) => "sign",
             Question::Judge(_) => "judge",
             Question::Revocation(_) => "revocation",
+            Question::Lease(_) => "lease",
             Question::Exchange(_) => return self.ask_exchange(host, ticket, question),
+            Question::Eap(_) => "eap",
         };
         self.hosts[host].asked.push(asked);
+        let question = match question {
+            Question::Eap(message) => return self.ask_eap(host, ticket, *message),
+            other => other,
+        };
         match self.hosts[host].answer_delay {
             None => {}
             Some(Duration::ZERO) => self.answer(host, ticket, &question),
@@ -383,6 +430,24 @@ impl World {
                 self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
             }
         }
+    }
+
+    fn ask_eap(&mut self, host: usize, ticket: Ticket, message: EapMessage) {
+        match self.hosts[host].answer_delay {
+            None => {}
+            Some(Duration::ZERO) => self.answer_eap(host, ticket, message),
+            Some(delay) => {
+                self.schedule(self.now + delay, Work::Eap(host, ticket, Box::new(message)));
+            }
+        }
+    }
+
+    fn answer_eap(&mut self, host: usize, ticket: Ticket, message: EapMessage) {
+        let answer = match &mut self.hosts[host].eap {
+            Some(eap) => Answer::Eap(Box::new(eap(message))),
+            None => Answer::Failed("no EAP here".to_owned()),
+        };
+        self.handle(host, Input::Answered(ticket, answer));
     }
 
     fn ask_exchange(&mut self, host: usize, ticket: Ticket, question: Question) {
@@ -412,7 +477,12 @@ impl World {
     }
 
     fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
-        let answer = match (question, self.hosts[host].signer) {
+        let signer = self.hosts[host].signer;
+        let answer = match (question, signer) {
+            (Question::Lease(request), _) => match &mut self.hosts[host].leaser {
+                Some(leaser) => leaser(request),
+                None => Answer::Failed("no addresses".to_owned()),
+            },
             (Question::Exchange(exchange), _) => exchange.perform(&mut self.exchange_rng),
             (_, Some(signer)) => signer.answer(question),
             (_, None) => self.hosts[host].answerer.answer(question, self.wall()),
@@ -444,7 +514,7 @@ impl World {
         let counter =
             if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };
         *counter += 1;
-        if path.local.ip() != self.addresses[host] {
+        if !self.has_address(host, path.local.ip()) {
             // The kernel refuses a source that is not the host's own.
             self.net.unsendable += 1;
             return;
@@ -477,7 +547,7 @@ impl World {
         if self.net.manual {
             return self.net.mailbox.push(packet);
         }
-        let to = self.addresses.iter().position(|address| *address == packet.dst.ip());
+        let to = (0..self.hosts.len()).find(|host| self.has_address(*host, packet.dst.ip()));
         for at in self.net.carry(self.now, host, to.unwrap_or(usize::MAX), &packet) {
             self.schedule(at, Work::Arrive(packet.clone()));
         }
@@ -505,7 +575,7 @@ impl World {
 
     /// The host a packet goes to; of several shards the one whose number is in the SPI.
     fn receiver(&self, packet: &Packet) -> Option<usize> {
-        let here = |host: &usize| self.addresses[*host] == packet.dst.ip();
+        let here = |host: &usize| self.has_address(*host, packet.dst.ip());
         let shards: Vec<_> = (0..self.hosts.len()).filter(here).collect();
         if shards.len() < 2 {
             return shards.first().copied();

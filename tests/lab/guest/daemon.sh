@@ -15,9 +15,15 @@ daemon_start() {
     local side=$1
     # Beside it are the folders with certificates and keys.
     mkdir -p "$STATE/$side.d"
-    (umask 077 && to_toml "$side" >"$STATE/$side.d/$side.toml")
-    cp "$STATE/$side.d/$side.toml" $OUT/
-    RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$STATE/$side.d/$side.toml" \
+    local file=$STATE/$side.d/$side.toml
+    if [ "${CONF_SYNTAX:-toml}" = toml ]; then
+        (umask 077 && to_toml "$side" >"$file")
+    else
+        file=${file%.toml}.conf
+        (umask 077 && { to_swanctl "$side" && to_strongswan "$side"; } >"$file")
+    fi
+    cp "$file" $OUT/
+    RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$file" \
         --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" "${DAEMON_ARGS[@]}" >"$(log_of "$side")" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 test -S "$STATE/$side.ctl" || fail "ike-daemon of $side did not start"

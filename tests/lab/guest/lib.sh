@@ -16,6 +16,7 @@ STATE=/run/lab
 . /lab/guest/openiked.sh
 . /lab/guest/certs.sh
 . /lab/guest/token.sh
+. /lab/guest/radius.sh
 . /lab/guest/checks.sh
 
 note() { printf '%s %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }

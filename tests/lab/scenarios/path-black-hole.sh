@@ -1,5 +1,6 @@
 # A link on the way is narrow and nobody says so: smaller fragments are tried when nothing comes back.
-# CASES: us-1400 them-1400 us-1000 them-1000 ours-1000
+# CASES: us-1400 them-1400 us-1000 ours-1000
+# MORE: them-1000
 # TIMEOUT: 150
 side=${CASE%-*}
 net_narrow "${CASE#*-}" silent

@@ -1,6 +1,7 @@
 # A link on the way is narrow, and routers say so: what is too large is sent again in smaller fragments as
 # soon as they have.
-# CASES: us-1400 them-1400 us-1000 them-1000 ours-1000
+# CASES: us-1400 them-1400 us-1000 ours-1000
+# MORE: them-1000
 # TIMEOUT: 120
 side=${CASE%-*}
 net_narrow "${CASE#*-}"

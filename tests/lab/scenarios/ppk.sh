@@ -1,7 +1,8 @@
 # Post-quantum preshared keys (RFC 8784): required, optional, unknown to the
 # other side by name or altogether, and with another secret. The case names the
 # side that initiates.
-# CASES: us-required them-required us-optional them-optional us-none-here them-none-here us-none-there them-none-there us-unknown them-unknown us-required-none-here them-required-none-here us-required-none-there them-required-none-there us-required-unknown them-required-unknown us-wrong-secret them-wrong-secret
+# CASES: us-required them-required us-optional them-optional them-none-here us-none-there us-unknown us-required-none-there them-required-unknown us-wrong-secret them-wrong-secret
+# MORE: us-none-here them-none-there them-unknown us-required-none-here them-required-none-here them-required-none-there us-required-unknown
 # TIMEOUT: 120
 net_direct
 site

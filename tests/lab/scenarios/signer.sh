@@ -1,6 +1,7 @@
 # Private keys are in the signer's memory and in no other: read from a file, or
 # used in a token by PKCS#11 (SoftHSM). The daemon ends with its signer.
-# CASES: file token-rsa token-ecdsa256 token-ed25519
+# CASES: file token-rsa token-ecdsa256
+# MORE: token-ed25519
 net_direct
 site
 kind=${CASE#token-}

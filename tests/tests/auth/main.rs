@@ -4,6 +4,7 @@
 
 mod announcements;
 mod confusion;
+mod eap;
 mod failures;
 mod rounds;
 mod schemes;

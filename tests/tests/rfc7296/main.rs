@@ -4,6 +4,7 @@
 
 mod acquire;
 mod collisions;
+mod configuration;
 mod errors;
 mod messages;
 mod negotiation;

@@ -1,0 +1,72 @@
+# FreeRADIUS on the loopback of one side: carol's password, by MSCHAPv2 and MD5.
+# shellcheck shell=bash
+
+RADIUS_SECRET="a secret of gateway and server"
+
+# radius_start SIDE
+radius_start() {
+    local dir=$STATE/radius
+    note "start freeradius beside $1"
+    mkdir -p "$dir/run"
+    in_ns "$1" ip link set lo up
+    echo 'carol Cleartext-Password := "Ar3etTnp"' >"$dir/users"
+    cat >"$dir/radiusd.conf" <<CONF
+prefix = /usr
+libdir = /usr/lib/freeradius
+logdir = $dir
+run_dir = $dir/run
+db_dir = $dir
+max_request_time = 30
+max_requests = 1024
+security {
+    max_attributes = 200
+    reject_delay = 0
+    require_message_authenticator = yes
+}
+client lab {
+    ipaddr = 127.0.0.0/8
+    secret = "$RADIUS_SECRET"
+    require_message_authenticator = yes
+}
+modules {
+    mschap {
+        use_mppe = yes
+        require_encryption = yes
+        require_strong = yes
+    }
+    eap {
+        default_eap_type = mschapv2
+        timer_expire = 60
+        md5 {
+        }
+        mschapv2 {
+        }
+    }
+    files {
+        usersfile = $dir/users
+    }
+}
+server lab {
+    listen {
+        type = auth
+        ipaddr = 127.0.0.1
+        port = 1812
+    }
+    authorize {
+        files
+        eap
+    }
+    authenticate {
+        Auth-Type MS-CHAP {
+            mschap
+        }
+        eap
+    }
+}
+CONF
+    in_ns "$1" freeradius -f -xx -l "$OUT/radius.log" -d "$dir" -n radiusd >"$OUT/radius.out" 2>&1 &
+    wait_for 20 grep -q 'Ready to process requests' "$OUT/radius.log" || {
+        tail -n 20 "$OUT/radius.log" "$OUT/radius.out"
+        fail "freeradius did not start"
+    }
+}

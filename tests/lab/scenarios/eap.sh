@@ -1,0 +1,69 @@
+# EAP: the side named initiates and is authenticated by it, the other is the
+# gateway and shows a certificate. "only" is EAP-TLS with TLS 1.3 and without any
+# other authentication (RFC 5998); by RADIUS the gateway asks FreeRADIUS.
+# CASES: mschapv2-us mschapv2-them tls-us tls-them only-us only-them ttls-them radius-them
+# TIMEOUT: 120
+net_direct
+site
+client=${CASE#*-} method=${CASE%%-*}
+gateway=$(other "$client")
+ca ours ca ecdsa384
+certificate ours us ecdsa256 ca
+certificate ours them ecdsa256 ca
+by_certificate
+give us x509ca ca.pem
+give them x509ca ca.pem
+STRONGSWAN_MORE+=" md5 eap-identity eap-md5 eap-mschapv2 eap-tls eap-ttls"
+eap=eap-$method proven='EAP-[A-Z0-9]+ \("carol"\)'
+case $method in
+only) eap=eap-tls proven='EAP-TLS' ;;
+tls) proven='EAP-TLS' ;;
+radius)
+    eap=eap-mschapv2
+    radius_start "$gateway"
+    # The first server is not there.
+    radius=charon.plugins.eap-radius
+    conf "$gateway" $radius.retransmit_tries 1
+    conf "$gateway" $radius.retransmit_timeout 0.3
+    conf "$gateway" $radius.servers.absent.address 127.0.0.2
+    conf "$gateway" $radius.servers.absent.secret x
+    conf "$gateway" $radius.servers.absent.preference 10
+    conf "$gateway" $radius.servers.present.address 127.0.0.1
+    conf "$gateway" $radius.servers.present.secret "$RADIUS_SECRET"
+    ;;
+esac
+ike "$client" local.auth "$eap"
+ike "$gateway" remote.auth "$eap"
+case $method in
+only)
+    ike "$client" remote.auth "$eap"
+    ike "$gateway" local.auth "$eap"
+    conf both charon.tls.version_max 1.3
+    ;;
+tls) ;;
+*)
+    ike "$client" local.certs ""
+    ike "$client" local.eap_id carol
+    ike "$gateway" remote.eap_id %any
+    conf "$client" secrets.eap-carol.id carol
+    conf "$client" secrets.eap-carol.secret Ar3etTnp
+    if [ "$method" = radius ]; then
+        ike "$gateway" remote.auth eap-radius
+    else
+        conf "$gateway" secrets.eap-carol.id carol
+        conf "$gateway" secrets.eap-carol.secret Ar3etTnp
+    fi
+    ;;
+esac
+[ "$method" != ttls ] || conf them charon.plugins.eap-ttls.phase2_method mschapv2
+start
+up "$client"
+installed
+ping_both
+if [ "$client" = them ]; then
+    [ "$US" != daemon ] || expect_log us "$proven"
+else
+    expect_log them "EAP method EAP_[A-Z0-9]+ succeeded"
+fi
+rekey us ike
+ping_both

@@ -1,0 +1,111 @@
+//! A hand-made responder that answers as ours would not.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ike_proto::config::AddressSpec;
+use ike_proto::wire::payload::{Notify, Payload};
+use ike_proto::wire::registry::{ExchangeType, NotifyType};
+use ike_tests::bench::{Bench, PSK, auth_payloads, net};
+use ike_tests::handmade::{Handmade, notifies};
+use ike_tests::setup::{address, identity, side};
+
+use super::{SECOND, ip};
+
+const SPI: u32 = 0x1000;
+
+fn notify(kind: NotifyType, data: &[u8]) -> Payload<'_> {
+    Payload::Notify(Notify::new(kind, data))
+}
+
+/// A client with MOBIKE and an IKE SA with a gateway that has no NAT traversal.
+fn bench() -> (Bench, Handmade) {
+    let mut mobile = side(1, 2);
+    mobile.connection.mobike = true;
+    mobile.connection.local_addrs = vec![AddressSpec::Any(None)];
+    let mut bench = Bench::with(mobile);
+    bench.world.tell_network(0);
+    let (request, mut peer, _) = bench.answering();
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let mut payloads = auth_payloads(&id, &auth, SPI, false);
+    payloads.push(notify(NotifyType::MOBIKE_SUPPORTED, &[]));
+    let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+    assert_eq!(bench.give(&response).len(), 0);
+    assert_eq!(bench.host().done(request), Some(Ok(())), "dropped: {:?}", bench.host().dropped);
+    assert!(bench.host().ike().mobike);
+    (bench, peer)
+}
+
+/// The notifications of the one message in `sent`.
+#[track_caller]
+fn read(peer: &Handmade, sent: &[Vec<u8>]) -> Vec<NotifyType> {
+    assert_eq!(sent.len(), 1);
+    notifies(&peer.open(&sent[0]).expect("sealed for the peer"))
+}
+
+/// The list of addresses meets UNEXPECTED_NAT_DETECTED: it is sent again, five times and no more.
+#[test]
+fn a_list_that_was_changed_on_its_way_is_sent_again() {
+    let (mut bench, mut peer) = bench();
+    bench.world.add_address(0, ip("10.0.0.77"));
+    bench.world.tell_network(0);
+    let mut sent = bench.sent();
+    for n in 0..6 {
+        let told = read(&peer, &sent);
+        assert!(told.contains(&NotifyType::ADDITIONAL_IP4_ADDRESS), "try {n}: {told:?}");
+        assert!(told.contains(&NotifyType::NO_NATS_ALLOWED), "try {n}: {told:?}");
+        let payloads = [notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[])];
+        let response = peer.seal(ExchangeType::INFORMATIONAL, 2 + n, true, &payloads);
+        sent = bench.give(&response);
+    }
+    assert_eq!(sent.len(), 0, "it has to end");
+}
+
+/// The gateway says that it is elsewhere, and answers the update without COOKIE2: that shows nothing.
+#[test]
+fn an_update_answered_without_the_cookie_moves_no_child() {
+    for honest in [false, true] {
+        let (mut bench, mut peer) = bench();
+        let elsewhere = ip("10.0.0.22");
+        let from = SocketAddr::new(elsewhere, 500);
+        let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
+        let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
+        let sent = bench.give_from(from, &request);
+        assert_eq!(sent.len(), 2, "an answer and an update: {:?}", bench.host().dropped);
+        let update = peer.open(&sent[1]).expect("sealed for the peer");
+        assert!(notifies(&update).contains(&NotifyType::UPDATE_SA_ADDRESSES));
+        assert_eq!(bench.host().child().outbound.dst, address(2), "until it has shown that");
+        let cookie = cookie2(&update.octets);
+        let payloads: &[_] = &[notify(NotifyType::COOKIE2, &cookie)];
+        let payloads = if honest { payloads } else { &[] };
+        let response = peer.seal(ExchangeType::INFORMATIONAL, 2, true, payloads);
+        let sent = bench.give_from(from, &response);
+        if honest {
+            assert_eq!(sent.len(), 0);
+            assert_eq!(bench.host().child().outbound.dst, elsewhere);
+            continue;
+        }
+        assert_eq!(read(&peer, &sent), [], "DELETE, and no notification");
+        let to = |ip: IpAddr| bench.host().plane.outbound().any(|(id, _)| id.dst == ip);
+        assert!(!to(elsewhere));
+        bench.world.run_for(SECOND);
+        let response = peer.seal(ExchangeType::INFORMATIONAL, 3, true, &[]);
+        bench.give_from(from, &response);
+        assert_eq!(bench.host().ikes().len(), 0);
+    }
+}
+
+/// An address that traffic in the tunnel goes to is none of the gateway's.
+#[test]
+fn an_address_inside_of_the_tunnel_is_no_gateway() {
+    let (mut bench, mut peer) = bench();
+    let inside = SocketAddr::new(net(2).start, 500);
+    let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
+    let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
+    assert_eq!(bench.give_from(inside, &request).len(), 1, "an answer alone");
+    assert_eq!(bench.host().ike().path.remote.ip(), address(2));
+}
+
+/// The data of COOKIE2, which is the last of the payloads.
+fn cookie2(inner: &[u8]) -> [u8; 16] {
+    *inner.last_chunk().expect("a cookie at the end")
+}
