@@ -137,7 +137,7 @@ impl ToArgs {
 
 /// `serve`.
 pub fn serve(args: &ServeArgs) -> Result<(), String> {
-    ike_daemon::log::init_at("warn");
+    ike_daemon::log::init_at("warn", Default::default());
     runtime()?.block_on(serve::run(args, serve::signalled()))
 }
 
@@ -177,7 +177,7 @@ pub fn links(args: &Links) -> Result<(), String> {
 }
 
 fn measure(host: &str, args: &Links) -> Result<Vec<Handshake>, String> {
-    ike_daemon::log::init_at("error");
+    ike_daemon::log::init_at("error", Default::default());
     let ToArgs { give_up, link, pair, .. } = &args.hosts;
     if [Some(link), pair.as_ref()].into_iter().flatten().any(|name| name.contains([',', '\n'])) {
         return Err("--link and --pair are columns of a CSV: no commas".to_owned());

@@ -114,7 +114,7 @@ const HANDSHAKES: u64 = 10_000;
 /// # Errors
 /// The arguments make no sense, nobody answers, no handshake came about, or a file cannot be written.
 pub fn load(args: &Load) -> Result<(), String> {
-    ike_daemon::log::init_at("error");
+    ike_daemon::log::init_at("error", Default::default());
     for path in [&args.json, &args.csv, &args.svg].into_iter().flatten() {
         hosts::writable(path)?;
     }
