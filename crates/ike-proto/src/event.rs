@@ -564,11 +564,18 @@ pub struct UsedAuth {
     pub scheme: Option<SignatureScheme>,
     /// The subject of a peer's certificate, safe in a log line.
     pub certificate: Option<String>,
-    /// The method of EAP and the identity in it, if it was by EAP, safe in a log line.
-    pub eap: Option<String>,
+    /// What EAP has shown, if it was by EAP.
+    pub eap: Option<Box<UsedEap>>,
+}
+
+/// What EAP has shown of an end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedEap {
+    /// The method and the identity in it, safe in a log line.
+    pub method: String,
     /// The EAP identity of a peer, which tells it from others; of type [`IdData::EAP`], or ID_NULL if its method
-    /// left open who it is.
-    pub eap_id: Option<IdData>,
+    /// left open who it is. `None` of this end.
+    pub id: Option<IdData>,
 }
 
 /// One Child SA as `list` shows it.

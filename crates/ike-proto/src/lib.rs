@@ -23,7 +23,7 @@ pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus};
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
     Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent,
-    Ticket, Transmit, TransmitKind, Transport, UsedAuth,
+    Ticket, Transmit, TransmitKind, Transport, UsedAuth, UsedEap,
 };
 pub use question::{
     AcceptedScheme, Answer, Assignment, EapAnswer, EapMessage, EapState, EapSuccess, Exchange,

@@ -111,7 +111,7 @@ pub struct Auth {
 impl Auth {
     fn new(used: &UsedAuth) -> Self {
         let by = match (used.scheme, used.method) {
-            _ if used.eap.is_some() => used.eap.clone().unwrap_or_default(),
+            _ if let Some(eap) = &used.eap => eap.method.clone(),
             (Some(scheme), _) => scheme.to_string(),
             (None, AuthMethod::PSK) => "PSK".to_owned(),
             (None, AuthMethod::NULL) => "NULL".to_owned(),

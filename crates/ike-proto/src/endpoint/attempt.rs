@@ -605,7 +605,7 @@ impl Attempt {
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
         winner.reauthenticates = self.replaces;
-        winner.redirected = self.redirected;
+        winner.redirected = self.redirected.map(Box::new);
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }

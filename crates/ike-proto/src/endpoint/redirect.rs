@@ -62,7 +62,7 @@ impl Endpoint {
         let State::Established(established) = &sa.state else { return };
         let (path, connection) = (sa.path, Arc::clone(&sa.connection));
         let from = path.remote.ip().to_canonical();
-        let redirected = Redirected::again(sa.redirected, from, now.mono);
+        let redirected = Redirected::again(sa.redirected.as_deref().copied(), from, now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let children = established.children.iter();
@@ -83,7 +83,7 @@ impl Endpoint {
         };
         // The next redirect counts from here, wherever this one leads.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
-            sa.redirected = Some(redirected);
+            sa.redirected = Some(Box::new(redirected));
         }
         if replaces.is_some() {
             self.supersede(now, ike, &mut wanted);

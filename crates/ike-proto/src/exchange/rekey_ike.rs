@@ -457,7 +457,7 @@ impl IkeSa {
             // The peer's hash is over the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
-        sa.redirected = self.redirected;
+        sa.redirected = self.redirected.clone();
         // SK_d hands the PPK that went into this SA on.
         let inherited = || self.ppk.used().cloned();
         sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {

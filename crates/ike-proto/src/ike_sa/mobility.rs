@@ -32,7 +32,7 @@ pub(crate) struct Mobike {
     /// NAT_DETECTION_DESTINATION_IP of the peer's last answer: this end's address and port as it sees them.
     pub(crate) seen: Option<[u8; 20]>,
     /// Where ESP from behind a NAT comes from, if that is not where IKE does (RFC 4555 §3.8).
-    pub(crate) esp_remote: Option<SocketAddr>,
+    pub(crate) esp_remote: Option<Box<SocketAddr>>,
     /// Moves so far, and the last one that the peer has confirmed.
     pub(crate) moves: u32,
     pub(crate) confirmed: u32,

@@ -85,7 +85,7 @@ pub(crate) struct IkeSa {
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     /// Initiator: how it has come to its gateway.
-    pub(crate) redirected: Option<Redirected>,
+    pub(crate) redirected: Option<Box<Redirected>>,
     /// Both ends have MOBIKE.
     pub(crate) mobike: Option<Box<Mobike>>,
     /// The connection; until the peer is authenticated the likeliest one.

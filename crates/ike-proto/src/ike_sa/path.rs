@@ -70,7 +70,7 @@ impl IkeSa {
             return;
         }
         if let Some(mobike) = &mut self.mobike {
-            mobike.esp_remote = Some(remote);
+            mobike.esp_remote = Some(Box::new(remote));
         }
         self.move_children(ctx);
     }
@@ -80,7 +80,8 @@ impl IkeSa {
         if let Some(separate) = self.separate.as_deref() {
             return *separate;
         }
-        let elsewhere = self.mobike.as_ref().and_then(|mobike| mobike.esp_remote);
+        let elsewhere =
+            self.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
         Path { remote: elsewhere.unwrap_or(self.path.remote), ..self.path }
     }
 

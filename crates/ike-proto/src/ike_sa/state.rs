@@ -271,7 +271,7 @@ impl Established {
     /// Who the peer is to `unique` and INITIAL_CONTACT: its EAP identity if it has one.
     pub(crate) fn owner_id(&self) -> &IdData {
         let mut used = self.authenticated.remote.iter().rev();
-        used.find_map(|used| used.eap_id.as_ref()).unwrap_or(&self.remote_id)
+        used.find_map(|used| used.eap.as_ref()?.id.as_ref()).unwrap_or(&self.remote_id)
     }
 }
 

@@ -21,7 +21,7 @@ use super::rounds::{AuthReply, OwnAuth, used};
 use super::{closed_placeholder, local_id, matches_id, round_id, too_much};
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::{Prf, Secret};
-use crate::event::{Failure, Ticket, UsedAuth};
+use crate::event::{Failure, Ticket, UsedAuth, UsedEap};
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::{Payloads, Refusal};
@@ -328,7 +328,8 @@ impl IkeSa {
             return self.close(ctx, failure);
         }
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
-        let own = UsedAuth { eap: Some(method), ..used(id, AuthMethod::PSK) };
+        let eap = Some(Box::new(UsedEap { method, id: None }));
+        let own = UsedAuth { eap, ..used(id, AuthMethod::PSK) };
         waiting.rounds.local.push(own.clone());
         if let Some(eap) = &mut waiting.eap {
             eap.stage = EapStage::Through(msk.as_ref().map(Secret::duplicate), own.clone());
@@ -507,8 +508,9 @@ impl IkeSa {
             {
                 let known = identity.filter(|id| !id.is_empty() && id.len() <= MAX_ID_LEN);
                 // IDi is the peer's own choice: it is not fallen back to.
-                let eap_id = Some(known.map_or_else(super::null_id, IdData::eap));
-                let used = UsedAuth { eap: Some(method), eap_id, ..used(id, AuthMethod::PSK) };
+                let proven = Some(known.map_or_else(super::null_id, IdData::eap));
+                let shown = Some(Box::new(UsedEap { method, id: proven }));
+                let used = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
                 eap.stage = EapStage::Through(msk, used);
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
                 self.respond(ctx, &[Payload::Eap(&packet)]);
@@ -586,7 +588,9 @@ impl IkeSa {
         let covered = self.own_covered(&waiting.transcript, &id);
         let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
         let mut own = OwnAuth::without(id);
-        own.used = UsedAuth { eap: used_eap.eap.clone(), ..used(own.used.id, AuthMethod::PSK) };
+        let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
+        let shown = Some(Box::new(UsedEap { method, id: None }));
+        own.used = UsedAuth { eap: shown, ..used(own.used.id, AuthMethod::PSK) };
         (own.data, own.named) = (data, true);
         let ppk = (index == 0 && self.took_ppk_in_auth()).then(Vec::new);
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };

@@ -229,14 +229,8 @@ impl SigningRound {
         }
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;
-        let used = UsedAuth {
-            id: self.id,
-            method,
-            scheme: Some(scheme),
-            certificate: None,
-            eap: None,
-            eap_id: None,
-        };
+        let used =
+            UsedAuth { id: self.id, method, scheme: Some(scheme), certificate: None, eap: None };
         Ok(OwnAuth { used, certs, data: first, no_ppk: data.next(), named: false })
     }
 }
@@ -263,12 +257,5 @@ pub(super) fn signed_by(
     scheme: SignatureScheme,
     key: &PeerKey,
 ) -> UsedAuth {
-    UsedAuth {
-        id,
-        method,
-        scheme: Some(scheme),
-        certificate: key.certificate.clone(),
-        eap: None,
-        eap_id: None,
-    }
+    UsedAuth { id, method, scheme: Some(scheme), certificate: key.certificate.clone(), eap: None }
 }

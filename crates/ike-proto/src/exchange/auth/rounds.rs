@@ -53,7 +53,9 @@ impl Rounds {
     /// Whose addresses it gets.
     pub(crate) fn lease_identity(&self) -> Option<IdData> {
         let (used, _) = self.remote.first()?;
-        if let Some(id) = self.remote.iter().rev().find_map(|(used, _)| used.eap_id.clone()) {
+        if let Some(id) =
+            self.remote.iter().rev().find_map(|(used, _)| used.eap.as_ref()?.id.clone())
+        {
             return Some(id);
         }
         // What an anonymous peer calls itself is nobody's.
@@ -152,5 +154,5 @@ impl AuthReply {
 
 /// A round by `method`, which is no signature.
 pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
-    UsedAuth { id, method, scheme: None, certificate: None, eap: None, eap_id: None }
+    UsedAuth { id, method, scheme: None, certificate: None, eap: None }
 }
