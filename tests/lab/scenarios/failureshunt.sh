@@ -31,7 +31,7 @@ installed
 ping_both
 # What went before the data plane was there, when the capture has it.
 sleep 2
-clear=$(wire "net 10.0.0.0/8")
+clear=$(wire "$INNER")
 kill_hard them
 gone us
 note "gone: $(ip -n left route show table 220 | tr '\n' ';')"
@@ -54,7 +54,7 @@ start us
 up us
 installed
 ping_both
-[ "$(wire "net 10.0.0.0/8")" = "$clear" ] || fail "packets left in clear"
+[ "$(wire "$INNER")" = "$clear" ] || fail "packets left in clear"
 down us ike
 gone us
 if refused; then fail "refused although it was taken down"; fi

@@ -21,7 +21,7 @@ use crate::ike_sa::state::{ExpectAuthRequest, State};
 use crate::question::{Answer, Assignment, Lease, LeaseRequest, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Attribute, Config, ConfigAttribute, Payload};
-use crate::wire::registry::{AuthMethod, CfgAttribute, CfgType, NotifyType};
+use crate::wire::registry::{AuthMethod, CfgAttribute, CfgType, NotifyType, PayloadType};
 
 /// Addresses that one peer may ask for.
 const MAX_ADDRESSES: usize = 8;
@@ -116,6 +116,17 @@ fn is_usable(address: &IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
 }
 
+/// True if a CP payload is in a chain that decodes.
+fn has_config(first: PayloadType, octets: &[u8]) -> bool {
+    let (mut kind, mut rest) = (first, octets);
+    while kind != PayloadType::CP {
+        let [next, _, high, low, ..] = *rest else { return false };
+        let length = usize::from(u16::from_be_bytes([high, low])).max(4);
+        (kind, rest) = (PayloadType(next), rest.get(length..).unwrap_or_default());
+    }
+    true
+}
+
 impl IkeSa {
     // ---- responder ----
 
@@ -129,12 +140,16 @@ impl IkeSa {
     ) {
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let Some(first) = &waiting.first else { return };
+        let has_pools = !self.connection.pools.is_empty();
+        if !has_pools && !has_config(first.first, &first.octets) {
+            // As with nearly all peers: nothing to decode once more.
+            return self.finish_auth(ctx, auth, ppk, None);
+        }
         let payloads = decode_inner_payloads(first.first, &first.octets).unwrap_or_default();
         let asked = attributes(&payloads, CfgType::REQUEST).unwrap_or_default();
         let first_contact = Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some();
         drop(payloads);
         let wanted = addresses(&asked);
-        let has_pools = !self.connection.pools.is_empty();
         let identity = waiting.rounds.lease_identity();
         match (wanted.is_empty(), has_pools) {
             (true, false) => self.finish_auth(ctx, auth, ppk, None),
