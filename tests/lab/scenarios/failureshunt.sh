@@ -4,6 +4,8 @@
 # PLANE: userspace kernel
 net_direct
 site
+# With MOBIKE, IKE asks for a dead peer at every address it has had, those behind it as well.
+ike us mobike no
 ike us dpd_delay 1s
 conf us charon.retransmit_timeout 0.5
 conf us charon.retransmit_base 1.0

@@ -122,3 +122,29 @@ fn esp_alone_follows_esp() {
     pair.run_for(MINUTE);
     assert_eq!(pair.b().child().outbound.dst, before.remote.ip(), "{}", pair.story());
 }
+
+/// Nobody checks liveness, the mapping changes, and the gateway has something to say: it finds the client where
+/// its ESP comes from, once the old mapping gives no answer.
+#[test]
+fn a_request_without_an_answer_goes_where_esp_comes_from() {
+    let behind = setup(35);
+    let mut pair = behind.build();
+    pair.net.nats.push(Nat::new(address(1), ip("192.0.2.1")));
+    pair.establish();
+    let before = pair.b().ike().path.remote;
+    pair.net.nats[0].rebind();
+    // The next keepalive makes the new mapping.
+    pair.run_for(MINUTE);
+    let port = pair.net.nats[0].mappings().map(|(_, port)| port).last().expect("a mapping");
+    let remote = SocketAddr::new(ip("192.0.2.1"), port);
+    assert_ne!(remote, before);
+    let sa = pair.b().child().inbound;
+    pair.plane_event(B, Plane::Mapping { sa, remote });
+    pair.run_for(SECOND);
+    assert_eq!(pair.b().ike().path.remote, before, "ESP alone moves no IKE");
+    pair.rekey_child(B);
+    pair.run_for(MINUTE);
+    assert_eq!(pair.b().ike().path.remote, remote, "{}", pair.story());
+    assert_eq!(pair.b().child_rekeys().len(), 1);
+    pair.assert_agreement();
+}

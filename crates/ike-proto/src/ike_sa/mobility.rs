@@ -328,11 +328,15 @@ impl IkeSa {
     pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
         let Some(mobike) = &self.mobike else { return };
         let tries = self.window.tries();
+        // Where its ESP comes from a peer behind a NAT is, whose mapping has changed. IKE does not follow that
+        // by itself (RFC 4555 §3.8), but where the old mapping gives no answer, the new one is asked.
+        let elsewhere = mobike.esp_remote.as_deref().filter(|_| tries > 1).copied();
         let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
-        if !due || self.path.transport == Transport::Tcp {
+        if !(due || elsewhere.is_some()) || self.path.transport == Transport::Tcp {
             return;
         }
-        let paths = self.other_paths(ctx);
+        let mut paths = if due { self.other_paths(ctx) } else { Vec::new() };
+        paths.extend(elsewhere.map(|remote| Path { remote, ..self.path }));
         let Some(datagrams) = self.window.outstanding_datagrams().cloned() else { return };
         if let Some(mobike) = self.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
@@ -354,6 +358,12 @@ impl IkeSa {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
         let same_transport = path.transport == self.path.transport;
+        let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
+        if probing && mapped && same_transport && !self.decides() {
+            // An authentic answer, not only ESP: it is there.
+            self.take_path(ctx, path);
+            return self.move_children(ctx);
+        }
         if !probing || !same_transport || ends(path) == ends(self.path) {
             //= RFC 4555 §3.6
             //# If the request to update the addresses is retransmitted using several
