@@ -21,6 +21,7 @@ pub mod audit;
 pub mod bench;
 pub mod cheap;
 pub mod credentials;
+pub mod eap;
 pub mod explore;
 pub mod forge;
 pub mod handmade;

@@ -3,10 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::eap::{
-    Authenticator, AuthenticatorConfig, Conversation, Method, Offer, Peer, PeerConfig, Secrets,
-    Step,
-};
+use ::eap::{Authenticator, AuthenticatorConfig, Method, Offer, Peer, PeerConfig, Secrets};
 use ike_proto::config::{
     AuthConfig, IdMatch, LocalAuth, PostQuantumKey, PpkId, PpkMatch, PreSharedKey, RemoteAuth,
     Unique,
@@ -16,18 +13,17 @@ use ike_proto::crypto::SignatureScheme::Ed25519;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 use ike_proto::{
-    Answer, Command, EapAnswer, EapMessage, EapState, EapSuccess, Failure, IkeState, Lease,
-    LeaseRequest, UsedAuth,
+    Answer, Command, EapAnswer, EapState, EapSuccess, Failure, IkeState, Lease, LeaseRequest,
+    UsedAuth,
 };
 use ike_tests::credentials::{Authority, credential, key_type};
+use ike_tests::eap::{End, conversations};
 use ike_tests::network::Conditions;
 use ike_tests::plane::Plane;
 use ike_tests::setup::{identity, side};
 use ike_tests::{A, B, Pair, Setup};
 
 use super::{ec, refused, root, signing, told};
-
-type End = Box<dyn FnMut(EapMessage) -> EapAnswer>;
 
 /// A by EAP, B by a certificate.
 fn gateway(seed: u64) -> Setup {
@@ -69,27 +65,8 @@ fn random() -> ::eap::Fill {
     })
 }
 
-/// A whole conversation by the methods themselves.
-fn by(start: impl Fn() -> Box<dyn Conversation> + 'static) -> End {
-    Box::new(move |message| {
-        let held = message.state.take::<Mutex<Box<dyn Conversation>>>();
-        let held = held.unwrap_or_else(|| Box::new(Mutex::new(start())));
-        let step = held.lock().unwrap().handle(message.packet.as_deref());
-        match step {
-            Step::Send(packet) => EapAnswer::Send(packet, EapState::new(*held)),
-            Step::Success(success) => EapAnswer::Success(EapSuccess {
-                packet: success.packet,
-                msk: success.msk.map(|msk| Secret::copy_from(msk.expose())),
-                method: format!("{:?}", success.method),
-                identity: Some(success.identity),
-            }),
-            Step::Failure(packet, why) => EapAnswer::Failure { packet, why },
-        }
-    })
-}
-
 fn mschapv2_peer(who: &'static str, password: &'static str) -> End {
-    by(move || {
+    conversations(move || {
         let offers = vec![Offer::MsChapV2(password.as_bytes().to_vec().into())];
         let identity = who.as_bytes().to_vec();
         Box::new(Peer::new(PeerConfig { identity, offers, random: random() }))
@@ -97,7 +74,7 @@ fn mschapv2_peer(who: &'static str, password: &'static str) -> End {
 }
 
 fn mschapv2_server(password: &'static str) -> End {
-    by(move || {
+    conversations(move || {
         Box::new(Authenticator::new(AuthenticatorConfig {
             name: b"b.example".to_vec(),
             identity: None,

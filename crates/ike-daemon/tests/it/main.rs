@@ -3,6 +3,7 @@
 mod certificates;
 mod common;
 mod config;
+mod config_mistakes;
 mod control;
 mod credentials;
 mod daemons;

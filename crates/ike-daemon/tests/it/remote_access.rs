@@ -6,20 +6,18 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use eap::{
-    Authenticator, AuthenticatorConfig, Conversation, Method, Offer, Peer, PeerConfig, Secrets,
-    Step,
-};
+use eap::{Authenticator, AuthenticatorConfig, Method, Offer, Peer, PeerConfig, Secrets};
 use ike_daemon::pools::{PoolConfig, Pools, Range};
 use ike_proto::config::{AddressSpec, AuthConfig, IdMatch, PreSharedKey, TsSpec, Unique};
 use ike_proto::crypto::{Secret, SecureRandom, SignatureScheme};
 use ike_proto::wire::payload::{Attribute, IdData};
 use ike_proto::wire::registry::NotifyType;
-use ike_proto::{Assignment, Command, EapAnswer, EapMessage, EapState, EapSuccess, Event, Failure};
+use ike_proto::{Assignment, Command, Event, Failure};
 use ike_tests::credentials::{Authority, credential};
+use ike_tests::eap::conversations;
 use ike_tests::plane::Plane;
 use ike_tests::setup::side;
 use ike_tests::{A, B, Host, Pair, Setup, World};
@@ -259,27 +257,6 @@ fn random() -> eap::Fill {
     Arc::new(|octets: &mut [u8]| pq_kem::os_random().fill(octets))
 }
 
-/// What a host answers about EAP packets.
-fn by(
-    start: impl Fn() -> Box<dyn Conversation> + 'static,
-) -> Box<dyn FnMut(EapMessage) -> EapAnswer> {
-    Box::new(move |message| {
-        let held = message.state.take::<Mutex<Box<dyn Conversation>>>();
-        let held = held.unwrap_or_else(|| Box::new(Mutex::new(start())));
-        let step = held.lock().unwrap().handle(message.packet.as_deref());
-        match step {
-            Step::Send(packet) => EapAnswer::Send(packet, EapState::new(*held)),
-            Step::Success(success) => EapAnswer::Success(EapSuccess {
-                packet: success.packet,
-                msk: success.msk.map(|msk| Secret::copy_from(msk.expose())),
-                method: "EAP".to_owned(),
-                identity: Some(success.identity),
-            }),
-            Step::Failure(packet, why) => EapAnswer::Failure { packet, why },
-        }
-    })
-}
-
 /// A gateway, and road warriors that come with a password (EAP-MSCHAPv2), go with a word or without, come
 /// again, reauthenticate, and move (MOBIKE).
 fn come_and_go(warriors: usize) {
@@ -300,7 +277,7 @@ fn come_and_go(warriors: usize) {
     world.hosts[at].answerer = std::mem::take(&mut gateway.answerer);
     let own = pools.clone();
     world.hosts[at].leaser = Some(Box::new(move |request| own.answer(request)));
-    world.hosts[at].eap = Some(by(|| {
+    world.hosts[at].eap = Some(conversations(|| {
         Box::new(Authenticator::new(AuthenticatorConfig {
             name: b"gateway".to_vec(),
             identity: None,
@@ -321,7 +298,7 @@ fn come_and_go(warriors: usize) {
         warrior.want("pubkey", &ca);
         let host = world.add(here, warrior.config(), side(1, 2).crypto, Plane::new());
         world.hosts[host].answerer = std::mem::take(&mut warrior.answerer);
-        world.hosts[host].eap = Some(by(move || {
+        world.hosts[host].eap = Some(conversations(move || {
             let identity = format!("w{number}").into_bytes();
             let offers = vec![Offer::MsChapV2(password(&identity).into())];
             Box::new(Peer::new(PeerConfig { identity, offers, random: random() }))
@@ -388,13 +365,6 @@ fn come_and_go(warriors: usize) {
 }
 
 #[test]
-fn road_warriors_leak_no_lease() {
-    come_and_go(100);
-}
-
-/// `cargo test --release -p ike-daemon --test it -- --ignored road_warriors`
-#[test]
-#[ignore = "takes a while"]
 fn a_thousand_road_warriors_leak_no_lease() {
     come_and_go(1000);
 }
