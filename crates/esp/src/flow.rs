@@ -98,6 +98,11 @@ impl FlowCache {
         Self { slots: Slots::new(), seeds: [hasher.hash_one(0u8), hasher.hash_one(1u8)] }
     }
 
+    /// Forgets everything unless the tables are still of `generation`.
+    pub(crate) fn renew(&mut self, generation: u64) {
+        self.slots.renew(generation);
+    }
+
     /// The decision for `key` in the tables of `generation`, made by `decide` if it is not known.
     #[inline(always)]
     pub(crate) fn get_or_insert(

@@ -55,6 +55,12 @@ impl Inbound {
         Self { shared, cache: Slots::new(), tally, clock: Clock::default() }
     }
 
+    /// Lets go of what was removed from the plane, keys among it. Every packet does this as well, so it is for
+    /// workers that have had none since.
+    pub fn renew(&mut self) {
+        self.cache.renew(self.shared.generation());
+    }
+
     /// Opens `esp` and appends the IP packet it protects to `out`; returns its length. On an error `out`
     /// stays as it was.
     pub fn handle(

@@ -113,6 +113,12 @@ impl Outbound {
         Self { shared, cache, fragments, rng, tally, clock: Clock::default() }
     }
 
+    /// Lets go of what was removed from the plane, keys among it. Every packet does this as well, so it is for
+    /// workers that have had none since.
+    pub fn renew(&mut self) {
+        self.cache.renew(self.shared.generation());
+    }
+
     /// Decides about the IP packet at the start of `packet`, and appends to `out` the ESP packet that
     /// protects it. Unless the verdict is [`Verdict::Send`], `out` stays as it was.
     pub fn handle(&mut self, now: Instant, packet: &[u8], out: &mut Buffer) -> Verdict {

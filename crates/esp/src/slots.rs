@@ -17,6 +17,15 @@ impl<K: Clone + PartialEq, V: Clone> Slots<K, V> {
         Self { slots: vec![None; SLOTS], generation: 0 }
     }
 
+    /// Forgets everything unless the tables are still of `generation`.
+    #[inline(always)]
+    pub(crate) fn renew(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.slots.fill(None);
+            self.generation = generation;
+        }
+    }
+
     /// The value for `key`, which hashes to `hash`, in the tables of `generation`; made by `find` if it is
     /// not known. What `find` does not find is not remembered.
     #[inline(always)]
@@ -27,10 +36,7 @@ impl<K: Clone + PartialEq, V: Clone> Slots<K, V> {
         key: &K,
         find: impl FnOnce() -> Result<V, E>,
     ) -> Result<&V, E> {
-        if self.generation != generation {
-            self.slots.fill(None);
-            self.generation = generation;
-        }
+        self.renew(generation);
         let slot = &mut self.slots[hash as usize % SLOTS];
         if !matches!(slot, Some((known, _)) if known == key) {
             *slot = None;

@@ -4,9 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esp::io::{Config, Device, EncapSocket, IkeDatagram, MemoryHost, UserspacePlane};
+use ike_proto::crypto::{
+    CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame,
+};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction, PolicyId,
     PolicySpec, SaId,
@@ -30,11 +34,15 @@ struct End {
 
 impl End {
     async fn new(ip: IpAddr) -> Self {
+        Self::with(ip, &CIPHERS).await
+    }
+
+    async fn with(ip: IpAddr, ciphers: &'static dyn CipherProvider) -> Self {
         let socket = UdpSocket::bind(SocketAddr::new(ip, 0)).await.unwrap();
         let socket = Arc::new(EncapSocket::new(socket).unwrap());
         let (sender, ike) = mpsc::channel(16);
         let config = Config {
-            ciphers: &CIPHERS,
+            ciphers,
             rng: || Box::new(Counting(3)),
             encap: vec![Arc::clone(&socket)],
             ike: sender,
@@ -65,6 +73,47 @@ impl End {
 
     async fn recv(&mut self) -> Vec<u8> {
         timeout(LONG, self.host.recv()).await.expect("a packet").expect("a device")
+    }
+}
+
+/// Suites whose keys are counted while they exist.
+#[derive(Debug)]
+struct Counted(AtomicUsize);
+
+struct CountedKey(Box<dyn CipherKey>, &'static AtomicUsize);
+
+static COUNTED: Counted = Counted(AtomicUsize::new(0));
+
+impl CipherProvider for Counted {
+    fn lengths(&self, suite: CipherSuite) -> Option<CipherLengths> {
+        CIPHERS.lengths(suite)
+    }
+
+    fn key(
+        &self,
+        suite: CipherSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+    ) -> Result<Box<dyn CipherKey>, CryptoError> {
+        let key = CIPHERS.key(suite, encr_key, integ_key)?;
+        COUNTED.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(CountedKey(key, &COUNTED.0)))
+    }
+}
+
+impl CipherKey for CountedKey {
+    fn seal(&self, frame: Frame<'_>, data: &mut [u8], icv: &mut [u8]) -> Result<(), CryptoError> {
+        self.0.seal(frame, data, icv)
+    }
+
+    fn open(&self, frame: Frame<'_>, data: &mut [u8], icv: &[u8]) -> Result<(), CryptoError> {
+        self.0.open(frame, data, icv)
+    }
+}
+
+impl Drop for CountedKey {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -124,6 +173,28 @@ async fn traffic_both_ways_over_loopback() {
         left.plane.shutdown().await;
         assert!(right.host.send(answer).await, "the other end does not care");
     }
+}
+
+/// Workers remember the SAs they have seen. What is removed must not stay with one that has nothing to do.
+#[tokio::test]
+async fn idle_workers_keep_no_keys() {
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let tunnel = Tunnel { left: ip, right: ip, encap: true, ..Tunnel::v4() };
+    let (mut left, mut right) = (End::with(ip, &COUNTED).await, End::with(ip, &COUNTED).await);
+    let id = SaId { spi: 0x100, dst: ip };
+    one_way(&mut left, &mut right, &tunnel, id);
+    let packet = tunnel.packet(60);
+    assert!(left.host.send(packet.clone()).await);
+    assert_eq!(right.recv().await, packet);
+    assert_eq!(COUNTED.0.load(Ordering::SeqCst), 2);
+    left.plane.apply(Command::RemoveSa(id)).unwrap();
+    right.plane.apply(Command::Flush).unwrap();
+    let gone = async {
+        while COUNTED.0.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, gone).await.expect("the workers let go of the keys");
 }
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, error, warn};
 
 use super::device::{ReadBatch, Reader, WriteBatch, Writer};
@@ -45,6 +46,25 @@ impl Alarm {
     }
 }
 
+/// Tells idle workers that an SA is gone, so that its keys do not stay with them.
+pub(super) type Removals = watch::Receiver<()>;
+
+/// Waits for `input`, and meanwhile calls `renew` when SAs are removed.
+async fn next<T>(
+    removals: &mut Removals,
+    mut renew: impl FnMut(),
+    input: impl Future<Output = T>,
+) -> T {
+    let mut input = pin!(input);
+    loop {
+        tokio::select! {
+            biased;
+            got = &mut input => return got,
+            Ok(()) = removals.changed() => renew(),
+        }
+    }
+}
+
 /// Device to sockets.
 pub(super) async fn outbound(
     mut reader: Reader,
@@ -52,11 +72,12 @@ pub(super) async fn outbound(
     sockets: Sockets,
     clear: Option<Arc<ClearSockets>>,
     alarm: Alarm,
+    mut removals: Removals,
 ) {
     let mut batch = ReadBatch::new();
     let mut queue = SendQueue::default();
     loop {
-        match reader.recv(&mut batch).await {
+        match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return,
             Err(error) if error.raw_os_error() == Some(EBADFD) => {
@@ -113,12 +134,14 @@ pub(super) async fn inbound_udp(
     writer: Writer,
     ike: mpsc::Sender<IkeDatagram>,
     alarm: Alarm,
+    mut removals: Removals,
 ) {
     let mut batch = RecvBatch::new();
     let mut packets = WriteBatch::new();
     let local = socket.local_addr();
     loop {
-        if let Err(error) = socket.recv(&mut batch).await {
+        let received = next(&mut removals, || worker.renew(), socket.recv(&mut batch)).await;
+        if let Err(error) = received {
             debug!(%error, %local, "receiving");
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -157,12 +180,14 @@ pub(super) async fn inbound_plain(
     mut worker: Inbound,
     writer: Writer,
     alarm: Alarm,
+    mut removals: Removals,
 ) {
     let ipv4 = socket.is_ipv4();
     let mut batch = RecvBatch::new();
     let mut packets = WriteBatch::new();
     loop {
-        if let Err(error) = socket.recv(&mut batch).await {
+        let received = next(&mut removals, || worker.renew(), socket.recv(&mut batch)).await;
+        if let Err(error) = received {
             debug!(%error, "receiving protocol 50");
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -190,9 +215,10 @@ pub(super) async fn inbound_fed(
     mut worker: Inbound,
     writer: Writer,
     alarm: Alarm,
+    mut removals: Removals,
 ) {
     let mut packets = WriteBatch::new();
-    while let Some((outer, esp)) = fed.recv().await {
+    while let Some((outer, esp)) = next(&mut removals, || worker.renew(), fed.recv()).await {
         let mut run = ArrayVec::from_iter([&*esp]);
         open(&mut worker, now(), &outer, &mut run, &mut packets, &writer).await;
         if fed.is_empty() {

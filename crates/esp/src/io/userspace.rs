@@ -11,7 +11,7 @@ use ike_proto::dataplane::{
     PolicySpec, Reply,
 };
 use routes::{Leftovers, Routes, Via};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -66,6 +66,7 @@ pub struct UserspacePlane {
     /// The routes, and the index of the device they lead to.
     routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
+    removals: watch::Sender<()>,
     tasks: JoinSet<()>,
 }
 
@@ -95,23 +96,37 @@ impl UserspacePlane {
         let sockets = Sockets { encap, plain, streams };
         let clear = clear.map(Arc::new);
 
+        let (removals, seen) = watch::channel(());
         let mut tasks = JoinSet::new();
         for reader in readers {
             let worker = plane.outbound(rng());
-            let task =
-                tasks::outbound(reader, worker, sockets.clone(), clear.clone(), alarm.clone());
+            let task = tasks::outbound(
+                reader,
+                worker,
+                sockets.clone(),
+                clear.clone(),
+                alarm.clone(),
+                seen.clone(),
+            );
             tasks.spawn(task);
         }
         for socket in sockets.encap {
             let (worker, writer) = (plane.inbound(), writer.clone());
-            tasks.spawn(tasks::inbound_udp(socket, worker, writer, ike.clone(), alarm.clone()));
+            tasks.spawn(tasks::inbound_udp(
+                socket,
+                worker,
+                writer,
+                ike.clone(),
+                alarm.clone(),
+                seen.clone(),
+            ));
         }
         for socket in sockets.plain {
             let (worker, writer) = (plane.inbound(), writer.clone());
-            tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone()));
+            tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone(), seen.clone()));
         }
-        tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm));
-        Ok(Self { plane, notify, lost, fed, plain_esp, tcp_esp, routes, guard, tasks })
+        tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm, seen));
+        Ok(Self { plane, notify, lost, fed, plain_esp, tcp_esp, routes, guard, removals, tasks })
     }
 
     /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
@@ -235,7 +250,13 @@ impl DataPlane for UserspacePlane {
                     routes.flush()?;
                 }
                 self.plane.apply(command)?;
+                self.removals.send_replace(());
                 self.guard().map(|()| Reply::Done)
+            }
+            Command::RemoveSa(_) => {
+                let reply = self.plane.apply(command);
+                self.removals.send_replace(());
+                reply
             }
             other => self.plane.apply(other),
         }
