@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use super::candidates::ByAddress;
 use super::{ConnectionConfig, EndpointConfig, PreSharedKey};
 use crate::crypto::{Prf, Secret};
 use crate::keys::signed_octets::padded;
@@ -16,43 +17,6 @@ type Key<'a> = (IdType, Cow<'a, [u8]>);
 
 /// Places of secrets, in order.
 type ByKey = HashMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
-
-/// Connections that a peer may mean, the best first.
-pub(crate) type Candidates = Arc<[Arc<ConnectionConfig>]>;
-
-/// The lists of candidates that were wanted last. Those of peers at any address are the same for all of them,
-/// and with ten thousand connections 80 KB long.
-#[derive(Debug, Default)]
-pub(crate) struct Lists {
-    /// The newest last.
-    recent: Vec<Candidates>,
-}
-
-/// Lists kept.
-const LISTS: usize = 4;
-
-impl Lists {
-    /// A list that is there already, if it is this one, else a new one.
-    pub(crate) fn share<'a>(
-        &mut self,
-        list: impl Iterator<Item = &'a Arc<ConnectionConfig>> + Clone,
-    ) -> Candidates {
-        let same = |known: &Candidates| {
-            let mut list = list.clone();
-            known.iter().all(|one| list.next().is_some_and(|other| Arc::ptr_eq(one, other)))
-                && list.next().is_none()
-        };
-        if let Some(known) = self.recent.iter().rev().find(|known| same(known)) {
-            return Arc::clone(known);
-        }
-        let list: Candidates = list.cloned().collect();
-        if self.recent.len() >= LISTS {
-            self.recent.remove(0);
-        }
-        self.recent.push(Arc::clone(&list));
-        list
-    }
-}
 
 /// A pre-shared key, and what AUTH is keyed with.
 #[derive(Debug)]
@@ -93,6 +57,7 @@ impl Padded {
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     connections: HashMap<String, Arc<ConnectionConfig>>,
+    by_address: ByAddress,
     secrets: Vec<Arc<Psk>>,
     decoy: Padded,
     /// Secrets by each identity they name.
@@ -105,8 +70,11 @@ pub(crate) struct Lookup {
 
 impl Lookup {
     pub(crate) fn new(config: &EndpointConfig) -> Self {
-        let mut lookup =
-            Self { secrets: config.secrets.iter().map(Psk::new).collect(), ..Self::default() };
+        let mut lookup = Self {
+            by_address: ByAddress::new(&config.connections),
+            secrets: config.secrets.iter().map(Psk::new).collect(),
+            ..Self::default()
+        };
         // The first of a name is the one that counts.
         for connection in config.connections.iter().rev() {
             lookup.connections.insert(connection.name.clone(), Arc::clone(connection));
@@ -132,6 +100,11 @@ impl Lookup {
     /// The connection of this name.
     pub(crate) fn connection(&self, name: &str) -> Option<&Arc<ConnectionConfig>> {
         self.connections.get(name)
+    }
+
+    /// Connections by the addresses of their peers.
+    pub(crate) fn by_address(&self) -> &ByAddress {
+        &self.by_address
     }
 
     /// All secrets, in order.

@@ -3,6 +3,7 @@
 //! Plain data with public fields and the defaults of swanctl.conf(5); parsing files is the daemon's.
 
 pub mod auth;
+pub(crate) mod candidates;
 pub mod child;
 pub mod connection;
 pub mod endpoint;

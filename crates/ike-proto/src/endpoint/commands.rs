@@ -7,7 +7,8 @@ use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
 use super::unattended::{Removal, Unattended};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
-use crate::config::lookup::{Lists, Lookup};
+use crate::config::candidates::Lists;
+use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
 use crate::dataplane::{
     Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec, Processing,

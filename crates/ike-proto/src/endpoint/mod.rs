@@ -24,7 +24,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::lookup::{Lists, Lookup};
+use crate::config::candidates::Lists;
+use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, Processing, TrafficSelector};

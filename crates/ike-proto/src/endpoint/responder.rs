@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::admission::{Admission, origin};
 use super::parked::{Asked, Parked, Waited};
 use super::{Endpoint, Entry, Slot};
-use crate::config::lookup::Candidates;
+use crate::config::candidates::Candidates;
 use crate::event::{
     Event, Failure, IkeSaId, Now, Output, Path, Ticket, Transmit, TransmitKind, Transport,
 };
@@ -251,27 +251,9 @@ impl Endpoint {
     /// Connections whose addresses fit, exact addresses before ranges and `%any`.
     fn connections_for(&mut self, path: Path) -> Candidates {
         let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
-        let mut found: Vec<_> = self
-            .config
-            .connections
-            .iter()
-            .filter_map(|connection| {
-                let fits = |specs: &[crate::config::AddressSpec], ip| {
-                    specs
-                        .iter()
-                        .filter(|spec| spec.contains(ip))
-                        .map(|spec| spec.host().is_none())
-                        .min()
-                };
-                let vague = (
-                    fits(&connection.remote_addrs, remote)?,
-                    fits(&connection.local_addrs, local)?,
-                );
-                Some((vague, connection))
-            })
-            .collect();
-        found.sort_by_key(|(vague, _)| *vague);
-        self.lists.share(found.iter().map(|(_, connection)| *connection))
+        let by_address = self.lookup.by_address();
+        let found = by_address.fitting(&self.config.connections, local, remote);
+        self.lists.share(found.into_iter())
     }
 
     /// True if the request brought a good cookie: its sender receives what is sent to its address.

@@ -19,7 +19,7 @@ use super::ppk::{self, Announced, PpkPlace};
 use super::redirect::{gateway_data, is_supported};
 use super::{Payloads, Refusal, required};
 use crate::config::EndpointConfig;
-use crate::config::lookup::Candidates;
+use crate::config::candidates::Candidates;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{
     Childless, ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation,

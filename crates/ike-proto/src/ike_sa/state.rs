@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::established::Lingering;
 use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
-use crate::config::lookup::Candidates;
+use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::{PendingKe, Prf, Secret};

@@ -1,0 +1,147 @@
+//! Connections that a peer may mean, as long as only addresses are known.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{AddressSpec, ConnectionConfig};
+
+/// Connections that a peer may mean, the best first.
+pub(crate) type Candidates = Arc<[Arc<ConnectionConfig>]>;
+
+/// The lists of candidates that were wanted last. Those of peers at any address are the same for all of them,
+/// and with ten thousand connections 80 KB long.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// The newest last.
+    recent: Vec<Candidates>,
+}
+
+/// Lists kept.
+const LISTS: usize = 4;
+
+impl Lists {
+    /// A list that is there already, if it is this one, else a new one.
+    pub(crate) fn share<'a>(
+        &mut self,
+        list: impl Iterator<Item = &'a Arc<ConnectionConfig>> + Clone,
+    ) -> Candidates {
+        let same = |known: &Candidates| {
+            let mut list = list.clone();
+            known.iter().all(|one| list.next().is_some_and(|other| Arc::ptr_eq(one, other)))
+                && list.next().is_none()
+        };
+        if let Some(known) = self.recent.iter().rev().find(|known| same(known)) {
+            return Arc::clone(known);
+        }
+        let list: Candidates = list.cloned().collect();
+        if self.recent.len() >= LISTS {
+            self.recent.remove(0);
+        }
+        self.recent.push(Arc::clone(&list));
+        list
+    }
+}
+
+/// Where connections are in the configuration, by the addresses that their peers have.
+#[derive(Debug, Default)]
+pub(crate) struct ByAddress {
+    /// Those with peers at exactly this address.
+    hosts: HashMap<IpAddr, Vec<usize>>,
+    /// Those with peers anywhere in a range.
+    ranges: Vec<usize>,
+}
+
+impl ByAddress {
+    pub(super) fn new(connections: &[Arc<ConnectionConfig>]) -> Self {
+        let mut table = Self::default();
+        for (index, connection) in connections.iter().enumerate() {
+            for spec in &connection.remote_addrs {
+                let places = match spec.host() {
+                    Some(host) => table.hosts.entry(host).or_default(),
+                    None => &mut table.ranges,
+                };
+                if places.last() != Some(&index) {
+                    places.push(index);
+                }
+            }
+        }
+        table
+    }
+
+    /// Those of `connections`, which the table was made of, whose addresses fit: exact addresses before
+    /// ranges and `%any`, the peer's address before this end's.
+    pub(crate) fn fitting<'c>(
+        &self,
+        connections: &'c [Arc<ConnectionConfig>],
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Vec<&'c Arc<ConnectionConfig>> {
+        let at_host = self.hosts.get(&remote).map_or(&[][..], Vec::as_slice);
+        let mut places = [at_host, &self.ranges].concat();
+        places.sort_unstable();
+        places.dedup();
+        let fit = |index: usize| {
+            let connection = connections.get(index)?;
+            let vague = (
+                vagueness(&connection.remote_addrs, remote)?,
+                vagueness(&connection.local_addrs, local)?,
+            );
+            Some((vague, connection))
+        };
+        let mut found: Vec<_> = places.into_iter().filter_map(fit).collect();
+        found.sort_by_key(|(vague, _)| *vague);
+        found.into_iter().map(|(_, connection)| connection).collect()
+    }
+}
+
+/// False if `address` is named in `specs`, true if it is in a range of them.
+fn vagueness(specs: &[AddressSpec], address: IpAddr) -> Option<bool> {
+    specs.iter().filter(|spec| spec.contains(address)).map(|spec| spec.host().is_none()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn connection(
+        name: &str,
+        local: &[AddressSpec],
+        remote: &[AddressSpec],
+    ) -> Arc<ConnectionConfig> {
+        Arc::new(ConnectionConfig {
+            local_addrs: local.to_vec(),
+            remote_addrs: remote.to_vec(),
+            ..ConnectionConfig::new(name)
+        })
+    }
+
+    #[test]
+    fn exact_addresses_come_first_and_each_connection_once() {
+        let any = AddressSpec::Any(None);
+        let host = |text| AddressSpec::single(ip(text));
+        let net = AddressSpec::Range(ip("192.0.2.0"), ip("192.0.2.255"));
+        let connections = [
+            connection("anybody", &[any], &[any]),
+            connection("net", &[any], &[net, AddressSpec::Any(Some(true))]),
+            connection("host", &[any], &[net, host("192.0.2.7"), host("192.0.2.7")]),
+            connection("other", &[any], &[host("192.0.2.8")]),
+            connection("here", &[host("198.51.100.1")], &[any]),
+            connection("elsewhere", &[host("198.51.100.2")], &[host("192.0.2.7")]),
+            connection("both", &[host("198.51.100.1")], &[host("192.0.2.7")]),
+        ];
+        let table = ByAddress::new(&connections);
+        let names = |remote| -> Vec<_> {
+            let found = table.fitting(&connections, ip("198.51.100.1"), ip(remote));
+            found.iter().map(|connection| &*connection.name).collect()
+        };
+        assert_eq!(names("192.0.2.7"), ["both", "host", "here", "anybody", "net"]);
+        assert_eq!(names("192.0.2.9"), ["here", "anybody", "net", "host"]);
+        assert_eq!(names("203.0.113.1"), ["here", "anybody"]);
+        assert_eq!(names("2001:db8::1"), ["here", "anybody", "net"]);
+    }
+}
