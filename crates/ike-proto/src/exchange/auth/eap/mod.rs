@@ -1,0 +1,162 @@
+//! EAP in IKE_AUTH (RFC 7296 §2.16), alone (RFC 5998) or in the last round of several (RFC 4739).
+//!
+//! ```text
+//!    HDR, SK {IDi, [IDr,] [N(EAP_ONLY_AUTHENTICATION),] SAi2, TSi, TSr}  -->
+//!                               <--  HDR, SK {IDr, [CERT,] [AUTH,] EAP}
+//!    HDR, SK {EAP}  -->
+//!                               <--  HDR, SK {EAP (success)}
+//!    HDR, SK {AUTH}  -->
+//!                               <--  HDR, SK {AUTH, SAr2, TSi, TSr}
+//! ```
+//!
+//! The last two AUTH payloads are keyed by what EAP made. The packets are for whoever answers
+//! [`Question::Eap`]; here is what IKE asks of them: an initiator hears none before the responder has proven
+//! itself, unless both ends have agreed that EAP is to do that; who has succeeded in EAP has proven nothing
+//! until its AUTH has.
+
+mod initiator;
+mod responder;
+
+use crate::config::{AuthConfig, ConnectionConfig};
+use crate::crypto::{Prf, Secret};
+use crate::event::{Ticket, UsedAuth};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::keys::signed_octets::padded;
+use crate::question::{Answer, EapAnswer, EapMessage, EapState, EapSuccess, Question};
+use crate::wire::payload::{Id, IdData};
+use crate::wire::registry::{AuthMethod, IdType};
+
+/// What stands for the method of an AUTH payload that is not there. It is reserved on the wire.
+pub(crate) const NO_AUTH: AuthMethod = AuthMethod(0);
+
+/// EAP packets of the other end in one conversation; any method needs less.
+const MAX_PACKETS: u32 = 150;
+
+/// A round by EAP, as far as it has come.
+pub(crate) struct EapRound {
+    /// The other end's identity as its AUTH covers it: IDi on a responder, IDr on an initiator.
+    id: IdData,
+    reserved: [u8; 3],
+    /// Nothing else authenticates the responder.
+    pub(in crate::exchange::auth) alone: bool,
+    pub(in crate::exchange::auth) stage: EapStage,
+    state: EapState,
+    packets: u32,
+    /// Octets of memory that it has on a responder.
+    held: usize,
+}
+
+/// How far it is.
+pub(in crate::exchange::auth) enum EapStage {
+    /// No EAP packet was exchanged yet. On a responder, the first may be ready.
+    Begun(Option<Vec<u8>>),
+    /// The other end's next packet is due.
+    Talking,
+    /// EAP has succeeded; the other end's AUTH is due.
+    Through(Option<Secret>, UsedAuth),
+}
+
+/// A packet is being looked at.
+pub(crate) struct AwaitEap<W> {
+    pub(crate) ticket: Ticket,
+    pub(crate) waiting: W,
+    /// The packet was EAP-Failure: the other end has given up.
+    failure: bool,
+}
+
+impl EapRound {
+    fn new(id: Option<Id<'_>>, alone: bool) -> Self {
+        let id = id.unwrap_or(Id { kind: IdType::NULL, reserved: [0; 3], data: &[] });
+        Self {
+            id: id.to_owned(),
+            reserved: id.reserved,
+            alone,
+            stage: EapStage::Begun(None),
+            state: EapState::default(),
+            packets: 0,
+            held: 0,
+        }
+    }
+
+    fn id(&self) -> Id<'_> {
+        Id { reserved: self.reserved, ..self.id.as_id() }
+    }
+}
+
+/// True if a round of `connection` by EAP, of this `index`, is one that can be done: it is the last of both
+/// ends.
+fn is_last(connection: &ConnectionConfig, initiator: bool, index: usize) -> bool {
+    let (local, remote) = (connection.local.len(), connection.remote.len());
+    let (eap, other) = if initiator { (local, remote) } else { (remote, local) };
+    eap == index + 1 && other <= index + 1
+}
+
+/// True if the responder's `rounds` have a signature, which must authenticate it where it does no EAP itself.
+//= RFC 7296 §2.16
+//# For this reason, these protocols are typically used to authenticate
+//# the initiator to the responder and MUST be used in conjunction with a
+//# public-key-signature-based authentication of the responder to the
+//# initiator.
+fn signs<'a>(mut rounds: impl Iterator<Item = &'a AuthConfig>) -> bool {
+    rounds.any(|auth| matches!(auth, AuthConfig::Pubkey(_)))
+}
+
+const UNSIGNED: &str =
+    "EAP needs a gateway that authenticates by public key, or EAP alone at both ends";
+
+/// What an AUTH of an end that has done EAP is keyed by: the MSK, else its own SK_p.
+//= RFC 7296 §2.16
+//# For EAP methods that create a shared key as a side effect of
+//# authentication, that shared key MUST be used by both the initiator
+//# and responder to generate AUTH payloads in messages 7 and 8 using the
+//# syntax for shared secrets specified in Section 2.15.
+fn key(prf: &dyn Prf, msk: Option<&Secret>, sk_p: &Secret) -> Secret {
+    padded(prf, msk.unwrap_or(sk_p))
+}
+
+impl IkeSa {
+    fn ask_eap(
+        &mut self,
+        ctx: &mut Context<'_>,
+        round: &str,
+        local_id: IdData,
+        eap: &mut EapRound,
+        packet: Option<Vec<u8>>,
+    ) -> Ticket {
+        let path = if self.initiator { self.path } else { self.answer_to() };
+        let message = EapMessage {
+            connection: self.connection.name.clone(),
+            round: round.to_owned(),
+            initiator: self.initiator,
+            alone: eap.alone,
+            local_id,
+            remote_id: eap.id.clone(),
+            path,
+            packet,
+            state: std::mem::take(&mut eap.state),
+        };
+        self.ask(ctx, Question::Eap(Box::new(message)))
+    }
+}
+
+/// What to do by an answer; an error is one of this end.
+fn outcome(answer: Answer, alone: bool) -> Result<EapAnswer, String> {
+    match answer {
+        //= RFC 5998 §3
+        //# Both the initiator and responder MUST verify that the EAP method
+        //# actually used provided mutual authentication and established a shared
+        //# secret key.
+        Answer::Eap(answer) => match *answer {
+            EapAnswer::Success(EapSuccess { msk: None, .. }) if alone => {
+                Err("the method makes no key, and EAP is all there is".to_owned())
+            }
+            EapAnswer::Success(EapSuccess { msk: Some(msk), .. }) if msk.is_empty() => {
+                Err("an empty key".to_owned())
+            }
+            answer => Ok(answer),
+        },
+        Answer::Failed(why) => Err(why),
+        _ => Err("an answer to another question".to_owned()),
+    }
+}
