@@ -35,6 +35,7 @@ const MOST_SENSELESS: u32 = 16;
 
 /// Why a stream cannot go on. The connection is to be closed (§3.1, §6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FramingError {
     /// It does not begin with [`PREFIX`].
     Prefix,

@@ -250,6 +250,7 @@ pub enum TransmitKind {
 
 /// Why something failed or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// The peer did not answer within the retransmission ladder.
     Timeout,
@@ -284,6 +285,31 @@ pub enum Failure {
     /// The crypto backend failed.
     Crypto,
 }
+
+impl Failure {
+    /// A word for it, for labels and scripts: one of a few whatever the peer sends, and it stays the same.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Peer(notify) | Self::Refused(notify) => notify.name().unwrap_or("other notify"),
+            Self::Authentication => "authentication",
+            Self::Untrusted(_) => "untrusted",
+            Self::Credentials(_) => "credentials",
+            Self::DataPlane(_) => "data_plane",
+            Self::Config(_) => "configuration",
+            Self::NotFound => "not_found",
+            Self::Replaced => "replaced",
+            Self::Expired => "expired",
+            Self::Inactive => "inactive",
+            Self::DeletedByPeer => "deleted_by_peer",
+            Self::Terminated => "terminated",
+            Self::Policy(_) => "policy",
+            Self::Crypto => "crypto",
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,10 @@
 //!
 //! [`Endpoint`] turns (now, input) into one ordered list of outputs. Whatever touches a socket, a
 //! clock, an OS random source, a kernel or a key file is outside this crate.
+//!
+//! Errors may get further variants in any release ([`Failure::word`] is what scripts can rely on). [`Output`],
+//! [`Event`], [`Question`] and [`dataplane::Command`] are matched exhaustively on purpose: who does not handle a
+//! new one has a driver that is not complete.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -14,6 +14,7 @@ use crate::text::Date;
 /// On the wire all of them are AUTHENTICATION_FAILED (RFC 7296 §2.21.2); the details are for the
 /// local administrator only.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PkiError {
     /// Nobody has said what to judge the peer by in this round of its connection.
     NoPolicy,
@@ -185,6 +186,7 @@ impl std::error::Error for PkiError {}
 
 /// Why a file, or what was fetched, cannot be used. Never carries octets of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadError {
     /// Neither PEM nor DER of what is wanted.
     Nothing(&'static str),

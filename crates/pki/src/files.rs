@@ -154,9 +154,10 @@ fn key_error(why: KeyError) -> LoadError {
     match why {
         KeyError::NoKey => LoadError::Nothing("private key"),
         KeyError::Encrypted => LoadError::Unsupported("PEM encryption other than PKCS#8"),
-        KeyError::Unsupported => LoadError::Unsupported("type of key"),
         KeyError::RsaSize => LoadError::Unsupported("size of RSA key"),
         KeyError::Malformed => LoadError::Malformed("private key"),
+        // KeyError::Unsupported among them.
+        _ => LoadError::Unsupported("type of key"),
     }
 }
 

@@ -32,6 +32,7 @@ pub const DEEPEST: usize = 32;
 
 /// What is wrong with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// It ends within an element.
     Truncated,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ike_proto::wire::registry::NotifyType;
-use ike_proto::{ChildSaId, Endpoint, Event, Failure, IkeSaId, Question, Transmit, TransmitKind};
+use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Question, Transmit, TransmitKind};
 
 use super::Meters;
 use super::esp::Way;
@@ -97,7 +97,7 @@ impl Meters {
             }
             Event::IkeDown { established, reason, .. } => {
                 let which = if *established { &inner.ike_downs } else { &inner.handshake_failures };
-                which.with_label_values(&[label(reason)]).inc();
+                which.with_label_values(&[reason.word()]).inc();
             }
             Event::InitRefused { .. } => inner.init_refused.inc(),
             Event::PeerRefused(_) => inner.peers_refused.inc(),
@@ -105,7 +105,7 @@ impl Meters {
                 inner.child_failures.with_label_values(&["refused"]).inc();
             }
             Event::ChildFailed { reason, .. } => {
-                inner.child_failures.with_label_values(&[label(reason)]).inc();
+                inner.child_failures.with_label_values(&[reason.word()]).inc();
             }
             Event::IkeRekeyed { new, .. } => {
                 inner.rekeys.with_label_values(&["ike"]).inc();
@@ -150,55 +150,4 @@ fn is_cookie_demand(octets: &[u8]) -> bool {
         && octets.get(EXCHANGE) == Some(&IKE_SA_INIT)
         && octets.get(HEADER) == Some(&0)
         && kind.map(u16::from_be_bytes) == Some(NotifyType::COOKIE.0)
-}
-
-/// A reason as a label: one of a few, whatever the peer sends.
-fn label(reason: &Failure) -> &'static str {
-    match reason {
-        Failure::Timeout => "timeout",
-        Failure::Peer(notify) => notify.name().unwrap_or("other notify"),
-        Failure::Refused(notify) => notify.name().unwrap_or("other notify"),
-        Failure::Authentication => "authentication",
-        Failure::Untrusted(_) => "untrusted",
-        Failure::Credentials(_) => "credentials",
-        Failure::DataPlane(_) => "data_plane",
-        Failure::Config(_) => "configuration",
-        Failure::NotFound => "not_found",
-        Failure::Replaced => "replaced",
-        Failure::Expired => "expired",
-        Failure::Inactive => "inactive",
-        Failure::DeletedByPeer => "deleted_by_peer",
-        Failure::Terminated => "terminated",
-        Failure::Policy(_) => "policy",
-        Failure::Crypto => "crypto",
-        #[allow(
-            unreachable_patterns,
-            reason = "a reason that is new to the engine has no label yet"
-        )]
-        _ => "other",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_demand_for_a_cookie_is_one() {
-        let mut octets = vec![0; HEADER + 24];
-        (octets[NEXT_PAYLOAD], octets[EXCHANGE]) = (NOTIFY, IKE_SA_INIT);
-        octets[HEADER + 6..HEADER + 8].copy_from_slice(&NotifyType::COOKIE.0.to_be_bytes());
-        assert!(is_cookie_demand(&octets));
-        // A request that brings one has its proposals after it.
-        octets[HEADER] = 33;
-        assert!(!is_cookie_demand(&octets));
-        assert!(!is_cookie_demand(&octets[..HEADER + 7]));
-    }
-
-    #[test]
-    fn what_a_peer_makes_up_is_one_label() {
-        let invented = Failure::Peer(NotifyType(65_000));
-        assert_eq!(label(&invented), "other notify");
-        assert_eq!(label(&Failure::Peer(NotifyType::NO_PROPOSAL_CHOSEN)), "NO_PROPOSAL_CHOSEN");
-    }
 }

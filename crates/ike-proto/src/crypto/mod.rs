@@ -18,6 +18,7 @@ pub use sign::{SignatureScheme, SignatureVerifier, SigningKey};
 
 /// Why a cryptographic operation failed. Carries no detail that could become an oracle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CryptoError {
     /// The peer's public value or ciphertext has the wrong length or is not in the group.
     InvalidPublic,

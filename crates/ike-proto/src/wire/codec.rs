@@ -4,6 +4,7 @@ use std::fmt;
 
 /// Why octets are not a well-formed message. Says where, never repeats the octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// Fewer octets than a field needs.
     Truncated(&'static str),

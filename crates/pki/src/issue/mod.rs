@@ -39,6 +39,7 @@ pub use request::Request;
 
 /// Why something could not be issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IssueError {
     /// The key cannot sign, or not with the scheme.
     Sign(CryptoError),

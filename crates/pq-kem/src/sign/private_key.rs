@@ -15,6 +15,7 @@ use super::slh_dsa;
 
 /// Why there is no private key to be had from some octets. Says nothing about the key itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyError {
     /// A PEM file without a private key.
     NoKey,

@@ -16,6 +16,7 @@ use crate::state::{Direction, Offload, OffloadMode, State, StateId};
 
 /// Why a state was not installed. Nothing of it is in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InstallError {
     /// It has nothing to do with offload.
     Kernel(netlink::Error),

@@ -10,6 +10,7 @@ use crate::wire::registry::{
 
 /// Why a string is not a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProposalError {
     /// Not a keyword.
     UnknownToken {

@@ -43,6 +43,7 @@ pub struct SelectOptions {
 
 /// Why an answer is not one of our proposals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// Not exactly one proposal.
     ProposalCount,

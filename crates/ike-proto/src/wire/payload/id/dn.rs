@@ -11,6 +11,7 @@ use crate::crypto::der::{self, Der, OBJECT_IDENTIFIER, SEQUENCE};
 
 /// Why a string is not a distinguished name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DnError {
     /// No `=` between a type and its value.
     NoValue,

@@ -9,6 +9,7 @@ use crate::wire::registry::IdType;
 
 /// Why a string is not an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IdParseError {
     /// Nothing there.
     Empty,
