@@ -22,15 +22,16 @@ use super::{packets, remote_access, tcp, values};
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("aggressive", Some("no")),
-    ("dpd_timeout", Some("0")),
     ("dscp", Some("000000")),
     ("mediated_by", None),
     ("mediation", Some("no")),
     ("mediation_peer", None),
     ("ocsp", Some("never")),
-    ("pull", Some("yes")),
     ("version", Some("2")),
 ];
+
+/// Options of swanctl.conf(5) that IKEv2 has no use for.
+const IKEV1: &[&str] = &["dpd_timeout", "pull"];
 
 impl Rounds {
     /// The private keys of this end's rounds.
@@ -132,6 +133,11 @@ pub(crate) fn read(
     }
     c.local = rounds.local.iter().map(|round| round.auth.clone()).collect();
     c.remote = rounds.remote.iter().map(|round| round.auth.clone()).collect();
+    s.for_ikev1(IKEV1, report);
+    if let Some(value) = s.value_if("version", "0") {
+        let either = format!("`{}`: IKEv2 it is; there is no IKEv1", join(&s.path, "version"));
+        report.warn(Some(value.span().start), either);
+    }
     s.finish(UNSUPPORTED, report);
     Connection { config: c, hosts, rounds, send_certreq, shunts, negotiated }
 }

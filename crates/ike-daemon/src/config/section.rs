@@ -269,6 +269,28 @@ impl<'t> Section<'t> {
         report.expected(self.offset, message, what).missing = true;
     }
 
+    /// Takes the option `name` if it is `value`.
+    pub(crate) fn value_if(&mut self, name: &str, value: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        let (key, found) = self.entries().find(|(key, _)| key.get_ref() == name)?;
+        let wanted = same(found, value);
+        if wanted {
+            self.taken.insert(key.get_ref());
+        }
+        wanted.then_some(found)
+    }
+
+    /// Takes options that only IKEv1 knows, and says that they change nothing.
+    pub(crate) fn for_ikev1(&mut self, names: &[&'static str], report: &mut Report<'_>) {
+        for name in names {
+            if let Some((key, _)) = self.entries().find(|(key, _)| key.get_ref() == name) {
+                let path = join(&self.path, name);
+                let warning = format!("`{path}` is for IKEv1 alone and changes nothing");
+                report.warn(Some(key.span().start), warning);
+                self.taken.insert(key.get_ref());
+            }
+        }
+    }
+
     /// Ends the reading: names what nobody asked for.
     pub(crate) fn finish(self, unsupported: &[Unsupported], report: &mut Report<'_>) {
         #[cfg(test)]

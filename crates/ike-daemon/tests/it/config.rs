@@ -253,6 +253,25 @@ fn options_of_tcp() {
     }
 }
 
+/// Files of strongSwan's users have them; what they say is not lost without a word.
+#[test]
+fn what_ikev1_alone_knows_is_named_and_changes_nothing() {
+    let text = "[connections.c]\nversion = 0\ndpd_timeout = '150s'\npull = false\n";
+    let rounds = "children.n.mode = 'tunnel'\nlocal.auth = 'psk'\nremote.auth = 'psk'\n[secrets.ike-a]\nsecret = 'a'\n";
+    assert_eq!(
+        accept(&format!("{text}{rounds}")).warnings,
+        [
+            "line 3: `connections.c.dpd_timeout` is for IKEv1 alone and changes nothing",
+            "line 4: `connections.c.pull` is for IKEv1 alone and changes nothing",
+            "line 2: `connections.c.version`: IKEv2 it is; there is no IKEv1",
+        ]
+    );
+    assert_eq!(
+        accept(&format!("[connections.c]\nversion = 2\n{rounds}")).warnings,
+        Vec::<String>::new()
+    );
+}
+
 #[test]
 fn a_file_that_is_no_text_is_refused_without_its_content() {
     let folder = crate::common::tempdir("binary");
