@@ -371,14 +371,17 @@ async fn a_data_plane_that_takes_its_time_holds_nobody_up() {
         let operator = pair.left.operator().clone();
         async move { operator.up(&net()).await }
     });
-    let mut longest = Duration::ZERO;
+    // A busy machine holds it up now and then, the data plane would nearly all the time.
+    let (begun, mut held_up) = (Instant::now(), Duration::ZERO);
     while !up.is_finished() {
         let before = Instant::now();
         tokio::time::sleep(Duration::from_millis(5)).await;
-        longest = longest.max(before.elapsed());
+        let slept = before.elapsed();
+        held_up += if slept > Duration::from_millis(200) { slept } else { Duration::ZERO };
     }
     up.await.unwrap().unwrap();
-    assert!(longest < Duration::from_millis(250), "the thread was held up for {longest:?}");
+    let all = begun.elapsed();
+    assert!(held_up < all / 2, "the thread was held up for {held_up:?} of {all:?}");
     assert_eq!(plane.policies.lock().unwrap().len(), 1);
     let sas = list(&pair.left).await;
     assert_eq!(sas[0].child_sas[0].state, "INSTALLED");
