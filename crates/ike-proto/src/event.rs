@@ -125,6 +125,8 @@ pub enum Notice {
     Replaced,
     /// It is not the first of its identities any more.
     NotFirstContact,
+    /// The IKE SA with these SPIs was resumed: it is over, if it is that one.
+    Resumed(u64, u64),
 }
 
 /// What happens to a TCP connection.
@@ -182,6 +184,9 @@ pub enum Command {
     RekeyChild(ChildSaId),
     /// Sends the client of an IKE SA to the gateway at this address (RFC 5685).
     Redirect(IkeSaId, IpAddr),
+    /// Drops the tickets of this connection's lost IKE SAs, so that it begins anew in full.
+    /// [`Failure::NotFound`] if there are none.
+    ForgetTickets(String),
     /// Installs the trap policies of a child with `start_action = trap`.
     InstallTrap {
         /// Connection name.
@@ -276,6 +281,8 @@ pub enum Failure {
     Expired,
     /// No traffic for `inactivity`.
     Inactive,
+    /// The peer has shown by its token that it has lost the SA, as in a crash (RFC 6290).
+    LostByPeer,
     /// Deleted by the peer.
     DeletedByPeer,
     /// Deleted by command.
@@ -301,6 +308,7 @@ impl Failure {
             Self::Replaced => "replaced",
             Self::Expired => "expired",
             Self::Inactive => "inactive",
+            Self::LostByPeer => "lost_by_peer",
             Self::DeletedByPeer => "deleted_by_peer",
             Self::Terminated => "terminated",
             Self::Policy(_) => "policy",
@@ -326,6 +334,7 @@ impl fmt::Display for Failure {
             Self::Replaced => f.write_str("replaced by another SA"),
             Self::Expired => f.write_str("lifetime expired"),
             Self::Inactive => f.write_str("inactive"),
+            Self::LostByPeer => f.write_str("the peer has lost the SA (QCD)"),
             Self::DeletedByPeer => f.write_str("deleted by the peer"),
             Self::Terminated => f.write_str("terminated"),
             Self::Policy(text) => write!(f, "refused by policy: {text}"),
@@ -365,6 +374,16 @@ pub enum Event {
     Unassigned(Arc<Assignment>),
     /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
     WithoutPpk(IkeSaId),
+    /// A ticket is of no use (RFC 5723), and the client begins by IKE_SA_INIT. Of a gateway that refuses one, and
+    /// of a client that was refused.
+    TicketRefused {
+        /// Where the client is, or the gateway.
+        path: Path,
+        /// True of the client.
+        client: bool,
+        /// Why.
+        why: String,
+    },
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
     IkeDown {
         /// The IKE SA.
@@ -489,6 +508,23 @@ pub enum Event {
         /// The peer's address.
         remote: IpAddr,
     },
+    /// A child has ended that is to be made again, and this shard has no IKE SA for it: the shard that has one,
+    /// or begins the connection, should [`Command::Initiate`] it. Only of an endpoint that is one of several.
+    Restart {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+        /// This host's address.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
+    },
+    /// A message came for an IKE SA that is not there: the answer had the token of such an SA (RFC 6290).
+    TokenGiven {
+        /// Where it went.
+        path: Path,
+    },
     /// A message was dropped. For counters and debug logs; under attack there are many.
     Dropped {
         /// Where it came from.
@@ -555,6 +591,8 @@ pub struct IkeStatus {
     pub mobike: bool,
     /// The PPK its keys depend on, by what it was made with or by a rekey since.
     pub ppk: Option<PpkId>,
+    /// True if it was resumed by a ticket (RFC 5723), or is a rekey of one that was.
+    pub resumed: bool,
     /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
     pub full_transcript: bool,
     /// What one end has got from the other by configuration payloads: virtual IPs and the like.

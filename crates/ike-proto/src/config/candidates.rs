@@ -1,6 +1,7 @@
 //! Connections that a peer may mean, as long as only addresses are known.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Lists {
 #[derive(Debug, Default)]
 pub(crate) struct ByAddress {
     /// Those with peers at exactly this address.
-    hosts: HashMap<IpAddr, Vec<usize>>,
+    hosts: BTreeMap<IpAddr, Vec<usize>>,
     /// Those with peers anywhere in a range.
     ranges: Vec<usize>,
 }
@@ -76,24 +77,33 @@ impl ByAddress {
         connections: &'c [Arc<ConnectionConfig>],
         local: IpAddr,
         remote: IpAddr,
-    ) -> Vec<&'c Arc<ConnectionConfig>> {
+    ) -> Vec<(Vague, &'c Arc<ConnectionConfig>)> {
         let at_host = self.hosts.get(&remote).map_or(&[][..], Vec::as_slice);
-        let mut places = [at_host, &self.ranges].concat();
-        places.sort_unstable();
-        places.dedup();
-        let fit = |index: usize| {
-            let connection = connections.get(index)?;
+        let places = match (at_host, &*self.ranges) {
+            (places, []) | ([], places) => Cow::Borrowed(places),
+            (at_host, ranges) => {
+                let mut both = [at_host, ranges].concat();
+                both.sort_unstable();
+                both.dedup();
+                Cow::Owned(both)
+            }
+        };
+        let fit = |index: &usize| {
+            let connection = connections.get(*index)?;
             let vague = (
                 vagueness(&connection.remote_addrs, remote)?,
                 vagueness(&connection.local_addrs, local)?,
             );
             Some((vague, connection))
         };
-        let mut found: Vec<_> = places.into_iter().filter_map(fit).collect();
+        let mut found: Vec<_> = places.iter().filter_map(fit).collect();
         found.sort_by_key(|(vague, _)| *vague);
-        found.into_iter().map(|(_, connection)| connection).collect()
+        found
     }
 }
+
+/// Whether the peer's address and this end's are in a range, and not named.
+type Vague = (bool, bool);
 
 /// False if `address` is named in `specs`, true if it is in a range of them.
 fn vagueness(specs: &[AddressSpec], address: IpAddr) -> Option<bool> {
@@ -137,7 +147,7 @@ mod tests {
         let table = ByAddress::new(&connections);
         let names = |remote| -> Vec<_> {
             let found = table.fitting(&connections, ip("198.51.100.1"), ip(remote));
-            found.iter().map(|connection| &*connection.name).collect()
+            found.iter().map(|(_, connection)| &*connection.name).collect()
         };
         assert_eq!(names("192.0.2.7"), ["both", "host", "here", "anybody", "net"]);
         assert_eq!(names("192.0.2.9"), ["here", "anybody", "net", "host"]);

@@ -167,6 +167,9 @@ pub struct ConnectionConfig {
     pub separate_transports: SeparateTransports,
     /// `mobike` (RFC 4555): announced, and used with peers that announce it too.
     pub mobike: bool,
+    /// `qcd`: quick crash detection (RFC 6290). The peer gets a token, if the endpoint makes any, and what it
+    /// gives is taken.
+    pub qcd: bool,
     /// `dpd_delay`; zero turns liveness checks off.
     pub dpd_delay: Duration,
     /// `fragmentation`.
@@ -175,6 +178,12 @@ pub struct ConnectionConfig {
     pub childless: Childless,
     /// `downgrade_prevention`.
     pub downgrade_prevention: DowngradePrevention,
+    /// `session_resumption` (RFC 5723): as initiator, tickets are asked for and presented; as responder, they are
+    /// given and taken if there are keys for them ([`ResumptionConfig`](super::ResumptionConfig)).
+    pub session_resumption: bool,
+    /// Stands for what this end authenticates with and the engine does not see: private keys, certificates, EAP
+    /// and its passwords. A ticket that was got when this was another number is not presented (RFC 5723 §6.2).
+    pub credentials: u64,
     /// `ppk_id`, `ppk_required`, `ppk_exchange` and `ppk_rekey`.
     pub ppk: PpkConfig,
     /// `keyingtries`; 0 is for ever.
@@ -221,10 +230,13 @@ impl ConnectionConfig {
             tcp_remote_port: 4500,
             separate_transports: SeparateTransports::Accept,
             mobike: true,
+            qcd: true,
             dpd_delay: Duration::ZERO,
             fragmentation: Fragmentation::Yes,
             childless: Childless::Allow,
             downgrade_prevention: DowngradePrevention::Yes,
+            session_resumption: false,
+            credentials: 0,
             ppk: PpkConfig::default(),
             keyingtries: 1,
             unique: Unique::No,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
+use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
+use super::resumption::ResumptionConfig;
 use super::shard::Shard;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
@@ -125,6 +127,9 @@ pub struct EndpointConfig {
     /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
     /// schemes than the old methods have.
     pub signature_authentication: bool,
+    /// `hash_and_url`: where certificates are asked for, announce that they may come as hash and URL
+    /// (RFC 7296 §3.6). Who answers [`Question::Judge`](crate::Question::Judge) must then fetch them.
+    pub hash_and_url: bool,
     /// `keep_alive`: interval of NAT keepalives; zero turns them off.
     pub keep_alive: Duration,
     /// `retry_initiate_interval`: wait before a failed `start` is tried again.
@@ -142,6 +147,10 @@ pub struct EndpointConfig {
     pub follow_redirects: bool,
     /// `redirect`: whom this gateway sends elsewhere.
     pub redirect: RedirectPolicy,
+    /// Quick crash detection (RFC 6290): what tokens are made from.
+    pub qcd: QcdConfig,
+    /// `session_resumption`: what this gateway seals tickets with (RFC 5723).
+    pub resumption: ResumptionConfig,
     /// UDP port this endpoint receives encapsulated traffic on, 4500 unless tests say otherwise.
     pub natt_port: u16,
 }
@@ -167,6 +176,7 @@ impl Default for EndpointConfig {
             max_packet: 65_535,
             reassembly_memory: 16 << 20,
             signature_authentication: true,
+            hash_and_url: false,
             keep_alive: Duration::from_secs(20),
             retry_initiate_interval: Duration::from_secs(60),
             delete_rekeyed_delay: Duration::from_secs(5),
@@ -174,6 +184,8 @@ impl Default for EndpointConfig {
             return_routability: true,
             follow_redirects: true,
             redirect: RedirectPolicy::default(),
+            qcd: QcdConfig::default(),
+            resumption: ResumptionConfig::default(),
             natt_port: 4500,
         }
     }

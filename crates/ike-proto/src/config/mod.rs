@@ -11,7 +11,9 @@ pub(crate) mod lookup;
 pub mod numbers;
 pub mod ppk;
 pub mod proposal;
+pub(crate) mod qcd;
 pub(crate) mod redirect;
+pub mod resumption;
 pub mod shard;
 
 pub use auth::{
@@ -27,5 +29,7 @@ pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;
+pub use qcd::QcdConfig;
 pub use redirect::RedirectPolicy;
+pub use resumption::{ResumptionConfig, TicketKey};
 pub use shard::Shard;

@@ -61,6 +61,12 @@ impl Shard {
         index != self.index && index == Self::of_initiator(self.count, spi)
     }
 
+    /// True if another shard of this host has chosen this SPI, unless an earlier run or a stranger has.
+    pub(crate) fn is_anothers(self, spi: u64) -> bool {
+        let [index, ..] = spi.to_be_bytes();
+        index != self.index && index < self.count
+    }
+
     /// Which of the shards an SA, a child or an attempt with this number belongs to: numbers are counted in
     /// steps of `count`.
     pub(crate) fn has(self, number: u64) -> bool {

@@ -97,19 +97,25 @@ impl HalfOpen {
 
 /// A bucket of unprotected answers, refilled every second.
 pub(super) struct Courtesy {
+    most: u32,
     left: u32,
     since: Option<Instant>,
 }
 
 impl Courtesy {
     pub(super) fn new() -> Self {
-        Self { left: COURTESIES, since: None }
+        Self::of(COURTESIES)
+    }
+
+    /// So many a second.
+    pub(super) fn of(most: u32) -> Self {
+        Self { most, left: most, since: None }
     }
 
     pub(super) fn take(&mut self, now: Instant) -> bool {
         if is_over(self.since, now) {
             self.since = Some(now);
-            self.left = COURTESIES;
+            self.left = self.most;
         }
         let any = self.left > 0;
         self.left = self.left.saturating_sub(1);

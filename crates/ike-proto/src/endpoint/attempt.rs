@@ -6,6 +6,7 @@
 
 mod candidates;
 mod line;
+mod resuming;
 mod waiting;
 
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::{ChildConfig, ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
-use crate::crypto::{CipherSuite, Secret};
+use crate::crypto::{CipherSuite, PendingKe, Secret};
 use crate::dataplane::Flow;
 use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
@@ -24,6 +25,7 @@ use crate::exchange::child_offer::usable_methods;
 use crate::exchange::key_exchange::Undone;
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::redirect::{Redirected, read_gateway};
+use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
@@ -35,6 +37,7 @@ use crate::question::Answer;
 use crate::wire::Message;
 use crate::wire::payload::{Payload, Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
+pub(crate) use resuming::Carried;
 use waiting::{Waiting, What};
 
 /// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
@@ -84,6 +87,8 @@ pub(crate) struct Attempt {
     pub(crate) candidates: Vec<IkeSa>,
     /// How it has come to this gateway.
     pub(crate) redirected: Option<Redirected>,
+    /// The ticket that goes along with it.
+    pub(crate) ticket: Option<Carried>,
     /// Why it takes the transport it takes.
     pub(crate) origin: Origin,
     /// True if SEPARATE_TRANSPORTS is asked for.
@@ -164,6 +169,8 @@ pub(crate) enum Switch {
     OneTransport,
     /// To another gateway (RFC 5685).
     Redirect(IpAddr),
+    /// With the ticket, or without it.
+    Anew,
 }
 
 /// The TCP connection of an attempt.
@@ -185,6 +192,7 @@ pub(crate) struct NewAttempt {
     pub(crate) tries: u32,
     pub(crate) initial_contact: bool,
     pub(crate) redirected: Option<Redirected>,
+    pub(crate) ticket: Option<Carried>,
 }
 
 impl Attempt {
@@ -199,6 +207,7 @@ impl Attempt {
             tries,
             initial_contact,
             redirected,
+            ticket,
         } = new;
         if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
@@ -248,6 +257,7 @@ impl Attempt {
             tries,
             candidates: Vec::new(),
             redirected,
+            ticket,
             origin,
             separate,
             tcp: None,
@@ -283,6 +293,10 @@ impl Attempt {
 
     /// Sends an IKE_SA_INIT request with `method`; a method used before keeps its key.
     fn send(&mut self, ctx: &mut Context<'_>, method: KeMethodId) -> Result<(), Failure> {
+        if let Some(held) = self.presented().cloned() {
+            self.send_ticket(ctx, &held);
+            return Ok(());
+        }
         let ke = match self.sent.iter().find(|sent| sent.method == method) {
             Some(sent) => Arc::clone(&sent.ke),
             None if self.is_making(method) => return Ok(()),
@@ -297,6 +311,17 @@ impl Attempt {
         };
         let octets: Arc<[u8]> =
             self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
+        self.send_request(ctx, octets, method, ke);
+        Ok(())
+    }
+
+    fn send_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        octets: Arc<[u8]>,
+        method: KeMethodId,
+        ke: Arc<dyn PendingKe>,
+    ) {
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([octets]);
         let replaced = if self.retrying {
@@ -306,15 +331,10 @@ impl Attempt {
         };
         if !replaced {
             // A fresh window takes its first request.
-            let _ = self.window.start_request(
-                ctx.now.mono,
-                ExchangeType::IKE_SA_INIT,
-                datagrams,
-                ctx.rng,
-            );
+            let _ =
+                self.window.start_request(ctx.now.mono, self.first_exchange(), datagrams, ctx.rng);
         }
         self.depart(ctx);
-        Ok(())
     }
 
     /// Sends what is due of the request.
@@ -366,7 +386,10 @@ impl Attempt {
         message: &Message<'_>,
     ) {
         let header = &message.header;
-        if header.exchange == ExchangeType::IKE_SA_INIT {
+        if matches!(header.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME) {
+            if header.exchange != self.first_exchange() {
+                return ctx.dropped(path, "response to another exchange");
+            }
             // In TCP it comes by the connection that the request left by, and by no other.
             let tcp = path.transport == Transport::Tcp;
             if tcp != self.is_over_tcp() || (tcp && path != self.path) {
@@ -475,12 +498,16 @@ impl Attempt {
         octets: &[u8],
         message: &Message<'_>,
     ) {
-        let reading = sa_init::read_response(message);
+        let reading = match self.presented() {
+            Some(_) => resume::initiator::read_response(message),
+            None => sa_init::read_response(message),
+        };
         if !matches!(reading, Reading::Useless(_)) {
             self.heard = ctx.now.mono;
         }
         match reading {
             Reading::Useless(why) => ctx.dropped(path, why),
+            Reading::TicketRefused(kind) => self.on_ticket_refused(ctx, path, kind),
             Reading::Error(kind) => self.doubt(ctx, Failure::Peer(kind)),
             Reading::Redirect(data) => self.on_redirect(ctx, path, &data),
             Reading::Cookie(cookie) => {
@@ -501,7 +528,7 @@ impl Attempt {
                 self.restart(ctx, Some(method));
             }
             Reading::Usable => {
-                self.add_candidate(ctx, path, octets, message, ctx.now.mono);
+                self.add_candidate(ctx, path, octets, message, ctx.now.mono, None);
             }
         }
     }
@@ -595,6 +622,7 @@ impl Attempt {
             self.ask_again(ctx);
         }
         self.on_line_timeout(ctx);
+        self.on_resume_timeout(ctx);
     }
 
     /// The candidate that proved itself, if one did.
@@ -666,7 +694,14 @@ impl Attempt {
         let exchange = self.exchange_deadline();
         // It does not end before what is being done for it.
         let end = self.give_up_at.filter(|_| exchange.is_none());
-        let own = [self.window.next_retransmit(), end, self.fall_back_at, line, exchange];
+        let own = [
+            self.window.next_retransmit(),
+            end,
+            self.fall_back_at,
+            line,
+            exchange,
+            self.patience_ends(),
+        ];
         let theirs = self.candidates.iter_mut().map(|candidate| candidate.finish(ctx));
         own.into_iter().chain(theirs).flatten().min()
     }
@@ -690,6 +725,7 @@ impl Attempt {
             nat_remote: false,
             mobike: false,
             ppk: None,
+            resumed: false,
             full_transcript: false,
             assignment: None,
             local_auth: Vec::new(),
@@ -700,7 +736,7 @@ impl Attempt {
             rekey_at: None,
             reauth_at: None,
             outstanding: Some(match self.candidates.first() {
-                None => ExchangeType::IKE_SA_INIT,
+                None => self.first_exchange(),
                 Some(_) => ExchangeType::IKE_AUTH,
             }),
             children: Vec::new(),

@@ -20,6 +20,8 @@ pub struct IkeBrief<'a> {
     pub state: IkeState,
     /// True if this end is the original initiator.
     pub initiator: bool,
+    /// True if it was resumed by a ticket (RFC 5723), or is a rekey of one that was.
+    pub resumed: bool,
     /// From the first message to established.
     pub setup_time: Option<Duration>,
     children: &'a [ChildSa],
@@ -63,13 +65,14 @@ impl<'a> IkeBrief<'a> {
     fn unborn(id: IkeSaId, connection: Option<&'a ConnectionConfig>, initiator: bool) -> Self {
         let connection = connection.map_or("", |connection| connection.name.as_str());
         let state = IkeState::Connecting;
-        Self { id, connection, state, initiator, setup_time: None, children: &[] }
+        Self { id, connection, state, initiator, resumed: false, setup_time: None, children: &[] }
     }
 
     fn of_sa(sa: &'a IkeSa) -> Self {
         let (state, setup_time, children) = sa.brief();
         let connection = sa.connection.name.as_str();
-        Self { id: sa.id, connection, state, initiator: sa.initiator, setup_time, children }
+        let (initiator, resumed) = (sa.initiator, sa.is_resumed());
+        Self { id: sa.id, connection, state, initiator, resumed, setup_time, children }
     }
 }
 
@@ -81,6 +84,11 @@ impl Endpoint {
             Entry::Sa(sa) => IkeBrief::of_sa(sa),
             Entry::Parked(parked) => IkeBrief::unborn(id, parked.connection(), false),
         })
+    }
+
+    /// The IKE SA or attempt for which this end has chosen `spi`, in brief.
+    pub fn brief_by_spi(&self, spi: u64) -> Option<IkeBrief<'_>> {
+        self.by_spi.get(&spi).and_then(|id| self.brief(*id))
     }
 
     /// The ids of all IKE SAs and attempts, in no order: to ask for a few at a time.

@@ -56,6 +56,10 @@ impl Endpoint {
                     self.done(request, Err(failure));
                 }
             }
+            Command::ForgetTickets(connection) => {
+                let found = self.forget_tickets(&connection);
+                self.done(request, if found { Ok(()) } else { Err(Failure::NotFound) });
+            }
             Command::InstallTrap { connection, child, local, remote } => {
                 let waiting = Some(request);
                 let result = self.install_trap(now, waiting, &connection, &child, local, remote);
@@ -195,13 +199,21 @@ impl Endpoint {
             tries,
             initial_contact,
             redirected,
+            ticket: None,
         };
         self.begin(now, new);
     }
 
-    pub(super) fn begin(&mut self, now: Now, new: NewAttempt) {
+    pub(super) fn begin(&mut self, now: Now, mut new: NewAttempt) {
+        if new.ticket.is_none() {
+            new.ticket = self.ticket_for(now, &new);
+        }
+        let former = match &new.ticket {
+            Some(carried) => carried.held.vips.clone(),
+            None => Vec::new(),
+        };
         let wanted = new.wanted.clone();
-        let vips = new.replaces.map(|old| self.own_virtual_ips(old)).unwrap_or_default();
+        let vips = new.replaces.map_or(former, |old| self.own_virtual_ips(old));
         let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
         match Attempt::start(&mut ctx, new) {
             Ok(mut attempt) => {
@@ -233,17 +245,24 @@ impl Endpoint {
     }
 
     /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.
-    pub(super) fn on_attempt_failed(&mut self, now: Now, attempt: Attempt, reason: Failure) {
+    pub(super) fn on_attempt_failed(&mut self, now: Now, mut attempt: Attempt, reason: Failure) {
         let tries = attempt.tries + 1;
         let connection = Arc::clone(&attempt.connection);
         let (path, replaces, id) = (attempt.path, attempt.replaces, attempt.id);
         let wanted = attempt.wanted.clone();
         let (switch, origin) = (attempt.switch, attempt.origin);
         let redirected = attempt.redirected;
+        // What was presented and failed has to be done in the ordinary way, unless nobody wants it any more.
+        let failed = attempt.is_resuming() && reason != Failure::Terminated;
+        let switch = switch.or_else(|| {
+            attempt.give_up_ticket();
+            failed.then_some(Switch::Anew)
+        });
+        let carried = attempt.ticket.take();
         if let Some((_, mut ctx)) = self.parts(now, id) {
             attempt.dispose(&mut ctx, &reason);
         }
-        let again = |path, origin, tries, redirected| NewAttempt {
+        let again = |path, origin, tries, redirected, ticket| NewAttempt {
             connection: Arc::clone(&connection),
             path,
             origin,
@@ -252,16 +271,17 @@ impl Endpoint {
             tries,
             initial_contact: replaces.is_none(),
             redirected,
+            ticket,
         };
         let alive = self.shutdown.is_none();
         if let Some(switch) = switch.filter(|_| alive)
             && let Some((path, origin)) = self.switched(&connection, path, switch)
         {
-            if !matches!(switch, Switch::Redirect(_)) {
+            if !matches!(switch, Switch::Redirect(_) | Switch::Anew) {
                 let connection = connection.name.clone();
                 self.out.push_back(Output::Event(Event::TransportChanged { connection, path }));
             }
-            return self.begin(now, again(path, origin, tries - 1, redirected));
+            return self.begin(now, again(path, origin, tries - 1, redirected, carried));
         }
         self.learn(now, path, origin, false);
         // Back to the gateway that sent it to one that does not answer.
@@ -272,7 +292,12 @@ impl Endpoint {
         let due = connection.keyingtries == 0 || tries < connection.keyingtries;
         if due && reason == Failure::Timeout && alive {
             let origin = Self::origin_of(&connection, path);
-            return self.begin(now, again(path, origin, tries, redirected.map(Redirected::back)));
+            let ticket = Self::presented_again(carried);
+            let redirected = redirected.map(Redirected::back);
+            return self.begin(now, again(path, origin, tries, redirected, ticket));
+        }
+        if reason != Failure::Terminated {
+            self.put_back(now, id, carried);
         }
         self.out.push_back(Output::Event(Event::IkeDown {
             ike: id,
@@ -498,8 +523,10 @@ impl Endpoint {
         // The shard is part of every SPI handed out and cannot change.
         let config = super::usable(config, &self.crypto);
         self.mtus.reconfigure(config.fragment_size);
+        self.tickets.lived(self.config.resumption.lifetime);
         self.config = EndpointConfig { shard: self.config.shard, ..config };
         (self.lookup, self.lists) = (Lookup::new(&self.config), Lists::default());
+        self.tickets.reconfigure(&self.config, &self.lookup, &self.crypto);
         let lookup = &self.lookup;
         let mut gone = Vec::new();
         self.traps.retain(|trap| {

@@ -36,7 +36,14 @@ impl Endpoint {
                     self.move_children(now, from, to, estate);
                 }
                 Effect::Restart { connection, child, path } => {
-                    if self.shutdown.is_none() {
+                    let (local, remote) = (path.local.ip(), path.remote.ip());
+                    // Another shard may have an IKE SA for it.
+                    let elsewhere =
+                        self.config.shard.count > 1 && !self.serves(&connection, remote);
+                    if self.shutdown.is_none() && elsewhere {
+                        let event = Event::Restart { connection, child, local, remote };
+                        self.out.push_back(Output::Event(event));
+                    } else if self.shutdown.is_none() {
                         self.restart(now, &connection, &child, path);
                     }
                 }
@@ -55,6 +62,9 @@ impl Endpoint {
                         self.follow_redirect(now, ike, to, wanted);
                     }
                 }
+                Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
+                Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
+                Effect::TicketOver(ike, spis) => self.end_ticket(now, ike, spis),
                 Effect::Reauthenticate(ike) => {
                     let _ = self.reauthenticate(now, ike, None);
                 }
@@ -70,7 +80,17 @@ impl Endpoint {
             Unique::Keep | Unique::Replace => true,
         };
         // They may be many, and are looked at only where that leads to something.
-        let others = self.index_identity(ike, matters && !sa.initiator);
+        let (matters, initiator) = (matters && !sa.initiator, sa.initiator);
+        let resumes = if initiator { None } else { self.resumes(ike) };
+        let mut others = self.index_identity(ike, matters || resumes.is_some());
+        if let Some(spis) = resumes {
+            let replaced = self.resumed_of(&others, spis);
+            self.tell_resumed(now, &others, spis);
+            others.retain(|other| Some(*other) != replaced);
+            if !matters {
+                others.clear();
+            }
+        }
         let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
             self.entries.get_mut(&ike)
         else {
@@ -78,7 +98,6 @@ impl Endpoint {
         };
         let replaced = sa.reauthenticates.take();
         let unique = sa.connection.unique;
-        let initiator = sa.initiator;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
         self.deny_first_contact(now, &identity);
@@ -138,6 +157,10 @@ impl Endpoint {
             _ => return,
         };
         for rival in self.index.users_of(&path) {
+            if let Some(Slot { entry: Entry::Parked(_), .. }) = self.entries.get(&rival) {
+                self.remove(now, rival, Failure::Replaced);
+                continue;
+            }
             self.with_sa(now, rival, |sa, ctx| {
                 if sa.state.half_open().is_some() {
                     sa.close(ctx, Failure::Replaced);
@@ -158,7 +181,7 @@ impl Endpoint {
     }
 
     /// Tells an IKE SA, or an attempt, of this shard or another.
-    fn notify(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
+    pub(super) fn notify(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
         if self.config.shard.has(ike.0) {
             self.on_notice(now, ike, notice);
         } else {
@@ -180,6 +203,7 @@ impl Endpoint {
                     self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
                 }
             }
+            Notice::Resumed(spi_i, spi_r) => self.on_resumed(now, ike, (spi_i, spi_r)),
             Notice::NotFirstContact => {
                 let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);
                 if let Some(Entry::Attempt(attempt)) = entry {
@@ -236,6 +260,7 @@ impl Endpoint {
             self.index.update(id, slot);
         }
         self.thin_out_predecessors(now, from, to);
+        self.renew_ticket(now, from, to);
     }
 
     /// A replaced SA waits for the peer's Delete. Who rekeys again and again without one has a few of

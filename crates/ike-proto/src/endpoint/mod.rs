@@ -6,6 +6,7 @@ mod brief;
 mod closed;
 mod commands;
 mod cookie;
+mod crash;
 mod effects;
 mod id_set;
 mod index;
@@ -14,6 +15,8 @@ mod parked;
 mod redirect;
 mod registry;
 mod responder;
+mod spent;
+mod tickets;
 mod transports;
 pub(crate) mod unattended;
 
@@ -49,9 +52,11 @@ use attempt::Attempt;
 pub use brief::{ChildBrief, IkeBrief};
 use closed::{Closed, Late};
 use cookie::Cookies;
+use crash::Crash;
 use index::Index;
 use parked::Parked;
 pub use registry::Registry;
+use tickets::Tickets;
 use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
 
@@ -91,9 +96,11 @@ pub struct Endpoint {
     closed: Closed,
     /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
     courtesy: Courtesy,
+    crash: Crash,
     /// IKE_SA_INIT requests refused lately.
     refused: Refused,
     blocked_udp: BlockedUdp,
+    tickets: Tickets,
     shutdown: Option<RequestId>,
     /// The time of the newest input.
     now: Option<Now>,
@@ -202,8 +209,10 @@ impl Endpoint {
             chores: Vec::new(),
             closed: Closed::new(),
             courtesy: Courtesy::new(),
+            crash: Crash::new(),
             refused: Refused::default(),
             blocked_udp: BlockedUdp::default(),
+            tickets: Tickets::default(),
             shutdown: None,
             now: None,
         }
@@ -212,6 +221,7 @@ impl Endpoint {
     /// Takes one input. Its outputs are appended to the queue.
     pub fn handle(&mut self, now: Now, input: Input<'_>) {
         self.now = Some(now);
+        self.crash.begin(now.mono);
         match input {
             Input::Datagram(path, octets) => self.on_datagram(now, path, octets),
             Input::Timeout => self.on_timeout(now),
@@ -307,14 +317,19 @@ impl Endpoint {
             Err(error) => return self.on_undecodable(now, path, octets, error),
         };
         let header = message.header;
-        if header.exchange == ExchangeType::IKE_SA_INIT && !header.flags.response {
+        let begins =
+            matches!(header.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME);
+        if begins && !header.flags.response {
             return self.on_init_request(now, path, octets, &message);
         }
         // The receiver's SPI: the sender of the I flag is the initiator.
         let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.by_spi.get(&spi) else {
-            return self.on_unknown_spi(now, path, &header, octets);
+            return self.on_unknown_spi(now, path, &message, octets);
         };
+        if crate::exchange::qcd::is_in_clear(&message) && self.on_token(now, path, id, &message) {
+            return;
+        }
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         let Some(Slot { entry, .. }) = entries.get_mut(&id) else { return };
         if let Entry::Parked(parked) = entry {
@@ -369,7 +384,11 @@ impl Endpoint {
                 NotifyType::INVALID_MAJOR_VERSION.into()
             }
             DecodeError::UnsupportedCritical(_)
-                if header.exchange == ExchangeType::IKE_SA_INIT && header.spi_r == 0 =>
+                if header.spi_r == 0
+                    && matches!(
+                        header.exchange,
+                        ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME
+                    ) =>
             {
                 error.into()
             }
@@ -380,7 +399,8 @@ impl Endpoint {
         }
     }
 
-    fn on_unknown_spi(&mut self, now: Now, path: Path, header: &Header, octets: &[u8]) {
+    fn on_unknown_spi(&mut self, now: Now, path: Path, message: &Message<'_>, octets: &[u8]) {
+        let header = &message.header;
         let request = !header.flags.response && header.spi_r != 0;
         if request {
             match self.closed.judge(path, header, || self.hasher.hash_one(octets)) {
@@ -390,9 +410,8 @@ impl Endpoint {
             }
         }
         self.drop_datagram(path, "SPI of no IKE SA");
-        if request && self.courtesy.take(now.mono) {
-            let refusal = NotifyType::INVALID_IKE_SPI.into();
-            self.send_unprotected(path, crate::exchange::sa_init::refuse(header, &refusal));
+        if request {
+            self.answer_unknown(now, path, message);
         }
     }
 
@@ -495,6 +514,7 @@ impl Endpoint {
             mtus: &mut self.mtus,
             network: &self.network,
             hasher: &self.hasher,
+            registry: &self.registry,
         };
         Some((&mut self.entries, ctx))
     }
@@ -616,6 +636,7 @@ impl Endpoint {
         match slot.entry {
             Entry::Attempt(attempt) => self.on_attempt_failed(now, *attempt, reason),
             Entry::Sa(mut sa) => {
+                self.lose_ticket(id);
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, NOBODY)));
             }

@@ -9,6 +9,7 @@ use crate::crypto::CryptoError;
 use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::intermediate::expect_request;
+use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
@@ -177,16 +178,24 @@ impl Parked {
             nat,
             spi_r,
             connections,
+            resume,
         } = match &mut self.stage {
             Stage::Answered(answer) => answer,
             Stage::Asked(_) => return Err(CryptoError::Backend),
         };
         let (nonces, spis) = ((&*transcript.ni, &*transcript.nr), (self.spi_i, *spi_r));
-        let session = sa_init::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?;
+        let resume = resume.take();
+        let session = match &resume {
+            None => sa_init::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
+            Some(_) => resume::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
+        };
         // The connection that gave the proposal stands in until the peer is authenticated.
         let connection =
             connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
-        let rest = Steps::new(&session.selected, *extensions, *deferred);
+        let rest = match &resume {
+            None => Steps::new(&session.selected, *extensions, *deferred),
+            Some(_) => Steps::none(),
+        };
         let auth = ExpectAuthRequest {
             transcript: std::mem::take(transcript),
             connections: std::mem::take(connections),
@@ -194,6 +203,7 @@ impl Parked {
             rounds: Rounds::default(),
             first: None,
             eap: None,
+            resume,
         };
         let new = NewIkeSa {
             id: self.id,
@@ -225,6 +235,11 @@ impl Parked {
 
     pub(super) fn path(&self) -> Path {
         self.path
+    }
+
+    /// The connection whose first request waits for a slow key exchange: what is answered is not parked over TCP.
+    pub(super) fn stream_path(&self) -> Option<Path> {
+        (self.path.transport == Transport::Tcp).then_some(self.path)
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -267,6 +282,7 @@ impl Parked {
             mobike: false,
             nat_remote: answer.is_some_and(|answer| answer.nat.remote),
             ppk: None,
+            resumed: false,
             full_transcript: answer.is_some_and(|answer| answer.extensions.full_transcript),
             assignment: None,
             local_auth: Vec::new(),

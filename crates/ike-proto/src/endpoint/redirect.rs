@@ -99,6 +99,7 @@ impl Endpoint {
             tries: 0,
             initial_contact: replaces.is_none(),
             redirected: Some(redirected),
+            ticket: None,
         };
         self.begin(now, new);
     }

@@ -5,9 +5,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use super::id_set::IdSet;
 use super::index::IdKey;
+use super::spent::Spent;
 use crate::dataplane::SaId;
 use crate::event::IkeSaId;
 use crate::table::Table;
@@ -37,6 +39,8 @@ struct Tables {
     locals: Table<IdData, usize>,
     /// Outbound SAs of several shards: peers choose their SPIs.
     outbound: Table<SaId, u8>,
+    /// IKE SAs whose tickets are not taken any more.
+    spent: Spent,
 }
 
 /// Attempts and established SAs between two identities.
@@ -125,6 +129,17 @@ impl Registry {
         }
         tables.attempts -= all.len();
         all
+    }
+
+    /// Takes no ticket of the IKE SA with `spis` from now on, `until` none of it can be good any more. False if
+    /// that was so before.
+    pub(crate) fn spend(&self, spis: (u64, u64), now: SystemTime, until: SystemTime) -> bool {
+        self.tables().spent.add(spis, now, until)
+    }
+
+    /// True if tickets of the IKE SA with `spis` are not taken.
+    pub(crate) fn is_spent(&self, spis: (u64, u64)) -> bool {
+        self.tables().spent.holds(spis)
     }
 
     /// Takes the outbound SA `id` for the shard `index`; false if another has it.

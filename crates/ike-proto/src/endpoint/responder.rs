@@ -19,7 +19,7 @@ use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::question::{self, Exchanged, Question};
 use crate::wire::Message;
-use crate::wire::registry::NotifyType;
+use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// Octets of the longest IKE_SA_INIT request taken: several times what a long list of proposals and the
 /// largest public value need. It is kept as long as the SA is half-open.
@@ -28,11 +28,11 @@ const LONGEST_REQUEST: usize = 16 << 10;
 const LONGEST_IN_TCP: usize = 32 << 10;
 
 /// An IKE_SA_INIT request that was let in.
-struct InitRequest<'a> {
-    id: IkeSaId,
-    path: Path,
-    octets: &'a [u8],
-    message: &'a Message<'a>,
+pub(super) struct InitRequest<'a> {
+    pub(super) id: IkeSaId,
+    pub(super) path: Path,
+    pub(super) octets: &'a [u8],
+    pub(super) message: &'a Message<'a>,
     hash: u64,
     /// It brought a cookie.
     brought: bool,
@@ -87,6 +87,10 @@ impl Endpoint {
             return self.drop_datagram(path, why);
         }
         let connections = self.connections_for(path);
+        let resumes = header.exchange == ExchangeType::IKE_SESSION_RESUME;
+        if connections.is_empty() && resumes {
+            return self.refuse_ticket(now, path, message, "no connection fits the addresses");
+        }
         if connections.is_empty() {
             return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
@@ -106,6 +110,9 @@ impl Endpoint {
         }
         let id = self.ids.ike();
         let request = InitRequest { id, path, octets, message, hash, brought, spi_r: None };
+        if resumes {
+            return self.answer_resume(now, &request, &connections);
+        }
         self.answer_init(now, &request, connections, None);
     }
 
@@ -118,39 +125,21 @@ impl Endpoint {
         waited: Option<Waited>,
     ) {
         let InitRequest { id, path, octets, message, hash, brought, spi_r } = *request;
-        let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
+        let spi_i = message.header.spi_i;
         let Some((_, mut ctx)) = self.parts(now, id) else { return };
         let answered = sa_init::respond(&mut ctx, spi_r, connections, path, message, octets);
         let answered = answered.map(|answer| Answer {
             connections: self.lists.share(answer.connections.iter()),
             ..answer
         });
-        let Some((_, mut ctx)) = self.parts(now, id) else { return };
         match answered {
-            // Nobody is to make this end send others much more than he sends himself: not before it is
-            // known that he is where he says. RFC 9000 §8.1 draws the line there.
-            Ok(answer)
-                if !(tcp || brought)
-                    && answer.transcript.response.len() > AMPLIFIED * octets.len() =>
-            {
-                // It leaves nothing half-open, but has cost a key exchange.
-                self.refused.count(now.mono);
-                self.remove(now, id, Failure::Replaced);
-                self.demand_cookie(now, path, message);
-            }
-            Ok(answer) => {
-                let spi = answer.spi_r;
-                let response = Arc::clone(&answer.transcript.response);
-                let entry = half_open(&ctx, id, path, answer, spi_i, waited);
-                let Some(entry) = entry else { return self.remove(now, id, Failure::Crypto) };
-                self.transmit_init(path, response, TransmitKind::Ike);
-                self.put(now, request, spi, entry);
-            }
+            Ok(answer) => self.answer_with(now, request, answer, waited),
             Err(Halt::Refuse(refusal)) => {
                 self.remove(now, id, Failure::Refused(refusal.kind));
                 self.refuse_init(now, path, message, refusal);
             }
             Err(Halt::Ask(mut exchange)) => {
+                let Some((_, mut ctx)) = self.parts(now, id) else { return };
                 let key = exchange.key();
                 let _claim = exchange.claim(true);
                 let ticket = ctx.ask(Question::Exchange(exchange));
@@ -160,6 +149,40 @@ impl Endpoint {
                     Asked { ticket, key, _claim, request: request_octets, hash, brought, spi_r };
                 let parked = Parked::asked(&ctx, id, path, asked, spi_i);
                 self.put(now, request, spi_r, Entry::Parked(Box::new(parked)));
+            }
+        }
+    }
+
+    /// Sends the answer to a request, and keeps what goes on by it.
+    pub(super) fn answer_with(
+        &mut self,
+        now: Now,
+        request: &InitRequest<'_>,
+        answer: Answer,
+        waited: Option<Waited>,
+    ) {
+        let InitRequest { id, path, octets, message, brought, .. } = *request;
+        let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
+        let Some((_, ctx)) = self.parts(now, id) else { return };
+        match answer {
+            // Nobody is to make this end send others much more than he sends himself: not before it is
+            // known that he is where he says. RFC 9000 §8.1 draws the line there.
+            answer
+                if !(tcp || brought)
+                    && answer.transcript.response.len() > AMPLIFIED * octets.len() =>
+            {
+                // It leaves nothing half-open, but has cost a key exchange.
+                self.refused.count(now.mono);
+                self.remove(now, id, Failure::Replaced);
+                self.demand_cookie(now, path, message);
+            }
+            answer => {
+                let spi = answer.spi_r;
+                let response = Arc::clone(&answer.transcript.response);
+                let entry = half_open(&ctx, id, path, answer, spi_i, waited);
+                let Some(entry) = entry else { return self.remove(now, id, Failure::Crypto) };
+                self.transmit_init(path, response, TransmitKind::Ike);
+                self.put(now, request, spi, entry);
             }
         }
     }
@@ -253,7 +276,7 @@ impl Endpoint {
         let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
         let by_address = self.lookup.by_address();
         let found = by_address.fitting(&self.config.connections, local, remote);
-        self.lists.share(found.into_iter())
+        self.lists.share(found.iter().map(|(_, connection)| *connection))
     }
 
     /// True if the request brought a good cookie: its sender receives what is sent to its address.
@@ -302,7 +325,7 @@ impl Endpoint {
         }
     }
 
-    fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
+    pub(super) fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
         self.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
     }
 }

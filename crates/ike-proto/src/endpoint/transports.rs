@@ -120,6 +120,7 @@ impl Endpoint {
             Switch::OneTransport => {
                 (self.udp_path(connection, local, remote), Origin::OneTransport)
             }
+            Switch::Anew => (path, Self::origin_of(connection, path)),
             Switch::Redirect(gateway) => {
                 let local = self.local_towards(local, gateway)?;
                 let path = self.path_to(connection, local, gateway);
@@ -163,8 +164,7 @@ impl Endpoint {
                 let ours = sa.stream.as_ref().is_some_and(|stream| stream.ours);
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
-            // Over UDP, or over a connection whose first request waits for a slow key exchange.
-            Entry::Parked(_) => None,
+            Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
         };
         let what = self.index.set_stream(id, keys, stream);
         self.tell_streams(what);

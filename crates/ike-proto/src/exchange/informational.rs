@@ -5,8 +5,8 @@
 //!                               <--  HDR, SK {[N,] [D,] [CP,] ...}
 //! ```
 
-use super::Payloads;
 use super::config::OwnedConfig;
+use super::{Payloads, payloads_of, qcd};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
@@ -35,6 +35,13 @@ impl IkeSa {
             nat.push(&mut payloads);
         }
         self.inform(ctx, &payloads, Initiated::Liveness);
+    }
+
+    /// Tells the peer the token of this SA (RFC 6290 §4.3). The answer says what that to a liveness check does.
+    pub(crate) fn send_token(&mut self, ctx: &mut Context<'_>) {
+        if let Some(token) = self.own_token(ctx) {
+            self.inform(ctx, &[qcd::payload(&token)], Initiated::Liveness);
+        }
     }
 
     /// Deletes the pair of SAs whose inbound half has `spi`.
@@ -100,6 +107,7 @@ impl IkeSa {
             self.respond(ctx, &[]);
             return self.close(ctx, Failure::Peer(kind));
         }
+        self.take_token(payloads);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
             for &spi in &delete.spis {
@@ -116,12 +124,14 @@ impl IkeSa {
         }
         let mobility = self.on_mobility_request(ctx, &parsed);
         let config = self.answer_configuration(&parsed);
+        let ticket = self.answer_ticket_request(ctx, &parsed);
         let mut reply = mobility.payloads();
         if !answered.is_empty() {
             let delete = Delete { protocol: ProtocolId::ESP, spis: answered };
             reply.push(Payload::Delete(delete));
         }
         reply.extend(config.as_ref().map(OwnedConfig::payload));
+        reply.extend(payloads_of(&ticket));
         self.respond(ctx, &reply);
     }
 

@@ -13,9 +13,11 @@ pub(crate) mod key_exchange;
 pub(crate) mod mobike;
 pub(crate) mod mode;
 pub(crate) mod ppk;
+pub(crate) mod qcd;
 pub(crate) mod redirect;
 pub(crate) mod rekey_ike;
 pub(crate) mod resource;
+pub(crate) mod resume;
 pub(crate) mod sa_init;
 
 use std::fmt;

@@ -18,7 +18,7 @@ use super::key_exchange::{Halt, Undone};
 use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};
 use super::sa_init::invalid_ke;
-use super::{Payloads, Refusal, required};
+use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
@@ -148,6 +148,7 @@ impl IkeSa {
                 self.yield_ike(ctx, &offer);
             }
             _ => {
+                new.give_token(ctx);
                 ctx.effects.push_back(Effect::Rekeyed(new));
                 self.replaced_by(ctx, new_id);
                 if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
@@ -253,7 +254,9 @@ impl IkeSa {
             ppk,
             started: offer.started,
         };
-        Ok((self.successor(ctx, successor)?, nr))
+        let mut new = self.successor(ctx, successor)?;
+        new.take_token(payloads.0);
+        Ok((new, nr))
     }
 
     pub(crate) fn on_rekey_ike_error(
@@ -344,10 +347,14 @@ impl IkeSa {
             Payload::Ke(Ke { method, data: &public }),
         ];
         reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        let token = self.responders_token(ctx, spis);
+        reply.extend(token.iter().map(qcd::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
             let link = self.start_chain(ctx, what, vec![shared], (&ni, &nr), ppk);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
+            let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
+            reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
             self.respond(ctx, &reply);
             self.note_crossed_ike(None, ni, nr.to_vec());
             return Ok(());
@@ -361,7 +368,9 @@ impl IkeSa {
             ppk,
             started,
         };
-        let new = self.successor(ctx, new)?;
+        let mut new = self.successor(ctx, new)?;
+        let ticket = new.answer_ticket_request(ctx, payloads);
+        reply.extend(payloads_of(&ticket));
         self.respond(ctx, &reply);
         self.hand_over(ctx, new, ni, nr.to_vec());
         Ok(())

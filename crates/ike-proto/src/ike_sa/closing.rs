@@ -72,8 +72,8 @@ impl IkeSa {
         ctx.data_plane(batch);
     }
 
-    /// The peer does not answer: the SA is over, and `dpd_action` says what next.
-    pub(super) fn on_peer_dead(&mut self, ctx: &mut Context<'_>) {
+    /// The peer does not answer, or has lost the SA: it is over, and `dpd_action` says what next.
+    pub(crate) fn on_peer_dead(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         if let Some(to) = self.crossed_rekey() {
             // The peer may well be alive on the SA of its own rekey.
             return self.succeeded_by(ctx, to);
@@ -89,7 +89,7 @@ impl IkeSa {
                 }
             }
         }
-        self.close(ctx, Failure::Timeout);
+        self.close(ctx, reason);
         for (action, name) in actions {
             self.act(ctx, action, &name);
         }
@@ -113,6 +113,16 @@ impl IkeSa {
             theirs,
             ..
         } = established;
+        let deletes = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        let wanted = phase == IkePhase::Closing
+            || ours.as_ref().is_some_and(Initiated::ends_sa)
+            || queue.iter().any(deletes);
+        // Who deletes an SA does not go on with it, even if the peer did not hear of that. Who learns by a token
+        // that it is lost does (RFC 6290 §7).
+        let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
+        if self.connection.session_resumption && (wanted || !lost) {
+            ctx.effects.push_back(Effect::TicketOver(ike, (self.spi_i, self.spi_r)));
+        }
         let mut batch = Vec::new();
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
             ctx.ids.esp.remove(&spi_in);

@@ -22,6 +22,7 @@ use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{
     ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
 };
+use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::table::{OwnTable, Table};
 
@@ -45,6 +46,7 @@ pub(crate) struct Context<'a> {
     /// What there was to do when the input came.
     pub(crate) load: Load,
     pub(crate) hasher: &'a RandomState,
+    pub(crate) registry: &'a Registry,
 }
 
 impl Context<'_> {
@@ -166,6 +168,12 @@ pub(crate) enum Effect {
     Trap { connection: String, child: String, path: Path },
     /// Go to another gateway for `wanted`, or for all that the SA has.
     Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
+    /// This client has got a ticket for the SA.
+    Ticket(IkeSaId, Box<Held>),
+    /// The ticket of the SA with these SPIs is good for nothing any more.
+    TicketOver(IkeSaId, (u64, u64)),
+    /// The gateway has given no ticket.
+    NoTicket(IkeSaId),
     /// Start over with a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
 }

@@ -115,7 +115,7 @@ impl IkeSa {
     }
 
     /// Asks whether the peer is there, unless that is being done.
-    fn check_liveness(&mut self) {
+    pub(crate) fn check_liveness(&mut self) {
         let State::Established(established) = &mut self.state else { return };
         let asked = established.queue.iter().any(|task| matches!(task, Task::Liveness));
         if established.ours.is_none() && !asked && established.phase == IkePhase::Alive {

@@ -32,6 +32,7 @@ use std::time::Instant;
 
 use crate::child::processing::IfIds;
 use crate::config::ConnectionConfig;
+use crate::crypto::Secret;
 use crate::dataplane::{self, DataPlaneError};
 use crate::event::{
     Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
@@ -109,10 +110,8 @@ pub(crate) struct IkeSa {
     pub(crate) assigned: Option<Arc<Assigned>>,
     /// True if this end made it in the place of another, by reauthentication.
     pub(crate) renews: bool,
-    /// Since when the peer has answered nothing but TEMPORARY_FAILURE, and when it last did.
-    pub(crate) put_off: Option<(Instant, Instant)>,
-    /// Since when what this end wants waits for exchanges that the peer has begun.
-    pub(crate) held_since: Option<Instant>,
+    /// How long what this end asks for has been put off, if it is.
+    pub(crate) put_off: Option<Box<PutOff>>,
     /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4).
     pub(crate) forgotten: u8,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
@@ -124,6 +123,8 @@ pub(crate) struct IkeSa {
     pub(crate) twins: Vec<Twin>,
     /// Initiator: the peer has proven itself in one round at least.
     pub(crate) genuine: bool,
+    /// What the peer will show if it loses this SA (RFC 6290).
+    pub(crate) peer_token: Option<Secret>,
     /// Slow key exchanges that are being done elsewhere.
     pending: Option<Box<Pending>>,
     /// What it has found out about the size of datagrams.
@@ -135,6 +136,25 @@ pub(crate) struct IkeSa {
     request_digest: u64,
     /// Octets of the stranger's messages kept until there is a verdict, taken from the budget.
     held: usize,
+}
+
+/// What this end asks for has to wait for the peer.
+#[derive(Debug, Default)]
+pub(crate) struct PutOff {
+    /// Since when the peer has answered nothing but TEMPORARY_FAILURE, and when it last did.
+    pub(crate) refused: Option<(Instant, Instant)>,
+    /// Since when what this end wants waits for exchanges that the peer has begun.
+    pub(crate) held_since: Option<Instant>,
+}
+
+impl PutOff {
+    /// Nothing waits for what the peer has begun.
+    pub(crate) fn is_not_held(this: &mut Option<Box<Self>>) {
+        match this.as_deref_mut() {
+            Some(Self { refused: Some(_), held_since }) => *held_since = None,
+            _ => *this = None,
+        }
+    }
 }
 
 /// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
@@ -191,12 +211,12 @@ impl IkeSa {
             assigned: None,
             renews: false,
             put_off: None,
-            held_since: None,
             forgotten: 0,
             predecessors: Vec::new(),
             follows_auth: None,
             twins: Vec::new(),
             genuine: false,
+            peer_token: None,
             pending: None,
             probe: Probe::default(),
             requests: Reassembly::new(ctx.config.max_packet),
@@ -310,7 +330,7 @@ impl IkeSa {
                 self.pace(ctx);
                 self.probe_paths(ctx);
             }
-            Retransmit::GiveUp => self.on_peer_dead(ctx),
+            Retransmit::GiveUp => self.on_peer_dead(ctx, Failure::Timeout),
             Retransmit::Nothing => {}
         }
     }

@@ -5,11 +5,11 @@
 //! answer. While it waits, the message window takes the peer's request for one in progress, and nothing of
 //! ours leaves that would come after.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::IkeSa;
 use super::context::Context;
-use super::state::{ExpectIntermediateResponse, Initiated, State, Step};
+use super::state::{ExpectIntermediateResponse, Initiated, State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
@@ -18,11 +18,16 @@ use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
+/// How long an established IKE SA waits for what it cannot do without: as long as for a peer.
+const PATIENCE: Duration = Duration::from_secs(165);
+
 /// What waits, at most one of each end's exchanges.
 #[derive(Default)]
 pub(crate) struct Pending {
     theirs: Option<Waiting>,
     ours: Option<Waiting>,
+    /// Done for a task whose turn it was not then.
+    ready: Vec<Exchanged>,
 }
 
 struct Waiting {
@@ -68,6 +73,10 @@ impl Pending {
         self.ours.as_ref().is_some_and(|waiting| matches!(waiting.what, What::Task))
     }
 
+    fn is_empty(&self) -> bool {
+        self.all().next().is_none() && self.ready.is_empty()
+    }
+
     fn all(&self) -> impl Iterator<Item = &Waiting> {
         self.theirs.iter().chain(&self.ours)
     }
@@ -92,7 +101,12 @@ impl IkeSa {
             return self.close(ctx, reason);
         }
         let (held, done) = (self.held - before, std::mem::take(&mut ctx.ids.exchanged));
-        let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
+        let patience = match what {
+            // Without it an SA that both ends have ends; nobody waits for what this end does next.
+            What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
+            _ => ctx.config.half_open_timeout,
+        };
+        let (key, until) = (exchange.key(), ctx.now.mono + patience);
         let theirs = matches!(what, What::Request(..));
         let claim = exchange.claim(theirs && self.is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
@@ -110,7 +124,8 @@ impl IkeSa {
 
     /// True while an answer of whoever signs, judges or exchanges keys is waited for.
     pub(crate) fn is_waiting_here(&self) -> bool {
-        self.pending.is_some() || self.state.ticket().is_some()
+        let asked = |pending: &Pending| pending.all().next().is_some();
+        self.pending.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
     /// The answer to `ticket`, which is waited for.
@@ -137,7 +152,7 @@ impl IkeSa {
     }
 
     fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
-        self.pending.take_if(|pending| pending.all().next().is_none());
+        self.pending.take_if(|pending| pending.is_empty());
         self.arm_pending();
         let Waiting { mut done, what, held, .. } = waiting;
         let held = held.min(self.held);
@@ -173,9 +188,28 @@ impl IkeSa {
                     self.send_followup(ctx, *followup, &link);
                 }
             }
-            What::Task => self.pump(ctx),
+            What::Task => {
+                self.pump(ctx);
+                self.keep_ready(std::mem::take(&mut ctx.ids.exchanged));
+            }
         }
         ctx.ids.exchanged.clear();
+    }
+
+    /// Keeps what the first task has not taken, for the window is not free.
+    fn keep_ready(&mut self, left: Vec<Exchanged>) {
+        let State::Established(established) = &self.state else { return };
+        if !left.is_empty() && established.queue.iter().any(Task::exchanges_keys) {
+            self.pending.get_or_insert_default().ready = left;
+        }
+    }
+
+    /// What was done for `task`, whose turn it is now.
+    pub(super) fn take_ready(&mut self, task: &Task) -> Vec<Exchanged> {
+        let pending = self.pending.as_deref_mut().filter(|_| task.exchanges_keys());
+        let ready = pending.map(|pending| std::mem::take(&mut pending.ready));
+        self.pending.take_if(|pending| pending.is_empty());
+        ready.unwrap_or_default()
     }
 
     /// Waits for nothing any more: the SA ends.

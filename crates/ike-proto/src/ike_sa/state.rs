@@ -23,6 +23,8 @@ use crate::exchange::followup::{Chain, Followup};
 use crate::exchange::mobike::{Mobility, SentMobility};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::resource::Join;
+use crate::exchange::resume::former::Held;
+use crate::exchange::resume::ticket::TicketState;
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::schedule::IkeKeys;
@@ -157,6 +159,8 @@ pub(crate) struct ExpectAuthRequest {
     pub(crate) first: Option<Opened>,
     /// The round by EAP that has begun.
     pub(crate) eap: Option<Box<EapRound>>,
+    /// The ticket that it goes on by, until the peer has shown that it is its own.
+    pub(crate) resume: Option<Box<TicketState>>,
 }
 
 /// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
@@ -185,6 +189,11 @@ impl Steps {
     pub(crate) fn new(selected: &Selected, extensions: Extensions, announce: bool) -> Self {
         let ppk = extensions.ppk == Some(PpkPlace::Intermediate);
         Self { methods: selected.additional().collect(), ppk, announce }
+    }
+
+    /// None at all.
+    pub(crate) fn none() -> Self {
+        Self { methods: VecDeque::new(), ppk: false, announce: false }
     }
 
     /// The next exchange.
@@ -248,6 +257,8 @@ pub(crate) struct ExpectAuthResponse {
     pub(crate) eap: Option<Box<EapRound>>,
     /// Addresses of this end that the peer was told, for MOBIKE.
     pub(crate) told: Vec<IpAddr>,
+    /// The ticket that it goes on by.
+    pub(crate) resume: Option<Arc<Held>>,
 }
 
 /// A signature is being made.
@@ -348,8 +359,12 @@ pub(crate) enum Task {
     /// Deletes an ESP SA that only the peer has: this end could not use the answer.
     DeleteSpi(u32),
     Liveness,
+    /// Tells the peer the token of this SA (RFC 6290).
+    Token,
     /// Tells the peer of addresses (RFC 4555).
     Mobility(Mobility),
+    /// Asks for a ticket (RFC 5723).
+    RequestTicket,
     /// Sends the client to another gateway (RFC 5685).
     Redirect {
         to: IpAddr,
@@ -383,6 +398,7 @@ pub(crate) enum Initiated {
         request: Option<RequestId>,
     },
     Liveness,
+    TicketRequest,
     Mobility(Box<SentMobility>),
     Redirect(Option<RequestId>),
 }
@@ -474,6 +490,11 @@ pub(crate) struct Reply {
 }
 
 impl Task {
+    /// True if it may begin with a key exchange.
+    pub(crate) fn exchanges_keys(&self) -> bool {
+        matches!(self, Self::CreateChild { .. } | Self::RekeyChild { .. } | Self::RekeyIke { .. })
+    }
+
     /// The command that waits for it, and whether the end of the SA is what that command wants.
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
@@ -482,7 +503,11 @@ impl Task {
             | Self::RekeyIke { request, .. }
             | Self::Redirect { request, .. } => (request, false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi(_) | Self::Liveness | Self::Mobility(_) => (None, false),
+            Self::DeleteSpi(_)
+            | Self::Liveness
+            | Self::Token
+            | Self::RequestTicket
+            | Self::Mobility(_) => (None, false),
         }
     }
 }
@@ -542,7 +567,9 @@ impl Initiated {
             Self::Redirect(request) => (request, false),
             Self::Followup(followup) => (followup.what.request(), false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi | Self::Liveness | Self::Mobility(_) => (None, false),
+            Self::DeleteSpi | Self::Liveness | Self::TicketRequest | Self::Mobility(_) => {
+                (None, false)
+            }
         }
     }
 }

@@ -19,6 +19,14 @@ impl IkeSa {
         (phase_state(established.phase), Some(setup_time), &established.children)
     }
 
+    /// True if its peers have authenticated in an SA before it (RFC 5723).
+    pub(crate) fn is_resumed(&self) -> bool {
+        match &self.state {
+            State::Established(established) => established.authenticated.resumed.is_some(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn status(&self) -> IkeStatus {
         let established = match &self.state {
             State::Established(established) => Some(established),
@@ -40,10 +48,11 @@ impl IkeSa {
             nat_remote: self.nat.remote,
             mobike: self.mobike.is_some(),
             ppk: self.ppk.used().cloned(),
+            resumed: self.is_resumed(),
             full_transcript: self.extensions.full_transcript,
             assignment: self.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
-            local_auth: established.map(|e| e.authenticated.local.clone()).unwrap_or_default(),
-            remote_auth: established.map(|e| e.authenticated.remote.clone()).unwrap_or_default(),
+            local_auth: established.map(|e| e.authenticated.local.to_vec()).unwrap_or_default(),
+            remote_auth: established.map(|e| e.authenticated.remote.to_vec()).unwrap_or_default(),
             algorithms: Some(self.session.selected.clone()),
             established: established.map(|established| established.since),
             setup_time: established

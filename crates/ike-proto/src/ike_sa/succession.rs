@@ -32,7 +32,7 @@ impl IkeSa {
         };
         let stays = |task: &Task| match task {
             Task::DeleteIke { reason, .. } => *reason != Failure::Terminated,
-            Task::Liveness => true,
+            Task::Liveness | Task::Token => true,
             _ => false,
         };
         let (kept, tasks) = established.queue.drain(..).partition(stays);

@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     Followup,
     /// Open a TCP connection anew that broke (RFC 9329 §6.1).
     Reopen,
+    /// The ticket expires before long (RFC 5723).
+    Ticket,
     /// Forget the last answer (RFC 7296 §2.1).
     Forget,
 }

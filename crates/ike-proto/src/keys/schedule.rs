@@ -4,6 +4,7 @@
 //! ```text
 //! SKEYSEED  = prf(Ni | Nr, g^ir)                                  first keys of an IKE SA
 //! SKEYSEED  = prf(SK_d, SK(n) | Ni | Nr)                          after an IKE_INTERMEDIATE
+//! SKEYSEED  = prf(SK_d, "Resumption" | Ni | Nr)                   an IKE SA that is resumed (RFC 5723)
 //! SKEYSEED  = prf(SK_d, SK(0) | Ni | Nr | SK(1) | … | SK(n))      a rekeyed IKE SA
 //! KEYMAT    = prf+(SK_d, [SK(0)] | Ni | Nr | SK(1) | … | SK(n))   a Child SA
 //! ```
@@ -84,6 +85,21 @@ impl IkeKeys {
     ) -> Self {
         let skeyseed = old_prf.prf(old_sk_d.expose(), &around_nonces(shared, ni, nr));
         Self::expand(new_prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+    }
+
+    /// The keys of the IKE SA that goes on with the SK_d of one that was lost (RFC 5723 §5.1); nonces and SPIs are
+    /// those of IKE_SESSION_RESUME.
+    pub fn resumed(
+        prf: &dyn Prf,
+        old_sk_d: &Secret,
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        lengths: &CipherLengths,
+    ) -> Self {
+        let skeyseed = prf.prf(old_sk_d.expose(), &[b"Resumption", ni, nr]);
+        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
     }
 
     /// The next generation of keys, after an IKE_INTERMEDIATE exchange with the shared secret

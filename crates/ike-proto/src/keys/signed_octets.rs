@@ -79,7 +79,7 @@ impl fmt::Debug for SignedOctets {
 }
 
 /// Evidence that the peer proved its identity. Only a verifying function of this module makes one.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAuthenticated(());
 
 /// The peer did not prove its identity. Says no more, so that no answer can tell an attacker more.

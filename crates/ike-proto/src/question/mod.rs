@@ -29,7 +29,9 @@ pub enum Question {
     Sign(SignRequest),
     /// Which key does the peer have, and may it authenticate the identity? Answered by
     /// [`Answer::Key`] or [`Answer::Failed`]. The peer has proven nothing yet: nothing may be fetched
-    /// to find out.
+    /// to find out, but for certificates that it sent by hash and URL, where
+    /// [`hash_and_url`](crate::config::EndpointConfig::hash_and_url) has this end announce that. A stranger
+    /// chooses the URL then: whoever fetches has to see to it where that leads.
     Judge(PeerCredentials),
     /// The peer has proven to have the key; what is left is whether its certificates were revoked.
     /// Fetch what has to be fetched and judge again: answered by [`Answer::Key`] with the same key and
@@ -56,6 +58,9 @@ pub struct SignRequest {
     pub id: IdData,
     /// The peer's CERTREQ payloads, in order.
     pub requests: Vec<CertRequest>,
+    /// The peer has announced HTTP_CERT_LOOKUP_SUPPORTED: CERT payloads may be hashes and URLs
+    /// (RFC 7296 §3.6).
+    pub hash_and_url: bool,
     /// What the peer and the configuration accept, the best first.
     pub schemes: Vec<AcceptedScheme>,
     /// What to sign: each by itself, all by the same scheme and key.
@@ -132,8 +137,8 @@ pub struct Signed {
 pub struct PeerKey {
     /// DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
-    /// True if something must be fetched before the peer can be trusted. After a good signature
-    /// [`Question::Revocation`] follows.
+    /// True if something must be fetched before the peer can be trusted, or who answers wants to know that it has
+    /// proven to have the key. After a good signature [`Question::Revocation`] follows.
     pub revocation_pending: bool,
     /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
     pub certificate: Option<String>,

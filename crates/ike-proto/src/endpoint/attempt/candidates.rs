@@ -12,7 +12,8 @@ use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, signs};
 use crate::exchange::child_offer::{NoOffer, OfferSpec, offer};
 use crate::exchange::config::{any_of, wanted};
-use crate::exchange::sa_init::{self, Accepted, Unfit};
+use crate::exchange::resume;
+use crate::exchange::sa_init::{self, Accepted, Sent, Unfit};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::rtt::OVERHEAD;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
@@ -20,8 +21,10 @@ use crate::ike_sa::window::Window;
 use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
+use crate::wire::registry::KeMethodId;
 
 impl Attempt {
+    /// Takes a response that came at `heard`; to the request `answers` if that is known, else to the last one.
     pub(super) fn add_candidate(
         &mut self,
         ctx: &mut Context<'_>,
@@ -29,6 +32,7 @@ impl Attempt {
         octets: &[u8],
         message: &Message<'_>,
         heard: Instant,
+        answers: Option<&Arc<[u8]>>,
     ) {
         if self.responses().any(|waiting| *waiting.octets == *octets) {
             return;
@@ -46,11 +50,22 @@ impl Attempt {
             Payload::Ke(ke) => Some(ke.method),
             _ => None,
         });
-        let Some(sent) = self.sent.iter().rev().find(|sent| Some(sent.method) == method) else {
+        let method = if self.presented().is_some() { Some(KeMethodId::NONE) } else { method };
+        let fits = |sent: &&Sent| {
+            Some(sent.method) == method && answers.is_none_or(|its| Arc::ptr_eq(its, &sent.octets))
+        };
+        let Some(sent) = self.sent.iter().rev().find(fits) else {
             return ctx.dropped(path, "IKE_SA_INIT response with a method never sent");
         };
         let request = self.request(ctx, sent.method, sent.ke.public());
-        match sa_init::accept_response(ctx, &request, sent, message, octets) {
+        let accepted = match self.presented() {
+            Some(held) => {
+                let sent = &sent.octets;
+                resume::initiator::accept_response(ctx, &request, held, sent, message, octets)
+            }
+            None => sa_init::accept_response(ctx, &request, sent, message, octets),
+        };
+        match accepted {
             Ok(accepted) => {
                 self.seen.push(octets.into());
                 self.admitted += 1;
@@ -62,7 +77,8 @@ impl Attempt {
             }
             Err(Unfit::Useless(why)) => ctx.dropped(path, why),
             Err(Unfit::Ask(exchange)) => {
-                let response = Response { path, octets: octets.into(), heard };
+                let request = Arc::clone(&sent.octets);
+                let response = Response { path, octets: octets.into(), heard, request };
                 self.put_off(ctx, exchange, What::Response(response));
             }
             //= RFC 8784 §6
@@ -176,7 +192,11 @@ impl Attempt {
         let local_id = local_id_at(&self.connection, path);
         // Who does not sign need not know.
         let deferred = announced.deferred && extensions.intermediate && signs(&self.connection);
-        let rest = Steps::new(&session.selected, extensions, deferred);
+        let resume = self.presented().cloned();
+        let rest = match &resume {
+            Some(_) => Steps::none(),
+            None => Steps::new(&session.selected, extensions, deferred),
+        };
         let auth = ExpectAuthResponse {
             transcript,
             child,
@@ -189,6 +209,7 @@ impl Attempt {
             redirect: None,
             eap: None,
             told: Vec::new(),
+            resume,
         };
         let mut candidate = IkeSa::new(
             ctx,

@@ -33,6 +33,8 @@ pub(super) struct Response {
     pub(super) path: Path,
     pub(super) octets: Arc<[u8]>,
     pub(super) heard: Instant,
+    /// The request it answers: another may be sent before its secret is there.
+    pub(super) request: Arc<[u8]>,
 }
 
 impl Attempt {
@@ -101,8 +103,8 @@ impl Attempt {
             What::Response(response) => {
                 // It was decoded before.
                 if let Ok(message) = Message::decode(&response.octets) {
-                    let Response { path, octets, heard } = &response;
-                    self.add_candidate(ctx, *path, octets, &message, *heard);
+                    let Response { path, octets, heard, request } = &response;
+                    self.add_candidate(ctx, *path, octets, &message, *heard, Some(request));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What an end can verify, and wants to see: SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4),
-//! SUPPORTED_AUTH_METHODS (RFC 9593), MULTIPLE_AUTH_SUPPORTED (RFC 4739) and CERTREQ payloads.
+//! SUPPORTED_AUTH_METHODS (RFC 9593), MULTIPLE_AUTH_SUPPORTED (RFC 4739), CERTREQ payloads and
+//! HTTP_CERT_LOOKUP_SUPPORTED (RFC 7296 §3.7).
 
 use crate::config::auth::{AuthConfig, CertRequest, SchemeConstraints};
 use crate::config::{ConnectionConfig, EndpointConfig, RemoteAuth};
@@ -18,6 +19,8 @@ pub(crate) struct Announcements {
     pub(crate) methods: Vec<AuthMethodAnnouncement>,
     /// Its CERTREQ payloads.
     pub(crate) requests: Vec<CertRequest>,
+    /// It fetches certificates by hash and URL.
+    pub(crate) http_cert_lookup: bool,
     /// It takes part in several rounds.
     pub(crate) multiple_auth: bool,
     /// It says its methods in IKE_INTERMEDIATE, because there are many.
@@ -50,6 +53,8 @@ impl Announcements {
     /// Takes up what goes with an IKE_SA_INIT response or the first IKE_AUTH request.
     pub(crate) fn read(&mut self, payloads: &Payloads<'_, '_>) {
         self.multiple_auth |= payloads.notify(NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
+        let lookup = NotifyType::HTTP_CERT_LOOKUP_SUPPORTED;
+        self.http_cert_lookup |= payloads.notify(lookup).is_some();
         let requests = payloads.0.iter().filter_map(|payload| match payload {
             Payload::CertReq(request) => Some(CertRequest::from(*request)),
             _ => None,
@@ -155,6 +160,8 @@ pub(crate) struct OwnAnnouncements {
     /// Notification Data of SUPPORTED_AUTH_METHODS.
     methods: Option<Vec<u8>>,
     requests: Vec<CertRequest>,
+    /// This end fetches certificates by hash and URL.
+    http_cert_lookup: bool,
     multiple_auth: bool,
     /// The methods go into IKE_INTERMEDIATE.
     deferred: bool,
@@ -179,6 +186,8 @@ impl OwnAnnouncements {
                 }
             }
         }
+        let wanted = |one: &CertRequest| one.encoding == CertEncoding::X509_SIGNATURE;
+        own.http_cert_lookup = config.hash_and_url && own.requests.iter().any(wanted);
         let asks = signs || !constraints.is_empty();
         if !(config.signature_authentication && asks) {
             return own;
@@ -235,6 +244,12 @@ impl OwnAnnouncements {
     /// `room` is how many octets of CA hashes there may be.
     pub(crate) fn payloads(&self, room: usize) -> Vec<Payload<'_>> {
         let mut payloads = Vec::new();
+        //= RFC 7296 §3.7
+        //# The HTTP_CERT_LOOKUP_SUPPORTED notification MAY be included in any
+        //# message that can include a CERTREQ payload
+        if self.http_cert_lookup {
+            payloads.push(notify(NotifyType::HTTP_CERT_LOOKUP_SUPPORTED, &[]));
+        }
         for request in &self.requests {
             let mut body = request.as_req();
             // Whole hashes; without some of them the peer chooses with less to go by.

@@ -15,7 +15,7 @@ use crate::event::{Failure, UsedAuth};
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
-use crate::exchange::{Payloads, Refusal, mode, payloads_of, resource};
+use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
@@ -32,8 +32,12 @@ impl IkeSa {
     /// Goes on after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
     pub(crate) fn begin_auth(&mut self, ctx: &mut Context<'_>, auth: ExpectAuthResponse) {
         let several = self.connection.local.len() > 1 || self.connection.remote.len() > 1;
-        let missing = several && !auth.announced.multiple_auth;
+        let resumed = auth.resume.is_some();
+        let missing = several && !auth.announced.multiple_auth && !resumed;
         self.state = State::ExpectAuthResponse(Box::new(auth));
+        if resumed {
+            return self.send_resumed_auth(ctx);
+        }
         if missing {
             let text = "the peer does not announce MULTIPLE_AUTH_SUPPORTED";
             return self.close(ctx, Failure::Credentials(text.to_owned()));
@@ -93,9 +97,10 @@ impl IkeSa {
     }
 
     /// Sends the request: this end's AUTH, or nothing if it is the peer's turn alone.
-    pub(super) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
+    pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let connection = Arc::clone(&self.connection);
         let mobike = self.mobike_in_auth(ctx);
+        let token = self.own_token(ctx);
         let told = if mobike.is_empty() { Vec::new() } else { self.further_addresses(ctx) };
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Some(own) = own else { return self.request(ctx, ExchangeType::IKE_AUTH, &[]) };
@@ -103,13 +108,15 @@ impl IkeSa {
         if first {
             waiting.told = told;
         }
+        let resumed = waiting.resume.is_some();
         if own.has_auth() {
             waiting.rounds.local.push(own.used.clone());
         }
-        let another = own.has_auth() && waiting.rounds.local.len() < connection.local.len();
+        let another =
+            own.has_auth() && !resumed && waiting.rounds.local.len() < connection.local.len();
         let eap_only = waiting.eap.as_ref().is_some_and(|eap| eap.alone);
-        let announcements =
-            first.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
+        let announcements = (first && !resumed)
+            .then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
         let child = waiting.child.as_ref().filter(|_| first);
         let child = child.map(|offer| OfferParts::of(offer));
@@ -118,6 +125,9 @@ impl IkeSa {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
+        // As the ticket has it, whose spelling may be another one (RFC 5723 §4.3.3).
+        let held = waiting.resume.clone();
+        let former_id = held.as_ref().and_then(|held| held.former.remote_id());
         let mut payloads = Vec::with_capacity(12);
         payloads.push(Payload::IdI(own.used.id.as_id()));
         if first && waiting.initial_contact {
@@ -128,7 +138,7 @@ impl IkeSa {
         if let IdMatch::Exact(id) = connection.remote_id()
             && first
         {
-            payloads.push(Payload::IdR(id.as_id()));
+            payloads.push(Payload::IdR(former_id.unwrap_or(id).as_id()));
         }
         payloads.extend(own.auth());
         if eap_only {
@@ -137,6 +147,7 @@ impl IkeSa {
         if another {
             payloads.push(notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
         }
+        payloads.extend(token.iter().filter(|_| first).map(qcd::payload));
         payloads.extend(config.as_ref().map(OwnedConfig::payload));
         payloads.extend(child.map(OfferParts::payloads).unwrap_or_default());
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
@@ -144,6 +155,9 @@ impl IkeSa {
             .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
         if first {
             payloads.extend(payloads_of(&mobike));
+        }
+        if first && connection.session_resumption {
+            payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
@@ -161,6 +175,9 @@ impl IkeSa {
             return;
         }
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        if waiting.resume.is_some() {
+            return self.on_resumed_auth_response(ctx, payloads);
+        }
         let parsed = Payloads(payloads);
         let connection = Arc::clone(&self.connection);
         let index = waiting.rounds.proven();
@@ -302,7 +319,7 @@ impl IkeSa {
     }
 
     /// Verifies with each IKE_SA_INIT response that has the keys of this SA.
-    pub(super) fn with_twins<T>(
+    pub(crate) fn with_twins<T>(
         &mut self,
         ctx: &Context<'_>,
         id: Id<'_>,
@@ -351,7 +368,7 @@ impl IkeSa {
     }
 
     /// The response is genuine: the next round, or the end.
-    pub(super) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+    pub(crate) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         if let Some(kind) = Payloads(payloads).fatal_in_auth() {
             return self.close(ctx, Failure::Peer(kind));
         }
@@ -375,7 +392,9 @@ impl IkeSa {
         if let Some(to) = self.redirect_in(ctx, &Payloads(payloads)) {
             return self.leave_for(ctx, to, child);
         }
+        self.take_token(payloads);
         self.take_configuration(ctx, &vips, payloads);
+        self.take_ticket(ctx, &Payloads(payloads), true);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
             self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
@@ -401,7 +420,7 @@ impl IkeSa {
         self.reject_responder(ctx, failure);
     }
 
-    pub(super) fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
+    pub(crate) fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
         if matches!(failure, Failure::Peer(_)) {
             return self.close(ctx, failure);
         }
@@ -415,7 +434,9 @@ impl IkeSa {
 }
 
 /// IDr and AUTH of a response.
-fn claim<'a, 'b>(payloads: &Payloads<'a, 'b>) -> Result<(Id<'a>, &'b Auth<'a>), Failure> {
+pub(crate) fn claim<'a, 'b>(
+    payloads: &Payloads<'a, 'b>,
+) -> Result<(Id<'a>, &'b Auth<'a>), Failure> {
     let (Some(id), Some(auth)) = (payloads.id_r()?, payloads.auth()?) else {
         // No AUTH: the exchange failed as a whole (RFC 7296 §2.21.2).
         let error = payloads.error().map(|notify| notify.kind);

@@ -32,7 +32,10 @@ use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
+pub(crate) use initiator::claim;
+pub(crate) use psk::peer_psk;
 use rounds::Authenticated;
+pub(crate) use signature::is_signature;
 
 impl IkeSa {
     /// What this end's AUTH payload covers.
@@ -41,7 +44,7 @@ impl IkeSa {
     }
 
     /// What the peer's AUTH payload covers; `id` as it was received.
-    fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
+    pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
         self.octets(transcript, !self.initiator, id)
     }
 
@@ -100,6 +103,7 @@ impl IkeSa {
         self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         self.let_go(ctx);
         self.arm_lifetimes(ctx);
+        self.keep_reauth_time();
         ctx.event(Event::IkeUp(self.id));
         self.audit_ppk(ctx);
         true
@@ -117,7 +121,7 @@ fn null_id() -> IdData {
 }
 
 /// This end's identity in one round: the configured one, else its address.
-fn round_id(connection: &ConnectionConfig, round: &LocalAuth, path: Path) -> IdData {
+pub(crate) fn round_id(connection: &ConnectionConfig, round: &LocalAuth, path: Path) -> IdData {
     //= RFC 8784 §5.2.3
     //# Additionally, since the
     //# peers are authenticated via PPKs, the ID Type in the IDi/IDr payloads
@@ -150,7 +154,7 @@ fn answers_to(connection: &ConnectionConfig, sa: &IkeSa, wanted: &Id<'_>) -> boo
 fn takes(round: &RemoteAuth, id: &IdData, method: AuthMethod) -> bool {
     match round.auth {
         AuthConfig::Psk => method == AuthMethod::PSK && matches_id(&round.id, id),
-        AuthConfig::Pubkey(_) => signature::is_signature(method) && matches_id(&round.id, id),
+        AuthConfig::Pubkey(_) => is_signature(method) && matches_id(&round.id, id),
         // Whatever it calls itself, nobody knows.
         AuthConfig::Null => method == AuthMethod::NULL,
         AuthConfig::Eap => method == eap::NO_AUTH && matches_id(&round.id, id),

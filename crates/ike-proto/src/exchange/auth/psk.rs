@@ -24,7 +24,7 @@ pub(super) fn own_psk(lookup: &Lookup, local: &IdData, remote: &IdMatch) -> Opti
 
 /// The key shared with exactly this peer. A key that names identities besides this end's is good
 /// for those alone (bug class 31).
-pub(super) fn peer_psk(lookup: &Lookup, local: &IdData, remote: &IdData) -> Option<Arc<Psk>> {
+pub(crate) fn peer_psk(lookup: &Lookup, local: &IdData, remote: &IdData) -> Option<Arc<Psk>> {
     best(lookup.secrets(local, remote), |psk| {
         let mine = psk.ids().iter().any(|id| id.matches(local.as_id()));
         // This end's own identity, asserted by the peer, is none of those.

@@ -46,9 +46,9 @@ pub(crate) struct Judging {
 }
 
 /// What an AUTH payload of this end covers, and the SK_p in it.
-pub(super) struct Covered {
-    pub(super) octets: SignedOctets,
-    pub(super) sk_p: Secret,
+pub(crate) struct Covered {
+    pub(crate) octets: SignedOctets,
+    pub(crate) sk_p: Secret,
 }
 
 /// This end's part of a round.
@@ -60,7 +60,7 @@ pub(super) enum OwnTurn {
 
 impl IkeSa {
     /// What this end's AUTH covers with the present keys.
-    pub(super) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
+    pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
         let keys = &self.session.keys;
         let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
@@ -129,6 +129,7 @@ impl IkeSa {
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
+                    hash_and_url: announced.http_cert_lookup,
                     schemes: accepted,
                     octets,
                 };

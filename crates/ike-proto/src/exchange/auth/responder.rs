@@ -55,7 +55,9 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        if self.on_eap_auth_request(ctx, payloads) {
+        if self.on_eap_auth_request(ctx, payloads)
+            || self.on_resumed_auth_request(ctx, payloads, opened)
+        {
             return;
         }
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
@@ -435,12 +437,12 @@ impl IkeSa {
         if complete {
             return self.configure_peer(
                 ctx,
-                AuthReply { own, config: None, notifies: Vec::new() },
+                AuthReply { own, token: None, config: None, notifies: Vec::new() },
                 ppk,
             );
         }
         let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
-        let reply = AuthReply { own, config: None, notifies: Vec::new() };
+        let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
         let mut payloads = reply.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(more);
@@ -485,12 +487,16 @@ impl IkeSa {
             let mut auth = AuthReply { config: None, ..auth };
             self.give_back_assigned(ctx);
             auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
+            if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
+                auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
+            }
             let mut payloads = auth.payloads();
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
             self.respond(ctx, &payloads);
             self.let_leave(ctx);
             return;
         }
+        self.take_token(&payloads);
         self.tell_assigned(ctx);
         let reply = (auth, ppk, unconfigured);
         if self.answer_first_child(ctx, &parsed, &transcript, reply) {
@@ -522,7 +528,9 @@ impl IkeSa {
                 return false;
             }
         };
-        let auth = AuthReply { notifies: self.mobike_in_auth(ctx), ..auth };
+        let token = self.own_token(ctx);
+        let mut auth = AuthReply { notifies: self.mobike_in_auth(ctx), token, ..auth };
+        auth.notifies.extend(self.answer_ticket_request(ctx, parsed));
         let mut payloads = auth.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         match child {

@@ -13,7 +13,8 @@ use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
 use crate::event::UsedAuth;
 use crate::exchange::config::OwnedConfig;
-use crate::exchange::{OwnedNotifies, payloads_of};
+use crate::exchange::resume::former::Resumed;
+use crate::exchange::{OwnedNotifies, payloads_of, qcd};
 use crate::keys::signed_octets::PeerAuthenticated;
 use crate::question::OwnedCert;
 use crate::wire::payload::{Auth, IdData, Payload};
@@ -25,13 +26,16 @@ pub(crate) struct Rounds {
     /// Rounds of this end whose AUTH was sent.
     pub(crate) local: Vec<UsedAuth>,
     remote: Vec<(UsedAuth, PeerAuthenticated)>,
+    resumed: Option<Box<Resumed>>,
 }
 
 /// How both ends of an established IKE SA authenticated, round by round.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
-    pub(crate) local: Vec<UsedAuth>,
-    pub(crate) remote: Vec<UsedAuth>,
+    pub(crate) local: Box<[UsedAuth]>,
+    pub(crate) remote: Box<[UsedAuth]>,
+    /// They did so in an IKE SA before this one (RFC 5723), or in one that it is a rekey of.
+    pub(crate) resumed: Option<Box<Resumed>>,
 }
 
 impl Rounds {
@@ -43,6 +47,19 @@ impl Rounds {
     /// The peer has proven itself once more.
     pub(crate) fn prove(&mut self, used: UsedAuth, evidence: PeerAuthenticated) {
         self.remote.push((used, evidence));
+    }
+
+    /// The peer has proven that it is still who it was, in all the rounds of then.
+    pub(crate) fn resume(
+        &mut self,
+        local: Vec<UsedAuth>,
+        remote: Vec<UsedAuth>,
+        evidence: PeerAuthenticated,
+        resumed: Resumed,
+    ) {
+        self.local = local;
+        self.remote = remote.into_iter().map(|used| (used, evidence.clone())).collect();
+        self.resumed = Some(Box::new(resumed));
     }
 
     /// What the peer asserted in its first round.
@@ -76,13 +93,12 @@ impl Rounds {
     }
 
     /// Ends the authentication, if it [`are_complete`](Self::are_complete).
-    pub(crate) fn finish(mut self, connection: &ConnectionConfig) -> Option<Authenticated> {
-        self.local.shrink_to_fit();
-        // A collection made in place keeps the room of its source.
-        let mut remote: Vec<_> = Vec::with_capacity(self.remote.len());
+    pub(crate) fn finish(self, connection: &ConnectionConfig) -> Option<Authenticated> {
         let complete = self.are_complete(connection);
-        remote.extend(self.remote.into_iter().map(|(used, _)| used));
-        complete.then_some(Authenticated { local: self.local, remote })
+        let Self { local, remote, resumed } = self;
+        let remote: Vec<_> = remote.into_iter().map(|(used, _)| used).collect();
+        let (local, remote) = (local.into_boxed_slice(), remote.into_boxed_slice());
+        complete.then_some(Authenticated { local, remote, resumed })
     }
 }
 
@@ -128,6 +144,8 @@ impl OwnAuth {
 pub(crate) struct AuthReply {
     /// Nothing if this end was through with its rounds before.
     pub(crate) own: Option<OwnAuth>,
+    /// QCD_TOKEN, in the last response.
+    pub(crate) token: Option<Secret>,
     /// CP(CFG_REPLY).
     pub(crate) config: Option<OwnedConfig>,
     /// What the last response says besides.
@@ -135,7 +153,7 @@ pub(crate) struct AuthReply {
 }
 
 impl AuthReply {
-    /// IDr, CERT, AUTH and CP, and the notifies.
+    /// IDr, CERT, AUTH, the token and CP, and the notifies.
     pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
         // As many as most answers have.
         let mut payloads = Vec::with_capacity(8);
@@ -146,6 +164,7 @@ impl AuthReply {
             payloads.extend(own.certs());
             payloads.extend(own.auth());
         }
+        payloads.extend(self.token.as_ref().map(qcd::payload));
         payloads.extend(self.config.as_ref().map(OwnedConfig::payload));
         payloads.extend(payloads_of(&self.notifies));
         payloads

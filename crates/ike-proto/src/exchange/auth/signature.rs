@@ -44,7 +44,7 @@ const PREFERENCE: &[SignatureScheme] = &{
 };
 
 /// True for the methods that are signatures.
-pub(super) fn is_signature(method: AuthMethod) -> bool {
+pub(crate) fn is_signature(method: AuthMethod) -> bool {
     method == AuthMethod::DIGITAL_SIGNATURE
         || !SignatureScheme::of_legacy_auth_method(method).is_empty()
 }

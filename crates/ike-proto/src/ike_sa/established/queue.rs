@@ -12,12 +12,12 @@ use crate::exchange::child_offer::NoOffer;
 use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::OurOffer;
 use crate::exchange::resource::Join;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::{Pending, What};
 use crate::ike_sa::state::{IkePhase, Initiated, Retry, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{IkeSa, PutOff};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
 use crate::wire::payload::Payload;
@@ -78,7 +78,7 @@ impl IkeSa {
             let sent = established.ours.is_some() || self.window.outstanding().is_some();
             if established.queue.is_empty() && !sent && established.delayed.is_empty() {
                 // What was put off is not wanted any more.
-                self.held_since = None;
+                PutOff::is_not_held(&mut self.put_off);
             }
             if established.queue.is_empty() || sent {
                 return;
@@ -114,7 +114,14 @@ impl IkeSa {
                 return;
             }
             let Some(task) = established.queue.pop_front() else { return };
+            let ready = self.take_ready(&task);
+            if ready.is_empty() {
+                self.start(ctx, task);
+                continue;
+            }
+            ctx.ids.exchanged = ready;
             self.start(ctx, task);
+            ctx.ids.exchanged.clear();
         }
     }
 
@@ -138,7 +145,8 @@ impl IkeSa {
         if alive && rekeyed && established.ike_activity() == IkeActivity::Idle {
             // The peer would say TEMPORARY_FAILURE, and does not if it gives up. It counts as if it had: who
             // begins one exchange after the other puts this end off for as long.
-            let since = *self.held_since.get_or_insert(ctx.now.mono);
+            let held = &mut self.put_off.get_or_insert_default().held_since;
+            let since = *held.get_or_insert(ctx.now.mono);
             self.is_put_off(ctx.now.mono, since);
             return self.retry_later(ctx, task);
         }
@@ -191,6 +199,8 @@ impl IkeSa {
             Task::DeleteSpi(spi) => self.send_delete_child(ctx, spi, Initiated::DeleteSpi),
             Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
             Task::Liveness => self.send_liveness(ctx),
+            Task::Token => self.send_token(ctx),
+            Task::RequestTicket => self.send_ticket_request(ctx),
             Task::Mobility(what) => self.send_mobility(ctx, what),
             Task::Redirect { to, request } => self.send_redirect(ctx, to, request),
         }
@@ -272,8 +282,15 @@ impl IkeSa {
                 ctx.done(request, Ok(()));
                 self.close(ctx, reason);
             }
-            Some(Initiated::Liveness) => self.on_mapping_seen(payloads),
-            Some(Initiated::Mobility(sent)) => self.on_mobility_response(ctx, &sent, payloads),
+            Some(Initiated::TicketRequest) => self.take_ticket(ctx, &Payloads(payloads), false),
+            Some(Initiated::Liveness) => {
+                self.take_token(payloads);
+                self.on_mapping_seen(payloads);
+            }
+            Some(Initiated::Mobility(sent)) => {
+                self.take_token(payloads);
+                self.on_mobility_response(ctx, &sent, payloads);
+            }
             Some(Initiated::Redirect(request)) => {
                 ctx.done(request, Ok(()));
                 self.let_leave(ctx);
@@ -289,7 +306,7 @@ impl IkeSa {
         if !established.ours.as_ref().is_some_and(offers) {
             return;
         }
-        self.held_since = None;
+        PutOff::is_not_held(&mut self.put_off);
         let payloads = Payloads(payloads);
         if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
             // The last exchange of the chain will tell.
@@ -298,9 +315,10 @@ impl IkeSa {
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
         if put_off {
             let now = ctx.now.mono;
-            let before = self.put_off.filter(|(_, last)| now < *last + FORGOTTEN);
+            let refused = &mut self.put_off.get_or_insert_default().refused;
+            let before = refused.filter(|(_, last)| now < *last + FORGOTTEN);
             let since = before.map_or(now, |(since, _)| since);
-            self.put_off = Some((since, now));
+            *refused = Some((since, now));
             self.is_put_off(now, since);
         } else {
             self.put_off = None;

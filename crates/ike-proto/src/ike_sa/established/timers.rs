@@ -35,6 +35,16 @@ impl IkeSa {
         }
     }
 
+    /// Resumption puts no reauthentication off.
+    pub(crate) fn keep_reauth_time(&mut self) {
+        let State::Established(established) = &self.state else { return };
+        let resumed = established.authenticated.resumed.as_ref();
+        if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
+            let armed = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
+            self.timers.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
+        }
+    }
+
     pub(crate) fn on_ike_timer(&mut self, ctx: &mut Context<'_>, timer: Timer) {
         let now = ctx.now.mono;
         let State::Established(established) = &mut self.state else { return };
@@ -57,6 +67,7 @@ impl IkeSa {
                 established.delayed = later;
                 self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
             }
+            Timer::Ticket => self.renew_ticket(),
             Timer::Followup => self.expire_chains(ctx),
             Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
             Timer::Pace

@@ -239,7 +239,7 @@ impl IkeSa {
         if !waiting.rounds.are_complete(&connection) {
             return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
         }
-        let reply = AuthReply { own: Some(own), config: None, notifies: Vec::new() };
+        let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
         self.configure_peer(ctx, reply, ppk);
     }
 }

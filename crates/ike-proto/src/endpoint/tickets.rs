@@ -1,0 +1,293 @@
+//! Session resumption (RFC 5723), as far as it reaches beyond one IKE SA: the tickets that a client has, and
+//! what a gateway does about those that it gave.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::attempt::{Carried, NewAttempt};
+use super::responder::InitRequest;
+use super::{Endpoint, Entry, Slot};
+use crate::config::candidates::Candidates;
+use crate::config::lookup::Lookup;
+use crate::config::{ConnectionConfig, EndpointConfig, Shard};
+use crate::crypto::CryptoProvider;
+use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Path, TransmitKind};
+use crate::exchange::resume::former::Held;
+use crate::exchange::resume::{fits, responder};
+use crate::exchange::sa_init;
+use crate::ike_sa::state::{State, Task};
+use crate::table::OwnTable;
+use crate::wire::Message;
+use crate::wire::registry::NotifyType;
+
+/// Tickets of lost IKE SAs that a client keeps.
+const MAX_LOST: usize = 256;
+
+/// The tickets of a client, in memory alone.
+#[derive(Default)]
+pub(super) struct Tickets {
+    /// Of IKE SAs that are there.
+    of: OwnTable<IkeSaId, Arc<Held>>,
+    /// Of those that were lost, the oldest first.
+    lost: VecDeque<(IkeSaId, Arc<Held>)>,
+    /// As a gateway: the longest `lifetime` that there was before this one.
+    longest: Duration,
+}
+
+impl Tickets {
+    fn lose(&mut self, ike: IkeSaId, held: Arc<Held>) {
+        if self.lost.len() >= MAX_LOST {
+            self.lost.pop_front();
+        }
+        self.lost.push_back((ike, held));
+    }
+
+    //= RFC 5723 §6.2
+    //# when
+    //# an IKE SA is deleted by the client or the gateway, the client MUST
+    //# delete its stored ticket.
+    fn forget(&mut self, ike: IkeSaId) {
+        self.of.remove(&ike);
+        self.lost.retain(|(other, _)| *other != ike);
+    }
+
+    /// Takes one out for `connection` by `path`, rather of that gateway than of another.
+    fn take(
+        &mut self,
+        now: Instant,
+        (config, lookup, crypto): (&EndpointConfig, &Lookup, &CryptoProvider),
+        connection: &ConnectionConfig,
+        path: Path,
+    ) -> Option<Arc<Held>> {
+        //= RFC 5723 §4.3.1
+        //# A client
+        //# MUST NOT present a ticket when it knows that the ticket's lifetime
+        //# has expired.
+        self.lost.retain(|(_, held)| is_good(held, now));
+        let remote: IpAddr = path.remote.ip().to_canonical();
+        let fits = |held: &Held| {
+            held.connection.name == connection.name
+                && fits::may_keep(config, lookup, crypto, connection, held)
+                && fits::may_present(config, connection, path, held)
+        };
+        let there = |(_, held): &(IkeSaId, Arc<Held>)| fits(held) && held.remote == remote;
+        let anywhere = |(_, held): &(IkeSaId, Arc<Held>)| fits(held);
+        let found = self.lost.iter().rposition(there);
+        let index = found.or_else(|| self.lost.iter().rposition(anywhere))?;
+        self.lost.remove(index).map(|(_, held)| held)
+    }
+
+    /// Tickets of this lifetime are given no more, but may be about.
+    pub(super) fn lived(&mut self, lifetime: Duration) {
+        self.longest = self.longest.max(lifetime);
+    }
+
+    /// Drops what the configuration has changed under.
+    pub(super) fn reconfigure(
+        &mut self,
+        config: &EndpointConfig,
+        lookup: &Lookup,
+        crypto: &CryptoProvider,
+    ) {
+        let kept = |held: &Held| {
+            let connection = lookup.connection(&held.connection.name);
+            connection.is_some_and(|now| fits::may_keep(config, lookup, crypto, now, held))
+        };
+        let gone: Vec<_> =
+            self.of.iter().filter(|(_, held)| !kept(held)).map(|(ike, _)| *ike).collect();
+        for ike in gone {
+            self.of.remove(&ike);
+        }
+        self.lost.retain(|(_, held)| kept(held));
+    }
+}
+
+fn is_good(held: &Held, now: Instant) -> bool {
+    held.expires > now && held.reauth_by.is_none_or(|by| by > now)
+}
+
+impl Endpoint {
+    // ---- client ----
+
+    pub(super) fn keep_ticket(&mut self, ike: IkeSaId, held: Box<Held>) {
+        if self.entries.contains_key(&ike) {
+            self.tickets.of.insert(ike, Arc::from(held));
+        }
+    }
+
+    /// An IKE SA is over. If it was lost its ticket is what the next one begins by.
+    pub(super) fn lose_ticket(&mut self, ike: IkeSaId) {
+        if let Some(held) = self.tickets.of.remove(&ike) {
+            self.tickets.lose(ike, held);
+        }
+    }
+
+    /// Its gateway has refused to give another ticket: as long as there is one it may think better of it.
+    pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
+        if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
+            self.with_sa(now, ike, |sa, ctx| sa.ask_again(ctx.now.mono));
+        }
+    }
+
+    /// Drops the tickets of the lost IKE SAs of `connection`; true if there were any.
+    pub(super) fn forget_tickets(&mut self, connection: &str) -> bool {
+        let before = self.tickets.lost.len();
+        self.tickets.lost.retain(|(_, held)| held.connection.name != connection);
+        self.tickets.lost.len() < before
+    }
+
+    /// What a new attempt begins by, if it is not said yet.
+    pub(super) fn ticket_for(&mut self, now: Now, new: &NewAttempt) -> Option<Carried> {
+        if !new.connection.session_resumption {
+            return None;
+        }
+        match (new.replaces, new.redirected) {
+            (None, _) => {
+                let settings = (&self.config, &self.lookup, &*self.crypto);
+                self.tickets.take(now.mono, settings, &new.connection, new.path)
+            }
+            // The IKE SA is there yet, and is to go on at another gateway.
+            (Some(ike), Some(_)) => {
+                let held = self.tickets.of.get(&ike).cloned();
+                held.filter(|held| {
+                    let (config, lookup, crypto) = (&self.config, &self.lookup, &self.crypto);
+                    is_good(held, now.mono)
+                        && fits::may_keep(config, lookup, crypto, &new.connection, held)
+                        && fits::may_present(&self.config, &new.connection, new.path, held)
+                })
+            }
+            // It is to be authenticated again.
+            (Some(_), None) => None,
+        }
+        .map(Carried::new)
+    }
+
+    /// An attempt has failed for good: nobody has answered, perhaps, and the ticket is good yet.
+    pub(super) fn put_back(&mut self, now: Now, attempt: IkeSaId, carried: Option<Carried>) {
+        let Some(Carried { held, .. }) = carried else { return };
+        let alive = self.tickets.of.values().any(|other| Arc::ptr_eq(other, &held));
+        if is_good(&held, now.mono) && !alive {
+            self.tickets.lose(attempt, held);
+        }
+    }
+
+    /// What is tried once more: the ticket, too.
+    pub(super) fn presented_again(carried: Option<Carried>) -> Option<Carried> {
+        carried.map(|carried| Carried::new(carried.held))
+    }
+
+    // ---- both ----
+
+    /// The ticket of an IKE SA is good for nothing any more.
+    pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
+        self.tickets.forget(ike);
+        let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);
+        self.registry.spend(spis, now.wall, until);
+    }
+
+    /// The IKE SA `from` was rekeyed into `to`.
+    //= RFC 5723 §6.2
+    //# When the IKE SA is rekeyed, the ticket is
+    //# invalidated, and the client SHOULD request a new ticket.
+    pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else { return };
+        if !sa.connection.session_resumption {
+            return;
+        }
+        let spis = (sa.spi_i, sa.spi_r);
+        // A gateway that has given none is not asked again.
+        let client = sa.wants_ticket() && self.tickets.of.contains_key(&from);
+        self.end_ticket(now, from, spis);
+        if client {
+            self.with_sa(now, to, |sa, _| sa.enqueue(Task::RequestTicket));
+        }
+    }
+
+    // ---- gateway ----
+
+    /// The SPIs of the IKE SA that `ike` goes on for.
+    pub(super) fn resumes(&self, ike: IkeSaId) -> Option<(u64, u64)> {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
+        let State::Established(established) = &sa.state else { return None };
+        established.authenticated.resumed.as_ref().map(|resumed| resumed.spis)
+    }
+
+    /// The one of `others` that goes on as another one. Of another shard's no more is known here than which shard
+    /// has it: with one alone, which is how it is where that matters, the SPIs tell.
+    pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
+        let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => (sa.spi_i, sa.spi_r) == spis,
+            _ => false,
+        };
+        if let Some(found) = others.iter().find(is_it) {
+            return Some(*found);
+        }
+        let shard = self.config.shard;
+        let chose = |index: u8, spi: u64| spi.to_be_bytes().first() == Some(&index);
+        match others {
+            [other] if !shard.has(other.0) => {
+                let index = Shard::of_number(shard.count, other.0);
+                (chose(index, spis.0) || chose(index, spis.1)).then_some(*other)
+            }
+            _ => None,
+        }
+    }
+
+    //= RFC 5723 §4.3.4
+    //# the old SA SHOULD be silently
+    //# deleted without sending a DELETE informational exchange.
+    /// An IKE SA goes on as another one: if it is this, it is over.
+    pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
+        self.with_sa(now, ike, |sa, ctx| {
+            if (sa.spi_i, sa.spi_r) == spis {
+                sa.close(ctx, Failure::Replaced);
+            }
+        });
+    }
+
+    /// Tells the others of a client that one of them may be over.
+    pub(super) fn tell_resumed(&mut self, now: Now, others: &[IkeSaId], spis: (u64, u64)) {
+        for other in others {
+            self.notify(now, *other, Notice::Resumed(spis.0, spis.1));
+        }
+    }
+
+    /// Answers an IKE_SESSION_RESUME request that was let in.
+    pub(super) fn answer_resume(
+        &mut self,
+        now: Now,
+        request: &InitRequest<'_>,
+        connections: &Candidates,
+    ) {
+        let InitRequest { id, path, octets, message, .. } = *request;
+        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        match responder::respond(&mut ctx, connections, path, message, octets) {
+            Ok(answer) => self.answer_with(now, request, answer, None),
+            Err(why) => {
+                self.remove(now, id, Failure::Refused(NotifyType::TICKET_NACK));
+                self.refuse_ticket(now, path, message, why);
+            }
+        }
+    }
+
+    /// Tells a client to begin by IKE_SA_INIT. The answer is smaller than the request, and must not depend on
+    /// what a flood has left of other answers: without it the client waits.
+    pub(super) fn refuse_ticket(
+        &mut self,
+        now: Now,
+        path: Path,
+        message: &Message<'_>,
+        why: &'static str,
+    ) {
+        self.drop_datagram(path, "ticket refused");
+        self.refused.count(now.mono);
+        if self.courtesy.take(now.mono) {
+            let why = why.to_owned();
+            self.out.push_back(Output::Event(Event::TicketRefused { path, client: false, why }));
+        }
+        let answer = sa_init::answer_alone(&message.header, NotifyType::TICKET_NACK, &[]);
+        self.transmit_init(path, answer.into(), TransmitKind::Ike);
+    }
+}

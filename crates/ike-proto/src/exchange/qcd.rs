@@ -1,0 +1,207 @@
+//! Quick crash detection (RFC 6290): each end gives the other a token for their IKE SA, and gives it once more,
+//! unprotected, when it has lost the SA. Who has the right token believes that. When this end gives one away is
+//! in `endpoint/crash.rs`.
+//!
+//! ```text
+//!    HDR, SK {IDi, AUTH, N(QCD_TOKEN), SAi2, TSi, TSr}  -->
+//!                               <--  HDR, SK {IDr, AUTH, N(QCD_TOKEN), SAr2, TSi, TSr}
+//!                   ---- the responder restarts ----
+//!    HDR, SK {}  -->
+//!                               <--  HDR, N(INVALID_IKE_SPI), N(QCD_TOKEN)+
+//! ```
+//!
+//! `token = prf(secret, label | maker's role | SPIi | SPIr)`, cut to 16 octets, in the manner of RFC 6290 §5.1:
+//! nothing is kept of a token that was made. The role is in it because a message may name the SPIs of a live IKE
+//! SA and claim to be of the other end: what it gets in answer is not the token that the peer has.
+
+use std::ops::RangeInclusive;
+
+use super::Payloads;
+use crate::config::EndpointConfig;
+use crate::crypto::{CryptoProvider, Secret};
+use crate::event::{Failure, IkeSaId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{IkePhase, State, Task};
+use crate::wire::payload::{Notify, Payload, Spi};
+use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
+use crate::wire::{Header, Message};
+
+//= RFC 6290 §4.5
+//# the token taker MUST support at least four QCD_TOKEN
+//# notifications in a single packet.
+//# […] The token maker MAY
+//# generate up to four QCD_TOKEN notifications, based on several
+//# generations of keys.
+/// Tokens in one message.
+const MOST_TOKENS: usize = 4;
+
+//= RFC 6290 §5
+//# Tokens MUST be at least 16 octets long, and no more than 128
+//# octets long
+/// Octets of a token.
+const LENGTHS: RangeInclusive<usize> = 16..=128;
+
+/// Octets of our own: nobody can try any but with the peer, who keeps one for each IKE SA.
+const LENGTH: usize = 16;
+
+/// Octets of IV, ciphertext and ICV at the least, of all ciphers: 8, 1 and 8.
+const SHORTEST_BODY: usize = 17;
+// What may be asked for with an address made up is at most three times as long as the request.
+const _: () = {
+    let answer = 28 + 8 + MOST_TOKENS * (8 + LENGTH);
+    assert!(answer <= 3 * (28 + 4 + SHORTEST_BODY));
+};
+
+/// Tells these from what the secret might be used for besides.
+const LABEL: &[u8] = b"QCD_TOKEN";
+
+/// The payload of a token.
+pub(crate) fn payload(token: &Secret) -> Payload<'_> {
+    //= RFC 6290 §4.1
+    //# Protocol ID (1 octet) MUST be 1, as this message is related to an
+    //# IKE SA.
+    let kind = NotifyType::QUICK_CRASH_DETECTION;
+    let (protocol, spi, data) = (ProtocolId::IKE, Spi::None, token.expose());
+    Payload::Notify(Notify { protocol, spi, kind, data })
+}
+
+/// The token for an IKE SA; `initiator` if its maker is the original initiator.
+fn make(
+    crypto: &CryptoProvider,
+    secret: &Secret,
+    initiator: bool,
+    (spi_i, spi_r): (u64, u64),
+) -> Option<Secret> {
+    // One and the same whatever is negotiated and configured later.
+    let prf = crypto.prf(PrfId::HMAC_SHA2_256)?;
+    let (role, spi_i, spi_r) = ([u8::from(initiator)], spi_i.to_be_bytes(), spi_r.to_be_bytes());
+    let token = prf.prf(secret.expose(), &[LABEL, &role, &spi_i, &spi_r]);
+    token.expose().get(..LENGTH).map(Secret::copy_from)
+}
+
+/// The tokens that this end may have given for the IKE SA of `request`.
+pub(crate) fn all_for(
+    crypto: &CryptoProvider,
+    config: &EndpointConfig,
+    request: &Header,
+) -> Vec<Secret> {
+    let spis = (request.spi_i, request.spi_r);
+    let secrets = config.qcd.secrets.iter().take(MOST_TOKENS);
+    secrets.filter_map(|secret| make(crypto, secret, !request.flags.initiator, spis)).collect()
+}
+
+/// True for an unprotected message that brings a token.
+pub(crate) fn is_in_clear(message: &Message<'_>) -> bool {
+    !is_protected(message) && tokens(&message.payloads).next().is_some()
+}
+
+/// True if the message is sealed, by whomever.
+fn is_protected(message: &Message<'_>) -> bool {
+    sealed_body(message).is_some()
+}
+
+/// True if the message may have been sealed with the keys of an IKE SA: it is long enough for that.
+pub(crate) fn deserves_tokens(message: &Message<'_>) -> bool {
+    sealed_body(message).is_some_and(|body| body.len() >= SHORTEST_BODY)
+}
+
+fn sealed_body<'a>(message: &Message<'a>) -> Option<&'a [u8]> {
+    match message.payloads.last()? {
+        Payload::Sk(sk) => Some(sk.body),
+        Payload::Skf(skf) => Some(skf.body),
+        _ => None,
+    }
+}
+
+fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'b> {
+    let kind = NotifyType::QUICK_CRASH_DETECTION;
+    let notifies = Payloads(payloads).notifies().filter(move |notify| notify.kind == kind);
+    notifies.map(|notify| notify.data).filter(|token| LENGTHS.contains(&token.len()))
+}
+
+impl IkeSa {
+    /// The token that the peer gets for this SA; `None` if this end makes none for this connection.
+    pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
+        make(ctx.crypto, secret, self.initiator, (self.spi_i, self.spi_r))
+    }
+
+    /// The same for the SA with these SPIs that the peer rekeys this one into.
+    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: (u64, u64)) -> Option<Secret> {
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
+        make(ctx.crypto, secret, false, spis)
+    }
+
+    //= RFC 6290 §4.4
+    //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
+    //# long as they are carried in protected exchanges.
+    /// Takes the token that the peer gives for this SA in a protected message, in the place of one before.
+    pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
+        if let Some(token) = tokens(payloads).next().filter(|_| self.connection.qcd) {
+            self.peer_token = Some(Secret::copy_from(token));
+        }
+    }
+
+    /// This end has rekeyed its predecessor into this SA: it tells the peer its token.
+    pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
+        //= RFC 6290 §4.3
+        //# If the initiator is also a token maker, it SHOULD initiate an
+        //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
+        if self.own_token(ctx).is_some() {
+            self.enqueue(Task::Token);
+        }
+    }
+
+    /// What an unprotected message says of the peer's token for this SA; `None` if there is nothing to compare.
+    pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
+        let header = &message.header;
+        let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
+            && header.flags.initiator != self.initiator;
+        let known = self.peer_token.as_ref().filter(|_| ours)?;
+        //= RFC 6290 §4.5
+        //# The token is considered verified
+        //# if any of the QCD_TOKEN notifications matches.
+        Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))
+    }
+
+    //= RFC 6290 §4.5
+    //# If the QCD_TOKEN verifies OK, the receiver MUST silently discard the
+    //# IKE SA and all associated child SAs.
+    /// The peer has shown that it has lost this SA: what follows is as if it had not answered, but that it cannot be
+    /// alive on the SA of a rekey of its own that crossed ours.
+    pub(crate) fn on_peer_lost(&mut self, ctx: &mut Context<'_>) {
+        // The children of one that is replaced are its successor's, whose own token tells.
+        if let State::Established(established) = &self.state
+            && !matches!(established.phase, IkePhase::Replaced(_))
+        {
+            self.uncross();
+        }
+        self.on_peer_dead(ctx, Failure::LostByPeer);
+    }
+
+    /// The peer has lost the SA `from`. It began the rekey that made this one, to which the children have not moved,
+    /// and had no chance to tell its token for it.
+    pub(crate) fn on_crossed_lost(&mut self, ctx: &mut Context<'_>, from: IkeSaId) {
+        if let State::Established(established) = &self.state
+            && established.phase == IkePhase::Crossed(from)
+        {
+            self.close(ctx, Failure::LostByPeer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_tokens() {
+        let octets = [7; 200];
+        for (length, good) in [(0, 0), (15, 0), (16, 1), (32, 1), (128, 1), (129, 0), (200, 0)] {
+            let data = &octets[..length];
+            let notify = Notify::new(NotifyType::QUICK_CRASH_DETECTION, data);
+            assert_eq!(tokens(&[Payload::Notify(notify)]).count(), good, "{length}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What is left of an IKE SA in a ticket (RFC 5723 §5), the same at both ends.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::ticket::DIGEST_LEN;
+use crate::config::proposal::{self, SelectOptions, Selected};
+use crate::config::{ConnectionConfig, PpkId};
+use crate::crypto::Secret;
+use crate::event::UsedAuth;
+use crate::exchange::auth::rounds::Authenticated;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::state::State;
+use crate::wire::payload::{IdData, Proposal, Sa, Spi};
+use crate::wire::registry::AuthMethod;
+
+/// An IKE SA as its ticket has it.
+#[derive(Debug)]
+pub(crate) struct Former {
+    /// Its SPIs, the initiator's first. A ticket is known by them: there is one IKE SA for each.
+    pub(crate) spis: (u64, u64),
+    /// Its algorithms, as the answer of a negotiation has them.
+    pub(crate) proposal: Proposal,
+    /// SK_d.
+    pub(crate) sk_d: Secret,
+    /// How this end and the peer have authenticated.
+    pub(crate) local: Vec<UsedAuth>,
+    pub(crate) remote: Vec<UsedAuth>,
+    /// The PPK that SK_d depends on.
+    pub(crate) ppk: Option<PpkId>,
+    //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
+    //# The information of whether an implementation used the new
+    //# authentication logic for old SA ought to be saved in the ticket
+    pub(crate) full_transcript: bool,
+}
+
+impl Former {
+    /// What there is to keep of an SA; `None` of one that is not established, or whose peer is nobody.
+    pub(crate) fn of(sa: &IkeSa) -> Option<Self> {
+        let State::Established(established) = &sa.state else { return None };
+        let Authenticated { local, remote, .. } = &*established.authenticated;
+        let null = |used: &UsedAuth| used.method == AuthMethod::NULL;
+        if local.iter().chain(remote).any(null) {
+            return None;
+        }
+        Some(Self {
+            spis: (sa.spi_i, sa.spi_r),
+            proposal: sa.session.selected.to_wire(Spi::None),
+            sk_d: sa.session.keys.d.duplicate(),
+            local: local.to_vec(),
+            remote: remote.to_vec(),
+            ppk: sa.ppk.used().cloned(),
+            full_transcript: sa.extensions.full_transcript,
+        })
+    }
+
+    /// The same algorithms, if `connection` still has them.
+    pub(crate) fn select(&self, connection: &ConnectionConfig) -> Option<Selected> {
+        let sa = Sa { proposals: vec![self.proposal.clone()] };
+        let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
+        proposal::select(&connection.proposals, &sa, options)
+    }
+
+    pub(crate) fn local_id(&self) -> Option<&IdData> {
+        self.local.first().map(|used| &used.id)
+    }
+
+    pub(crate) fn remote_id(&self) -> Option<&IdData> {
+        self.remote.first().map(|used| &used.id)
+    }
+}
+
+/// What an IKE SA that was resumed keeps of that.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    /// The SPIs of the SA in whose place it is.
+    pub(crate) spis: (u64, u64),
+    /// When the peers must authenticate again, if they must.
+    pub(crate) reauth_by: Option<Instant>,
+}
+
+/// A ticket that a client has.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) octets: Box<[u8]>,
+    /// Until when it is good.
+    pub(crate) expires: Instant,
+    pub(crate) former: Former,
+    /// A digest of the pre-shared keys and the PPK that it was made with.
+    pub(crate) secrets: [u8; DIGEST_LEN],
+    /// The connection as it was.
+    pub(crate) connection: Arc<ConnectionConfig>,
+    /// The gateway.
+    pub(crate) remote: std::net::IpAddr,
+    pub(crate) reauth_by: Option<Instant>,
+    /// Virtual IPs, to be asked for again.
+    pub(crate) vips: Vec<std::net::IpAddr>,
+}

@@ -1,0 +1,149 @@
+//! Asking for tickets and giving them (RFC 5723 §4.1, §4.2): in IKE_AUTH, when the IKE SA is rekeyed, and in
+//! INFORMATIONAL.
+
+use std::time::{Duration, Instant};
+
+use super::fits;
+use super::former::{Former, Held};
+use super::responder::{is_gateway, seconds};
+use super::ticket::TicketState;
+use crate::exchange::{OwnedNotifies, Payloads};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::notify;
+use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::wire::registry::{ExchangeType, NotifyType};
+
+/// The longest lifetime that is believed.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A gateway that gave none is asked again after that.
+const AGAIN: Duration = Duration::from_secs(120);
+
+impl IkeSa {
+    // ---- client ----
+
+    /// True if this end asks for tickets.
+    pub(crate) fn wants_ticket(&self) -> bool {
+        self.extensions.client && self.connection.session_resumption
+    }
+
+    /// Asks for a ticket by a request of its own.
+    pub(crate) fn send_ticket_request(&mut self, ctx: &mut Context<'_>) {
+        let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
+        self.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        if let State::Established(established) = &mut self.state {
+            established.ours = Some(Initiated::TicketRequest);
+        }
+    }
+
+    /// Takes what a protected response says of tickets; `at_once` if it may be asked again soon.
+    pub(crate) fn take_ticket(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+        at_once: bool,
+    ) {
+        if !self.wants_ticket() {
+            return;
+        }
+        let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
+            match payloads.notify(NotifyType::TICKET_ACK).is_some() {
+                true if at_once => self.enqueue(Task::RequestTicket),
+                true => self.ask_again(ctx.now.mono),
+                // It may be good for a while that it was refused: the one there is is.
+                false => ctx.effects.push_back(Effect::NoTicket(self.id)),
+            }
+            return;
+        };
+        let Some((lifetime, octets)) = given.data.split_first_chunk() else { return };
+        let lifetime = Duration::from_secs(u32::from_be_bytes(*lifetime).into()).min(LONGEST);
+        let Some(former) = Former::of(self).filter(|_| !octets.is_empty() && !lifetime.is_zero())
+        else {
+            return;
+        };
+        let now = ctx.now.mono;
+        let vips = match &self.assigned {
+            Some(assigned) if assigned.0.ours => assigned.0.addresses.clone(),
+            _ => Vec::new(),
+        };
+        let held = Held {
+            octets: octets.into(),
+            expires: now + lifetime,
+            secrets: fits::secrets(ctx.config, ctx.lookup, self.session.prf, &former),
+            former,
+            connection: self.connection.clone(),
+            remote: self.path.remote.ip().to_canonical(),
+            reauth_by: self.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            vips,
+        };
+        ctx.effects.push_back(Effect::Ticket(self.id, Box::new(held)));
+        //= RFC 5723 §4.1
+        //# or when the ticket lifetime is about to expire
+        self.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
+    }
+
+    /// A gateway that has no ticket now may have one soon.
+    pub(crate) fn ask_again(&mut self, now: Instant) {
+        self.timers.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
+    }
+
+    /// The ticket is about to expire.
+    pub(crate) fn renew_ticket(&mut self) {
+        if let State::Established(established) = &self.state
+            && established.phase == IkePhase::Alive
+        {
+            self.enqueue(Task::RequestTicket);
+        }
+    }
+
+    // ---- gateway ----
+
+    /// The answer to TICKET_REQUEST, if `payloads` have that.
+    pub(crate) fn answer_ticket_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> OwnedNotifies {
+        let asked = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
+        if !asked {
+            return Vec::new();
+        }
+        vec![self.grant(ctx).unwrap_or((NotifyType::TICKET_NACK, Vec::new()))]
+    }
+
+    /// A ticket for this SA.
+    fn grant(&mut self, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
+        if self.extensions.client || !is_gateway(ctx.config, &self.connection) {
+            return None;
+        }
+        let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
+        let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
+        let resumed = match &self.state {
+            State::Established(established) => established.authenticated.resumed.as_ref(),
+            _ => None,
+        };
+        // Of an SA that was resumed it does not begin anew.
+        let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
+        let reauth = reauth.into_iter().flatten().min();
+        //= RFC 5723 §6.2
+        //# The lifetime of the ticket sent by the gateway SHOULD be the minimum
+        //# of the IKE SA lifetime (per the gateway's local policy) and its re-
+        //# authentication time
+        let ends = [self.timers.get(TimerKey::Ike(Timer::HardLifeIke)), reauth];
+        let left = ends.into_iter().flatten().map(|at| at.saturating_duration_since(now));
+        let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
+        let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
+        let former = Former::of(self)?;
+        let ticket = TicketState {
+            connection: self.connection.name.clone(),
+            expires: wall + u64::from(seconds),
+            reauth_by: reauth.map(|at| wall + at.saturating_duration_since(now).as_secs()),
+            secrets: fits::secrets(ctx.config, ctx.lookup, self.session.prf, &former),
+            former,
+        };
+        let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
+        Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
+    }
+}

@@ -1,0 +1,218 @@
+//! The client's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
+
+use std::sync::Arc;
+
+use super::former::{Former, Held, Resumed};
+use super::{METHOD, session};
+use crate::config::{EndpointConfig, Fragmentation};
+use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
+use crate::event::{Failure, Transport};
+use crate::exchange::Payloads;
+use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::claim;
+use crate::exchange::auth::rounds::{OwnAuth, used};
+use crate::exchange::ppk::PpkStage;
+use crate::exchange::redirect::gateway_data;
+use crate::exchange::sa_init::{
+    Accepted, NO_ESP_IN_TCP, NatHashes, Reading, Request, Unfit, status,
+};
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, State};
+use crate::ike_sa::{IkeSa, notify};
+use crate::keys::int_auth::IntAuth;
+use crate::keys::signed_octets::{auth_by, verify_by};
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
+use crate::wire::{Flags, Header, Message, encode_message};
+
+/// Stands where IKE_SA_INIT has a key exchange.
+pub(crate) struct NoKe;
+
+impl PendingKe for NoKe {
+    fn public(&self) -> &[u8] {
+        &[]
+    }
+
+    fn complete(&self, _peer: &[u8]) -> Result<Secret, CryptoError> {
+        Err(CryptoError::Unsupported)
+    }
+}
+
+/// The request that presents `held`; of `request` counts what is not negotiated anew.
+pub(crate) fn encode_request(
+    request: &Request<'_>,
+    config: &EndpointConfig,
+    crypto: &CryptoProvider,
+    held: &Held,
+) -> Vec<u8> {
+    let nat = NatHashes::new(crypto, request.spi_i, 0, request.path, request.force_nat);
+    let mut payloads = Vec::with_capacity(8);
+    payloads.extend(
+        request.cookie.map(|cookie| Payload::Notify(Notify::new(NotifyType::COOKIE, cookie))),
+    );
+    payloads.push(Payload::Nonce(request.nonce));
+    payloads.push(notify(NotifyType::TICKET_OPAQUE, &held.octets));
+    nat.push(&mut payloads);
+    if request.connection.fragmentation != Fragmentation::No {
+        payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+        payloads.extend(request.fragment_ack.map(|types| status(NotifyType(types.supported))));
+    }
+    if request.separate {
+        payloads.push(status(NotifyType(config.separate_transports)));
+    }
+    let from = request.redirect.flatten().map(|from| gateway_data(from, &[]));
+    payloads.extend(match (&from, request.redirect) {
+        (Some(from), _) => Some(notify(NotifyType::REDIRECTED_FROM, from)),
+        (None, Some(_)) => Some(status(NotifyType::REDIRECT_SUPPORTED)),
+        (None, None) => None,
+    });
+    let header = Header {
+        spi_i: request.spi_i,
+        spi_r: 0,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SESSION_RESUME,
+        flags: Flags { initiator: true, version: false, response: false },
+        message_id: 0,
+        length: 0,
+    };
+    encode_message(&header, &payloads)
+}
+
+/// Sorts a response without touching any state.
+pub(crate) fn read_response(message: &Message<'_>) -> Reading {
+    let payloads = Payloads(&message.payloads);
+    // A response with a nonce is the answer, whatever else it carries.
+    if matches!(payloads.nonce(), Ok(None)) {
+        if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
+            return match cookie.data.len() {
+                1..=64 => Reading::Cookie(cookie.data.to_vec()),
+                _ => Reading::Useless("cookie of wrong length"),
+            };
+        }
+        if let Some(notify) = payloads.notify(NotifyType::REDIRECT) {
+            return Reading::Redirect(notify.data.to_vec());
+        }
+        if payloads.notify(NotifyType::TICKET_NACK).is_some() {
+            return Reading::TicketRefused(NotifyType::TICKET_NACK);
+        }
+        if let Some(error) = payloads.error() {
+            return Reading::TicketRefused(error.kind);
+        }
+        return Reading::Useless("no nonce");
+    }
+    if message.header.spi_r == 0 {
+        return Reading::Useless("IKE_SESSION_RESUME response without responder SPI");
+    }
+    Reading::Usable
+}
+
+/// Derives what a client needs from a usable response to `sent`.
+pub(crate) fn accept_response(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    held: &Held,
+    sent: &Arc<[u8]>,
+    message: &Message<'_>,
+    octets: &[u8],
+) -> Result<Accepted, Unfit> {
+    let payloads = Payloads(&message.payloads);
+    let nr = payloads.nonce().map_err(|_| "payload repeated")?.ok_or("no nonce")?;
+    let former = &held.former;
+    let selected = former.select(request.connection).ok_or("its algorithms are not configured")?;
+    let mut extensions =
+        Extensions::negotiate(request.connection, request.fragment_ack, &payloads, None);
+    extensions.resume(former);
+    extensions.client = true;
+    let separate = NotifyType(ctx.config.separate_transports);
+    extensions.separate = request.separate && payloads.notify(separate).is_some();
+    if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
+        return Err(Unfit::Policy(NO_ESP_IN_TCP));
+    }
+    let spis = (message.header.spi_i, message.header.spi_r);
+    let session = session(ctx.crypto, selected, &former.sk_d, (request.nonce, nr), spis, true)
+        .map_err(|_| "keys cannot be derived")?;
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
+    nat.local |= request.force_nat && nat.supported;
+    Ok(Accepted {
+        session,
+        transcript: InitTranscript {
+            request: Arc::clone(sent),
+            response: octets.into(),
+            ni: request.nonce.into(),
+            nr: (*nr).into(),
+            int_auth: IntAuth::default(),
+        },
+        extensions,
+        announced: Announcements::default(),
+        nat,
+        spi_r: spis.1,
+    })
+}
+
+impl Extensions {
+    /// What an SA that is resumed has by `former`, and what is of no use to it.
+    pub(super) fn resume(&mut self, former: &Former) {
+        (self.intermediate, self.ppk) = (false, None);
+        //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
+        //# This means that in the IKE_SESSION_RESUME
+        //# exchange peers do not send the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+        //# notification and do not expect it in the received messages.
+        self.full_transcript = former.full_transcript;
+    }
+}
+
+impl IkeSa {
+    /// Makes the IKE_AUTH request of an SA that is resumed.
+    pub(crate) fn send_resumed_auth(&mut self, ctx: &mut Context<'_>) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let Some(held) = waiting.resume.clone() else { return };
+        // SK_d depends on the PPK of then. Nothing is mixed in now.
+        //= RFC 8784 §3
+        //# It MUST NOT be used when these
+        //# subkeys are calculated as result of IKE SA rekey, resumption, or
+        //# other similar operations.
+        if let Some(id) = &held.former.ppk {
+            self.ppk = PpkStage::Used(id.clone());
+        }
+        let Some(id) = held.former.local_id().cloned() else { return };
+        let octets = self.own_covered(&waiting.transcript, &id).octets;
+        let data = auth_by(self.session.prf, &self.session.keys.pi, &octets);
+        let used = used(id, METHOD);
+        let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
+        self.send_auth_request(ctx, Some(own));
+    }
+
+    /// Judges the response to it. An error here ends this candidate; the attempt starts over without the ticket.
+    pub(crate) fn on_resumed_auth_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) {
+        let State::ExpectAuthResponse(waiting) = &self.state else { return };
+        let Some(held) = waiting.resume.clone() else { return };
+        let parsed = Payloads(payloads);
+        let (id, auth) = match claim(&parsed) {
+            Ok(claim) => claim,
+            Err(failure) => return self.reject_responder(ctx, failure),
+        };
+        //= RFC 5723 §4.3.3
+        //# the IDr value
+        //# sent (by the gateway, and optionally by the client) in this exchange
+        //# MUST also be identical to the value included in the ticket.
+        if held.former.remote_id() != Some(&id.to_owned()) {
+            return self.reject_responder(ctx, Failure::Authentication);
+        }
+        let (prf, key) = (self.session.prf, self.session.keys.pr.duplicate());
+        let verdict = self.with_twins(ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
+        let Ok(evidence) = verdict else {
+            return self.reject_responder(ctx, Failure::Authentication);
+        };
+        let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
+        let Former { local, remote, spis, .. } = &held.former;
+        let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by };
+        waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        (self.twins, self.genuine) = (Vec::new(), true);
+        self.auth_round_done(ctx, payloads);
+    }
+}

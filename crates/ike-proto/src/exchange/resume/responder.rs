@@ -1,0 +1,218 @@
+//! The gateway's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::former::{Former, Resumed};
+use super::ticket::{TicketState, Unusable};
+use super::{METHOD, fits};
+use crate::config::candidates::Candidates;
+use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
+use crate::event::{Failure, Path, Transport};
+use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
+use crate::exchange::ppk::PpkStage;
+use crate::exchange::sa_init::{Answer, NatHashes, status};
+use crate::exchange::{Payloads, Refusal};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, State};
+use crate::keys::epoch::Opened;
+use crate::keys::int_auth::IntAuth;
+use crate::keys::signed_octets::{auth_by, verify_by};
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::{ExchangeType, NotifyType, PayloadType, ProtocolId};
+use crate::wire::{Flags, Header, Message, encode_message};
+
+/// Seconds since 1970.
+pub(super) fn seconds(wall: SystemTime) -> u64 {
+    wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Judges a request, and makes the answer. `connections` fit the addresses.
+///
+/// # Errors
+///
+/// Why the ticket is not taken: the client is told no more than that.
+pub(crate) fn respond(
+    ctx: &mut Context<'_>,
+    connections: &[Arc<ConnectionConfig>],
+    path: Path,
+    message: &Message<'_>,
+    octets: &[u8],
+) -> Result<Answer, &'static str> {
+    let payloads = Payloads(&message.payloads);
+    let ni = payloads.nonce().map_err(|_| "payload repeated")?.ok_or("no nonce")?;
+    let presented = payloads.notify(NotifyType::TICKET_OPAQUE).ok_or("no ticket")?;
+    let ticket = TicketState::open(
+        &ctx.config.resumption,
+        ctx.crypto,
+        presented.data,
+        seconds(ctx.now.wall),
+    )
+    .map_err(|why| match why {
+        Unusable::Foreign => "not sealed by a key of this gateway",
+        Unusable::Expired => "it has expired",
+    })?;
+    let connection = connections.iter().find(|known| known.name == ticket.connection);
+    let connection = connection.filter(|known| known.session_resumption);
+    let connection = connection.ok_or("its connection is not configured here")?;
+    let former = &ticket.former;
+    let selected = former.select(connection).ok_or("its algorithms are not configured any more")?;
+    let prf = ctx.crypto.prf(selected.prf).ok_or("its algorithms are not supported")?;
+    ctx.crypto.ciphers.lengths(selected.suite).ok_or("its algorithms are not supported")?;
+    fits::check(ctx.config, ctx.lookup, prf, (connection, path), &ticket)?;
+    //= RFC 5723 §4.3.1
+    //# A reused ticket SHOULD be rejected by a gateway.
+    if ctx.registry.is_spent(former.spis) {
+        return Err("its IKE SA was resumed, rekeyed or deleted");
+    }
+    let mut extensions =
+        Extensions::negotiate(connection, ctx.config.fragment_ack, &payloads, None);
+    extensions.resume(former);
+    let tcp = path.transport == Transport::Tcp;
+    let separate = NotifyType(ctx.config.separate_transports);
+    extensions.separate = connection.separate_transports != SeparateTransports::No
+        && (tcp || ctx.config.accepts_tcp)
+        && payloads.notify(separate).is_some();
+    if tcp && !extensions.separate && !ctx.plane.tcp_esp {
+        return Err("the data plane has no ESP in TCP");
+    }
+    let spi_i = message.header.spi_i;
+    let spi_r = ctx.ids.ike_spi(ctx.rng);
+    let nr = ctx.nonce();
+    let force_nat = connection.encap || !ctx.plane.plain_esp;
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
+    nat.local |= force_nat && nat.supported;
+    let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat));
+    let response = encode_response((spi_i, spi_r), &nr, connection, extensions, hashes, separate);
+    let transcript = InitTranscript {
+        request: octets.into(),
+        response: response.into(),
+        ni: (*ni).into(),
+        nr: nr.as_slice().into(),
+        int_auth: IntAuth::default(),
+    };
+    let connections: Candidates = Arc::from([Arc::clone(connection)]);
+    Ok(Answer {
+        selected,
+        shared: former.sk_d.duplicate(),
+        transcript,
+        extensions,
+        announced: Announcements::default(),
+        deferred: false,
+        nat,
+        spi_r,
+        connections,
+        resume: Some(Box::new(ticket)),
+    })
+}
+
+fn encode_response(
+    (spi_i, spi_r): (u64, u64),
+    nonce: &[u8],
+    connection: &ConnectionConfig,
+    extensions: Extensions,
+    nat: Option<NatHashes>,
+    separate: NotifyType,
+) -> Vec<u8> {
+    let mut reply = Vec::with_capacity(8);
+    reply.push(Payload::Nonce(nonce));
+    if let Some(hashes) = &nat {
+        hashes.push(&mut reply);
+    }
+    if extensions.fragmentation {
+        reply.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+    }
+    reply.extend(extensions.fragment_ack.map(|types| status(NotifyType(types.supported))));
+    if connection.childless != Childless::Never {
+        let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
+        let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };
+        reply.push(Payload::Notify(notify));
+    }
+    reply.extend(extensions.separate.then(|| status(separate)));
+    let header = Header {
+        spi_i,
+        spi_r,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SESSION_RESUME,
+        flags: Flags { initiator: false, version: false, response: true },
+        message_id: 0,
+        length: 0,
+    };
+    encode_message(&header, &reply)
+}
+
+impl IkeSa {
+    /// The IKE_AUTH request of an SA that is to be resumed. False if it is none.
+    pub(crate) fn on_resumed_auth_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> bool {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return false };
+        let Some(ticket) = waiting.resume.take() else { return false };
+        if let Err(refusal) = self.go_on(ctx, &ticket, payloads, opened) {
+            self.refuse_because(ctx, &refusal, Failure::Authentication);
+        }
+        true
+    }
+
+    fn go_on(
+        &mut self,
+        ctx: &mut Context<'_>,
+        ticket: &TicketState,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Result<(), Refusal> {
+        let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+        let parsed = Payloads(payloads);
+        let (Some(id), Some(auth)) = (parsed.id_i()?, parsed.auth()?) else {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        };
+        let Former { spis, local, remote, ppk, .. } = &ticket.former;
+        let (own_id, peer_id) = (ticket.former.local_id(), ticket.former.remote_id());
+        let own_id = own_id.ok_or_else(failed)?;
+        //= RFC 5723 §4.3.3
+        //# The IDi value sent in the IKE_AUTH exchange MUST be identical to the
+        //# value included in the ticket.
+        if peer_id != Some(&id.to_owned())
+            || parsed.id_r()?.is_some_and(|id| id.to_owned() != *own_id)
+        {
+            return Err(failed());
+        }
+        let State::ExpectAuthRequest(waiting) = &self.state else { return Err(failed()) };
+        let octets = self.peer_octets(&waiting.transcript, *id);
+        let (prf, keys) = (self.session.prf, &self.session.keys);
+        let evidence = verify_by(prf, &keys.pi, &octets, auth.data).map_err(|_| failed())?;
+        // Of two that are under way with one ticket the second gets here too late.
+        let until = UNIX_EPOCH + Duration::from_secs(ticket.expires);
+        if !ctx.registry.spend(*spis, ctx.now.wall, until) {
+            return Err(failed());
+        }
+        let octets = self.own_covered(&waiting.transcript, own_id).octets;
+        let data = auth_by(prf, &keys.pr, &octets);
+        let used = used(own_id.clone(), METHOD);
+        let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
+        let reauth_by = ticket
+            .reauth_by
+            .map(|by| ctx.now.mono + Duration::from_secs(by.saturating_sub(seconds(ctx.now.wall))));
+        let resumed = Resumed { spis: *spis, reauth_by };
+        if let Some(id) = ppk {
+            self.ppk = PpkStage::Used(id.clone());
+        }
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(failed()) };
+        waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        waiting.first = Some(opened.clone());
+        let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
+        self.configure_peer(ctx, reply, None);
+        Ok(())
+    }
+}
+
+/// True if `config` gives and takes tickets.
+pub(super) fn is_gateway(config: &EndpointConfig, connection: &ConnectionConfig) -> bool {
+    connection.session_resumption && !config.resumption.keys.is_empty()
+}

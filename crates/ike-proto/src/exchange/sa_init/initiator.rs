@@ -1,0 +1,244 @@
+//! The initiator: its request, and which responses may be of use.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{NO_ESP_IN_TCP, NatHashes, header, refuses_short_transcript, session, status};
+use crate::config::EndpointConfig;
+use crate::config::proposal;
+use crate::config::{
+    ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation, ProposalConfig,
+};
+use crate::crypto::{CryptoProvider, PendingKe};
+use crate::event::{Path, Transport};
+use crate::exchange::Payloads;
+use crate::exchange::auth::announce::{Announcements, OwnAnnouncements};
+use crate::exchange::key_exchange::Undone;
+use crate::exchange::ppk::{self, Announced};
+use crate::exchange::redirect::gateway_data;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::keys::int_auth::IntAuth;
+use crate::question::Exchange;
+use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa};
+use crate::wire::registry::{KeMethodId, NotifyType};
+use crate::wire::{Message, encode_message};
+
+/// What an IKE_SA_INIT request is made of; kept to make it again with a cookie or another method.
+pub(crate) struct Request<'a> {
+    pub(crate) spi_i: u64,
+    pub(crate) connection: &'a ConnectionConfig,
+    pub(crate) proposals: &'a [Proposal],
+    pub(crate) path: Path,
+    pub(crate) method: KeMethodId,
+    pub(crate) public: &'a [u8],
+    pub(crate) nonce: &'a [u8],
+    pub(crate) cookie: Option<&'a [u8]>,
+    /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
+    pub(crate) force_nat: bool,
+    /// The ways this end can take a PPK in.
+    pub(crate) ppk: Announced,
+    /// SEPARATE_TRANSPORTS is in it.
+    pub(crate) separate: bool,
+    /// What is said of fragment acknowledgements.
+    pub(crate) fragment_ack: Option<FragmentAckTypes>,
+    /// Redirects are followed; and the gateway that has sent this client.
+    pub(crate) redirect: Option<Option<IpAddr>>,
+}
+
+impl Request<'_> {
+    pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
+        let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
+        let mut payloads = Vec::with_capacity(12);
+        if let Some(cookie) = self.cookie {
+            payloads.push(Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)));
+        }
+        payloads.push(Payload::Sa(Sa { proposals: self.proposals.to_vec() }));
+        payloads.push(Payload::Ke(Ke { method: self.method, data: self.public }));
+        payloads.push(Payload::Nonce(self.nonce));
+        nat.push(&mut payloads);
+        if self.connection.fragmentation != Fragmentation::No {
+            payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
+            payloads.extend(self.fragment_ack.map(|types| status(NotifyType(types.supported))));
+        }
+        if self.ppk.intermediate || wants_intermediate(self.connection) {
+            payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
+        }
+        payloads.extend(self.ppk.kinds().map(|kind| notify(kind, &[])));
+        if self.connection.downgrade_prevention != DowngradePrevention::No {
+            payloads.push(status(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH));
+        }
+        if self.separate {
+            payloads.push(status(NotifyType(config.separate_transports)));
+        }
+        let own = OwnAnnouncements::new(config, crypto, [self.connection]);
+        payloads.extend(own.hash_payload());
+        let from = self.redirect.flatten().map(|from| gateway_data(from, &[]));
+        payloads.extend(match (&from, self.redirect) {
+            (Some(from), _) => Some(notify(NotifyType::REDIRECTED_FROM, from)),
+            (None, Some(_)) => Some(status(NotifyType::REDIRECT_SUPPORTED)),
+            (None, None) => None,
+        });
+        encode_message(&header(self.spi_i, 0, false), &payloads)
+    }
+}
+
+/// An IKE_SA_INIT response that an IKE_AUTH request can be built on.
+pub(crate) struct Accepted {
+    pub(crate) session: Session,
+    pub(crate) transcript: InitTranscript,
+    pub(crate) extensions: Extensions,
+    pub(crate) announced: Announcements,
+    pub(crate) nat: NatStatus,
+    pub(crate) spi_r: u64,
+}
+
+/// What an initiator makes of a message that claims to be the response.
+pub(crate) enum Reading {
+    /// Send again with this cookie first.
+    Cookie(Vec<u8>),
+    /// Send again with this key exchange method.
+    OtherMethod(KeMethodId),
+    /// Go to another gateway: Notification Data of REDIRECT.
+    Redirect(Vec<u8>),
+    /// The ticket that was presented is not taken.
+    TicketRefused(NotifyType),
+    /// An error notify: remembered, not acted upon (RFC 7296 §2.21.1).
+    Error(NotifyType),
+    /// Not usable; says why.
+    Useless(&'static str),
+    /// Looks right.
+    Usable,
+}
+
+/// Sorts a response without touching any state.
+pub(crate) fn read_response(message: &Message<'_>) -> Reading {
+    let payloads = Payloads(&message.payloads);
+    // A response with an SA is the answer, whatever else it carries.
+    if matches!(payloads.sa(), Ok(None)) {
+        if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
+            return match cookie.data.len() {
+                1..=64 => Reading::Cookie(cookie.data.to_vec()),
+                _ => Reading::Useless("cookie of wrong length"),
+            };
+        }
+        if let Some(notify) = payloads.notify(NotifyType::INVALID_KE_PAYLOAD) {
+            return match notify.data.try_into() {
+                Ok(id) => Reading::OtherMethod(KeMethodId(u16::from_be_bytes(id))),
+                Err(_) => Reading::Useless("INVALID_KE_PAYLOAD of wrong length"),
+            };
+        }
+        if let Some(notify) = payloads.notify(NotifyType::REDIRECT) {
+            return Reading::Redirect(notify.data.to_vec());
+        }
+        if let Some(error) = payloads.error() {
+            return Reading::Error(error.kind);
+        }
+    }
+    if message.header.spi_r == 0 {
+        return Reading::Useless("IKE_SA_INIT response without responder SPI");
+    }
+    Reading::Usable
+}
+
+/// The initiator's half of a key exchange in an IKE_SA_INIT request that was sent.
+pub(crate) struct Sent {
+    pub(crate) octets: Arc<[u8]>,
+    pub(crate) method: KeMethodId,
+    pub(crate) ke: Arc<dyn PendingKe>,
+}
+
+/// Why a response cannot be built on.
+pub(crate) enum Unfit {
+    /// It is not what the genuine peer would answer to `sent`; says why.
+    Useless(&'static str),
+    /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
+    Policy(&'static str),
+    /// This has to be done first.
+    Ask(Exchange),
+}
+
+impl From<&'static str> for Unfit {
+    fn from(why: &'static str) -> Self {
+        Self::Useless(why)
+    }
+}
+
+/// Derives what an initiator needs from a usable response to `sent`.
+pub(crate) fn accept_response(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    sent: &Sent,
+    message: &Message<'_>,
+    octets: &[u8],
+) -> Result<Accepted, Unfit> {
+    let payloads = Payloads(&message.payloads);
+    let single = |_| "payload repeated";
+    let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
+    let ke = payloads.ke().map_err(single)?.ok_or("no KE payload")?;
+    let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
+    let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
+    if ke.method != selected.ke || ke.method != sent.method {
+        return Err("key exchange method differs from the proposal".into());
+    }
+    let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
+    if ke.data.len() != method.lengths().responder {
+        return Err("key exchange data of wrong length".into());
+    }
+    let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
+    let mut extensions =
+        Extensions::negotiate(request.connection, request.fragment_ack, &payloads, ppk);
+    let separate = NotifyType(ctx.config.separate_transports);
+    extensions.client = true;
+    extensions.separate = request.separate && payloads.notify(separate).is_some();
+    if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
+        return Err(Unfit::Policy(NO_ESP_IN_TCP));
+    }
+    if !extensions.intermediate && selected.additional().next().is_some() {
+        return Err("additional key exchanges without IKE_INTERMEDIATE".into());
+    }
+    if request.connection.requires_ppk() && ppk.is_none() {
+        return Err(Unfit::Policy("the peer does not take a PPK"));
+    }
+    if refuses_short_transcript(request.connection, extensions) {
+        return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
+    }
+    let shared = ctx.complete(ke.method, &sent.ke, ke.data).map_err(|undone| match undone {
+        Undone::Ask(exchange) => Unfit::Ask(exchange),
+        Undone::Failed(_) => "public value refused".into(),
+    })?;
+    let header = &message.header;
+    let spis = (header.spi_i, header.spi_r);
+    let session = session(ctx.crypto, selected, &shared, (request.nonce, nr), spis, true)
+        .map_err(|_| "keys cannot be derived")?;
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
+    nat.local |= request.force_nat && nat.supported;
+    let mut announced = Announcements::default();
+    announced.read_hashes(ctx.config, &payloads);
+    announced.read(&payloads);
+    Ok(Accepted {
+        session,
+        transcript: InitTranscript {
+            request: sent.octets.clone(),
+            response: octets.into(),
+            ni: request.nonce.into(),
+            nr: (*nr).into(),
+            int_auth: IntAuth::default(),
+        },
+        extensions,
+        announced,
+        nat,
+        spi_r: header.spi_r,
+    })
+}
+
+/// True if `connection` may come to need additional key exchanges, its children's among them, or if
+/// this end signs, and may have to hear by what (RFC 9593 §3.1).
+fn wants_intermediate(connection: &ConnectionConfig) -> bool {
+    if crate::exchange::auth::signs(connection) {
+        return true;
+    }
+    let children = connection.children.iter().flat_map(|child| &child.esp_proposals);
+    connection.proposals.iter().chain(children).any(ProposalConfig::has_additional_ke)
+}

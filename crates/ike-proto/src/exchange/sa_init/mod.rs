@@ -1,0 +1,128 @@
+//! IKE_SA_INIT (RFC 7296 §1.2).
+//!
+//! ```text
+//!    Initiator                              Responder
+//!    HDR, [N(COOKIE)], SAi1, KEi, Ni,
+//!      N(NAT_DETECTION_*)  -->
+//!                               <--  HDR, SAr1, KEr, Nr, N(NAT_DETECTION_*)
+//! ```
+//!
+//! Nothing here is authenticated yet: a message is judged by reference, and only a result that can
+//! be used changes anything.
+
+mod initiator;
+mod nat;
+mod responder;
+mod unprotected;
+
+pub(crate) use initiator::{
+    Accepted, Reading, Request, Sent, Unfit, accept_response, read_response,
+};
+pub(crate) use nat::{NatHashes, beside, floated};
+pub(crate) use responder::{Answer, respond};
+pub(crate) use unprotected::{answer_alone, answer_unknown_spi, demand_cookie, refuse};
+
+use super::ppk::PpkPlace;
+use super::redirect::is_supported;
+use super::{Payloads, Refusal};
+use crate::config::proposal::Selected;
+use crate::config::{ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation};
+use crate::crypto::{CryptoError, CryptoProvider, Secret};
+use crate::ike_sa::state::{Extensions, Session};
+use crate::keys::epoch::Epoch;
+use crate::keys::schedule::IkeKeys;
+use crate::wire::payload::{Notify, Payload};
+use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
+use crate::wire::{Flags, Header};
+
+/// The port a peer with NAT traversal listens on (RFC 7296 §2.23).
+pub(crate) const NATT_PORT: u16 = 4500;
+
+/// Why IKE over TCP is of no use.
+pub(crate) const NO_ESP_IN_TCP: &str =
+    "the data plane has no ESP in TCP, and the peer takes no separate transports";
+
+/// The notify that names the method wanted instead (RFC 7296 §1.3).
+pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
+    Refusal { kind: NotifyType::INVALID_KE_PAYLOAD, data: wanted.0.to_be_bytes().to_vec() }
+}
+
+impl Extensions {
+    pub(crate) fn negotiate(
+        connection: &ConnectionConfig,
+        fragment_ack: Option<FragmentAckTypes>,
+        peer: &Payloads<'_, '_>,
+        ppk: Option<PpkPlace>,
+    ) -> Self {
+        let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
+        let fragmentation = connection.fragmentation != Fragmentation::No
+            && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
+        //= draft-antony-ipsecme-ikev2-fragment-acknowledgment §4
+        //# In addition, both peers MUST also signal
+        //# support for IKEv2 Fragmentation by sending the
+        //# IKEV2_FRAGMENTATION_SUPPORTED notification
+        let fragment_ack = fragment_ack
+            .filter(|types| fragmentation && peer.notify(NotifyType(types.supported)).is_some());
+        Self {
+            fragmentation,
+            fragment_ack,
+            childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
+            intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
+            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //# If a peer sent and received the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
+            //# notification, then it uses the modified construction of the blocks of
+            //# data to be signed (or MAC'ed)
+            full_transcript: full && connection.downgrade_prevention != DowngradePrevention::No,
+            ppk,
+            separate: false,
+            redirect: is_supported(peer),
+            client: false,
+        }
+    }
+}
+
+/// True if `connection` requires downgrade prevention and the peer has not announced it.
+pub(crate) fn refuses_short_transcript(
+    connection: &ConnectionConfig,
+    extensions: Extensions,
+) -> bool {
+    connection.downgrade_prevention == DowngradePrevention::Require && !extensions.full_transcript
+}
+
+pub(crate) fn session(
+    crypto: &CryptoProvider,
+    selected: Selected,
+    shared: &Secret,
+    (ni, nr): (&[u8], &[u8]),
+    (spi_i, spi_r): (u64, u64),
+    initiator: bool,
+) -> Result<Session, CryptoError> {
+    let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
+    let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
+    let keys = IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, &lengths);
+    let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
+    let mut session = Session { epoch, previous: None, prf, keys, selected };
+    if !initiator {
+        // An initiator compares SK_ei of its candidates.
+        session.wipe_cipher_keys();
+    }
+    Ok(session)
+}
+
+/// A status notify without data.
+pub(crate) fn status(kind: NotifyType) -> Payload<'static> {
+    Payload::Notify(Notify::new(kind, &[]))
+}
+
+fn header(spi_i: u64, spi_r: u64, response: bool) -> Header {
+    Header {
+        spi_i,
+        spi_r,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_SA_INIT,
+        flags: Flags { initiator: !response, version: false, response },
+        message_id: 0,
+        length: 0,
+    }
+}
