@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 mod authenticator;
 mod conversation;
 mod method;

@@ -80,6 +80,18 @@ pub(crate) struct Tables {
 }
 
 impl Plane {
+    /// What it can do.
+    pub const CAPABILITIES: Capabilities = Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        tcp_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 0,
+        processing: false,
+    };
+
     /// An empty plane; its clock starts at `now`.
     pub fn new(now: Instant, ciphers: &'static dyn CipherProvider) -> Self {
         Self {
@@ -180,16 +192,7 @@ impl Plane {
 
 impl DataPlane for Plane {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            transport_mode: true,
-            esn: true,
-            plain_esp: true,
-            tcp_esp: true,
-            iptfs: false,
-            per_cpu: false,
-            cpus: 0,
-            processing: false,
-        }
+        Self::CAPABILITIES
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

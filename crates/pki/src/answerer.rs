@@ -1,6 +1,7 @@
 //! Answers what the engine asks: signs with this end's keys, judges the peer's certificates.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use ike_proto::config::CertRequest;
@@ -9,8 +10,10 @@ use ike_proto::wire::payload::{Cert, CertReq, IdData};
 use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed};
 
+use crate::certificate::Certificate;
 use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
+use crate::hash_and_url;
 use crate::revocation::FetchRequest;
 use crate::trust::TrustStore;
 use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer_by};
@@ -156,6 +159,12 @@ impl Answerer {
         }
     }
 
+    /// The certificates that lead to the key of `peer`, its own first; empty if it cannot be trusted, or has a
+    /// raw public key. Revocation may be left to find out.
+    pub fn path(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<Arc<Certificate>> {
+        self.judge(peer, &self.trust, now).map(|peer| peer.path).unwrap_or_default()
+    }
+
     /// Takes the outcome of a fetch; see
     /// [`RevocationStore::deliver`](crate::RevocationStore::deliver).
     ///
@@ -170,7 +179,8 @@ impl Answerer {
         self.trust.revocation.deliver(fetch, body, now)
     }
 
-    fn credentials(&self, connection: &str, round: &str) -> &[Credential] {
+    /// The credentials of a round of this end, in their order.
+    pub fn credentials(&self, connection: &str, round: &str) -> &[Credential] {
         let rounds = self.local.get(connection);
         rounds.and_then(|rounds| rounds.get(round)).map(Vec::as_slice).unwrap_or_default()
     }
@@ -209,7 +219,10 @@ impl Answerer {
             .map(|octets| credential.key().sign(scheme, octets.as_bytes()))
             .collect();
         let signatures = signatures.map_err(|why| format!("signing by {scheme}: {why}"))?;
-        let certs = credential.payloads().into_iter().map(OwnedCert::from).collect();
+        let certs = match request.hash_and_url {
+            true => hash_and_url::payloads(credential, &self.trust),
+            false => credential.payloads().into_iter().map(OwnedCert::from).collect(),
+        };
         Ok(Signed { certs, scheme, signatures })
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, CertReq, IdData};
@@ -10,6 +9,7 @@ use ike_proto::wire::registry::CertEncoding;
 
 use crate::certificate::Certificate;
 use crate::error::LoadError;
+use crate::hash_and_url::{self, HashAndUrl};
 use crate::identity;
 use crate::trust::TrustStore;
 
@@ -19,6 +19,8 @@ pub struct Credential {
     key: Arc<dyn SigningKey>,
     /// Own certificate first, then its issuers; empty for a raw public key.
     chain: Vec<Arc<Certificate>>,
+    /// DER CertificateBundle that peers may fetch in place of the chain.
+    bundle: Option<Arc<[u8]>>,
 }
 
 impl Credential {
@@ -48,12 +50,34 @@ impl Credential {
                 _ => break,
             }
         }
-        Ok(Self { key, chain })
+        Ok(Self { key, chain, bundle: None })
     }
 
     /// A key that is shown as raw public key (RFC 7670).
     pub fn raw(key: Arc<dyn SigningKey>) -> Self {
-        Self { key, chain: Vec::new() }
+        Self { key, chain: Vec::new(), bundle: None }
+    }
+
+    /// Has peers that take hashes and URLs fetch the [`bundle`](crate::bundle) of the chain (RFC 7296 §3.6) in place
+    /// of each certificate, if there is a [`cert_uri_base`](crate::Authority::cert_uri_base) for the own one. A raw
+    /// public key has none, and is shown as ever.
+    ///
+    /// # Errors
+    /// Those of [`bundle`](crate::bundle).
+    pub fn with_bundle(mut self) -> Result<Self, LoadError> {
+        if !self.chain.is_empty() {
+            self.bundle = Some(hash_and_url::bundle(&self.chain)?.into());
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn bundle(&self) -> Option<&[u8]> {
+        self.bundle.as_deref()
+    }
+
+    /// True if peers that fetch are told where its [bundle](Self::with_bundle) is.
+    pub fn announces_bundle(&self, trust: &TrustStore) -> bool {
+        self.bundle.is_some() && hash_and_url::base(self, trust).is_some()
     }
 
     /// The private key.
@@ -139,7 +163,9 @@ pub(crate) fn in_order<'a>(
 ) -> impl Iterator<Item = &'a Credential> {
     let hashes: Vec<&[u8; 20]> = requests
         .iter()
-        .filter(|request| request.encoding == CertEncoding::X509_SIGNATURE)
+        .filter(|request| {
+            request.encoding == CertEncoding::X509_SIGNATURE || HashAndUrl::is(request.encoding)
+        })
         .flat_map(|request| requested_cas(request.authorities))
         .take(MAX_REQUESTED)
         .collect();
@@ -173,9 +199,7 @@ pub fn requested_cas(authorities: &[u8]) -> impl Iterator<Item = &[u8; 20]> {
 
 /// What CERTREQ names a CA by: the SHA-1 of its DER SubjectPublicKeyInfo (RFC 7296 §3.7).
 pub fn ca_hash(spki: &[u8]) -> [u8; 20] {
-    let mut hash = [0; 20];
-    hash.copy_from_slice(digest(&SHA1_FOR_LEGACY_USE_ONLY, spki).as_ref());
-    hash
+    hash_and_url::sha1(spki)
 }
 
 /// The same key, whatever parameters its algorithm identifier has.

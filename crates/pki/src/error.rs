@@ -110,9 +110,15 @@ pub enum PkiError {
 /// What is wrong with a certificate encoding (RFC 7296 §3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodingProblem {
-    /// Hash and URL, which this end never announces support for: following a URL before the peer is
-    /// authenticated would let anyone point the daemon at anything.
+    /// Hash and URL, and nobody has fetched what is there: following a URL before the peer is authenticated lets
+    /// anyone point the daemon at anything, so that it has to be wanted.
     HashAndUrl,
+    /// Not a hash and an `http` URL.
+    Malformed,
+    /// What is at the URL has another hash.
+    Hash,
+    /// What is at the URL is no bundle.
+    Bundle,
     /// Not implemented.
     Unsupported,
 }
@@ -177,6 +183,9 @@ impl fmt::Display for EncodingProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HashAndUrl => "refused, HTTP_CERT_LOOKUP_SUPPORTED was not announced",
+            Self::Malformed => "no hash and http URL",
+            Self::Hash => "what was fetched has another hash",
+            Self::Bundle => "what was fetched is no bundle of certificates",
             Self::Unsupported => "not supported",
         })
     }

@@ -11,6 +11,7 @@
 //! * [`RevocationStore`] and [`FetchRequest`]: what is to be fetched is handed to the caller, and only
 //!   for a peer whose path ends at a trusted CA.
 //! * [`Credential`], [`choose`] and [`certificate_request`]: this end's certificates and CERTREQ.
+//! * [`HashAndUrl`]: certificates that the caller fetches, if it wants to, before any of this.
 //! * [`Answerer`]: all of it as the answers to the engine's questions.
 //! * [`issue`]: makes certificates, requests and revocation lists.
 
@@ -24,6 +25,7 @@ mod answerer;
 mod certificate;
 mod credential;
 mod error;
+mod hash_and_url;
 mod identity;
 mod path;
 mod revocation;
@@ -37,6 +39,7 @@ pub use answerer::Answerer;
 pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};
 pub use error::{EncodingProblem, LoadError, PkiError};
+pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
 pub use revocation::{
     Authority, Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore,

@@ -60,6 +60,9 @@ pub struct TrustedPeer {
     pub spki: Vec<u8>,
     /// The certificate; `None` for a raw public key.
     pub certificate: Option<Arc<Certificate>>,
+    /// From the certificate to the trusted CA; empty for a raw public key. The certificate alone if it is trusted
+    /// without a CA.
+    pub path: Vec<Arc<Certificate>>,
     /// When trust ends: the first expiry on the path. `None` for a raw public key.
     pub not_after: Option<SystemTime>,
     /// Whether anything about revocation is left to find out.
@@ -218,6 +221,10 @@ fn certificate(
     Ok(TrustedPeer {
         spki: end_entity.spki().to_vec(),
         certificate: Some(Arc::clone(end_entity)),
+        path: match &path {
+            Some(path) => path.certificates.iter().chain([&path.anchor]).map(Arc::clone).collect(),
+            None => vec![Arc::clone(end_entity)],
+        },
         not_after: Some(path.map_or(end_entity.not_after(), |path| path.not_after())),
         revocation,
     })
@@ -267,6 +274,7 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
     Ok(TrustedPeer {
         spki: known.spki.clone(),
         certificate: None,
+        path: Vec::new(),
         not_after: None,
         revocation: Revocation::Settled,
     })

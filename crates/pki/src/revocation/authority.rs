@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::certificate::{self, Certificate};
 use crate::error::LoadError;
+use crate::hash_and_url;
 use crate::path::same_ca;
 
 /// A CA and the addresses of its revocation information: an `authorities` section of swanctl.conf.
@@ -15,6 +16,9 @@ pub struct Authority {
     pub crl_uris: Vec<String>,
     /// `ocsp_uris`: `http` URLs of OCSP responders.
     pub ocsp_uris: Vec<String>,
+    /// `cert_uri_base`: where peers find the certificates that it issued (RFC 7296 §3.6): the URL is this with
+    /// the hexadecimal SHA-1 of the DER certificate appended.
+    pub cert_uri_base: Option<String>,
 }
 
 impl Authority {
@@ -24,9 +28,16 @@ impl Authority {
         certificate::is_http_url(url)
     }
 
+    /// True if `base` is one for [`cert_uri_base`](Self::cert_uri_base): what [`is_usable`](Self::is_usable) takes
+    /// comes of it.
+    pub fn is_uri_base(base: &str) -> bool {
+        hash_and_url::is_uri_base(base)
+    }
+
     pub(super) fn check(&self) -> Result<(), LoadError> {
         let mut urls = self.crl_uris.iter().chain(&self.ocsp_uris);
-        match urls.all(|url| Self::is_usable(url)) {
+        let base = self.cert_uri_base.as_deref().is_none_or(Self::is_uri_base);
+        match base && urls.all(|url| Self::is_usable(url)) {
             true => Ok(()),
             false => Err(LoadError::Unsupported("a URL other than http")),
         }

@@ -100,6 +100,22 @@ impl RevocationStore {
         Ok(())
     }
 
+    /// Where peers find `certificate`. `issuer` is its issuer, if that is known: of several CAs with one name
+    /// it is then the one meant.
+    pub(crate) fn cert_uri_base(
+        &self,
+        certificate: &Certificate,
+        issuer: Option<&Certificate>,
+    ) -> Option<&str> {
+        let named = |authority: &&Authority| {
+            authority.cert_uri_base.is_some() && authority.ca.subject() == certificate.issuer()
+        };
+        let mut named = self.authorities.iter().filter(named);
+        let first = named.clone().next();
+        let same = issuer.and_then(|issuer| named.find(|one| one.ca.spki() == issuer.spki()));
+        same.or(first)?.cert_uri_base.as_deref()
+    }
+
     /// Takes over what `other` has fetched, so that a new configuration need not ask again. Where
     /// nothing of use was found may be asked anew.
     pub fn inherit(&mut self, other: &Self) {

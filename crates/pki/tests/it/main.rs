@@ -6,6 +6,7 @@ mod answerer;
 mod common;
 mod credentials;
 mod files;
+mod hash_and_url;
 mod identities;
 mod issued;
 mod mutated;

@@ -327,7 +327,8 @@ fn an_ocsp_response_counts_if_the_ca_or_its_delegate_signed_it() {
 
 fn authority(ca: &str, crl_uris: &[&str], ocsp_uris: &[&str]) -> Authority {
     let owned = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect();
-    Authority { ca: shared(ca), crl_uris: owned(crl_uris), ocsp_uris: owned(ocsp_uris) }
+    let (crl_uris, ocsp_uris) = (owned(crl_uris), owned(ocsp_uris));
+    Authority { ca: shared(ca), crl_uris, ocsp_uris, cert_uri_base: None }
 }
 
 #[test]
