@@ -15,4 +15,5 @@ gzip -9n "$made"/man/*
 for shell in bash zsh fish; do
     "$program" completions "$shell" >"$made/completions/ike-daemon.$shell"
 done
-cargo deb -p ike-daemon --no-build --locked ${1:+--output "$1"}
+# Line tables for backtraces are twenty times as large as all the rest.
+cargo deb -p ike-daemon --no-build --locked --strip --no-separate-debug-symbols ${1:+--output "$1"}

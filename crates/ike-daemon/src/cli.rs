@@ -36,6 +36,11 @@ pub enum Command {
         /// Configuration file (TOML, options of swanctl.conf)
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// The data plane it is for; what that cannot do is a mistake then
+        ///
+        /// Without it, it is looked at what `run` would take on this system, and what that cannot do is a warning.
+        #[arg(long, value_enum)]
+        data_plane: Option<DataPlaneKind>,
     },
     /// Brings up a child (or, with --ike, a connection without one) and waits for the outcome
     Up(UpArgs),
@@ -80,6 +85,12 @@ pub enum Command {
     },
     /// Takes the configuration file anew (as SIGHUP does)
     Reload,
+    /// Makes a file with a key that a gateway seals tickets with (RFC 5723), which its owner alone may read
+    TicketKey {
+        /// The new file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Holds private keys for the daemon that has started it, over standard input
     #[command(hide = true)]
     Signer,

@@ -16,6 +16,7 @@ use crate::man;
 use crate::offload;
 use crate::{pki, signer};
 
+mod check;
 mod run;
 
 /// Runs the subcommand.
@@ -23,7 +24,7 @@ pub(crate) fn run(cli: Cli) -> Status {
     let control = &cli.control;
     match cli.command {
         Command::Run(args) => run::run(&args, control),
-        Command::Check { config } => check(&config),
+        Command::Check { config, data_plane } => check::check(&config, data_plane),
         Command::Up(UpArgs { all: true, timeout, .. }) => {
             ask(control, &Request::UpAll { timeout: Some(timeout.as_secs_f64()) }, "up")
         }
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::TicketKey { file } => written(config::make_ticket_key(&file)),
         Command::Signer => match signer::serve_stdin() {
             Ok(()) => Status::Done,
             Err(error) => {
@@ -71,28 +73,6 @@ fn written(outcome: std::io::Result<()>) -> Status {
             Status::Failed
         }
     }
-}
-
-fn check(path: &Path) -> Status {
-    let config = match config::load(path) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Status::Config;
-        }
-    };
-    for warning in &config.warnings {
-        eprintln!("warning: {warning}");
-    }
-    let connections = &config.endpoint.connections;
-    let children: usize = connections.iter().map(|connection| connection.children.len()).sum();
-    let secrets = config.endpoint.secrets.len();
-    let connections = connections.len();
-    let path = path.display();
-    println!(
-        "{path}: no mistakes (connections {connections}, children {children}, secrets {secrets})"
-    );
-    Status::Done
 }
 
 fn demonstrate(suite: demo::Suite, json: bool) -> Status {

@@ -17,11 +17,13 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
 use crate::driver::{
-    Acquire, Alarm, Credentials, Driver, Listen, Message, Seat, Sockets, part, run_on_thread, seats,
+    Acquire, Alarm, Credentials, Driver, Listen, Message, Seat, Sockets, Why, part, run_on_thread,
+    seats,
 };
+use crate::eap::accounting::Accounting;
 use crate::fetch::Fetcher;
 use crate::metrics::{Metered, Meters, MetricsSocket};
-use crate::operator::{Operator, endpoint_config};
+use crate::operator::{Operator, Target, endpoint_config};
 use crate::plane::{NoPlane, Plane};
 use crate::roam;
 use crate::system::System;
@@ -29,6 +31,10 @@ use crate::vici::ViciSocket;
 
 /// How often host names are resolved anew.
 const REFRESH: Duration = Duration::from_secs(300);
+
+/// How long peers of what an earlier run left are not told that their IKE SAs are gone: theirs go on carrying
+/// traffic until what this run brings up by itself replaces them.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// How long the data plane has to be emptied.
 const CLEAN_UP: Duration = Duration::from_secs(5);
@@ -55,6 +61,7 @@ pub struct Daemon {
     lost: Arc<Notify>,
     alarm: Alarm,
     system: System,
+    accounting: Accounting,
     drivers: Vec<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
     meters: Option<Meters>,
@@ -63,7 +70,10 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the daemon and what `start_action` wants started. Must be called in a tokio runtime.
     pub async fn start(parts: Parts) -> Self {
-        let Parts { config, sockets, mut plane, crypto, tap } = parts;
+        let Parts { mut config, sockets, mut plane, crypto, tap } = parts;
+        if !plane.adopted.is_empty() {
+            config.endpoint.qcd.quiet = QUIET;
+        }
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
         if let Some(meters) = &meters {
             let none = Box::new(NoPlane);
@@ -78,6 +88,7 @@ impl Daemon {
         let capabilities = plane.capabilities();
         let credentials =
             Credentials::new(config.answerer.clone(), config.eap.clone(), Fetcher::default());
+        credentials.look_up(config.lookup.clone());
         credentials.pools().configure(&config.pools);
         if let Some(file) = &config.remote_access.leases {
             credentials.pools().keep_in(file.clone());
@@ -88,6 +99,7 @@ impl Daemon {
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;
         }
+        let (accounting, mut unheard) = Accounting::new();
         let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
         let shared = Shared {
             crypto,
@@ -98,9 +110,25 @@ impl Daemon {
             alarm: alarm.clone(),
             meters: meters.clone(),
             system: system.clone(),
+            accounting: accounting.clone(),
         };
         let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
+        accounting.ask(operator.handle().clone());
+        let (closing, sessions) = (operator.clone(), accounting.clone());
+        let close = async move {
+            while let Some(session) = unheard.recv().await {
+                let (operator, sessions) = (closing.clone(), sessions.clone());
+                tokio::spawn(async move {
+                    let down = async |ike: ike_proto::IkeSaId| {
+                        tracing::warn!(ike = ike.0, "no RADIUS server hears of it: it is deleted");
+                        let target = Target { ike_id: Some(ike.0), ..Target::default() };
+                        operator.down(&target).await.is_ok()
+                    };
+                    sessions.close(session, down).await;
+                });
+            }
+        };
         let alone = seats.len() == 1;
         let drivers = seats.into_iter().zip(sockets.split()).map(|(seat, sockets)| {
             shared.clone().drive(endpoint_config.clone(), sockets, seat, alone)
@@ -108,11 +136,12 @@ impl Daemon {
         let drivers = drivers.collect();
         let tasks = vec![
             tokio::spawn(watch(acquires, operator.clone())),
+            tokio::spawn(close),
             tokio::spawn(refresh(operator.clone())),
             tokio::spawn(roam::watch(operator.handle().clone(), table)),
         ];
         operator.start_actions().await;
-        Self { operator, ports, lost, alarm, system, drivers, tasks, meters }
+        Self { operator, ports, lost, alarm, system, accounting, drivers, tasks, meters }
     }
 
     /// What an operator can do with it.
@@ -194,6 +223,7 @@ impl Daemon {
             }
             tracing::warn!("the data plane does not answer: it may not be empty");
         }
+        self.accounting.finish(CLEAN_UP).await;
         self.system.end().await;
         self.end_tasks().await;
         confirmed
@@ -212,6 +242,7 @@ impl Daemon {
             done = handle.leave() => done.is_ok(),
             () = hurry => false,
         };
+        self.accounting.finish(CLEAN_UP).await;
         self.end_tasks().await;
         done
     }
@@ -227,6 +258,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        self.accounting.forget();
         for task in self.drivers.iter().chain(&self.tasks) {
             task.abort();
         }
@@ -244,6 +276,7 @@ struct Shared {
     alarm: Alarm,
     meters: Option<Meters>,
     system: System,
+    accounting: Accounting,
 }
 
 impl Shared {
@@ -258,13 +291,23 @@ impl Shared {
         let shard = seat.shard();
         let alarm = self.alarm.clone();
         let make = move |sockets| {
-            let Self { crypto, capabilities, registry, credentials, tap, alarm: _, meters, system } =
-                self;
+            let Self {
+                crypto,
+                capabilities,
+                registry,
+                credentials,
+                tap,
+                alarm: _,
+                meters,
+                system,
+                accounting,
+            } = self;
             let rng = Box::new(pq_kem::os_random());
             let config = part(&config, shard);
             let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
             let mut driver = Driver::new(endpoint, sockets, seat, credentials);
             driver.set_system(system);
+            driver.set_accounting(accounting);
             if let Some(tap) = tap {
                 driver.set_tap(tap);
             }
@@ -302,10 +345,13 @@ pub fn open(
     Ok((sockets, plane))
 }
 
-/// Brings up what traffic wants.
+/// Brings up what traffic wants, and what is to be there again.
 async fn watch(mut acquires: mpsc::UnboundedReceiver<Acquire>, operator: Operator) {
-    while let Some((connection, child, packet)) = acquires.recv().await {
-        operator.acquire(connection, child, packet);
+    while let Some(Acquire { connection, child, why }) = acquires.recv().await {
+        match why {
+            Why::Packet(packet) => operator.acquire(connection, child, packet),
+            Why::Restart { local, remote } => operator.restart(connection, child, local, remote),
+        }
     }
 }
 

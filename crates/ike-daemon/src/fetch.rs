@@ -1,4 +1,5 @@
-//! Fetches revocation information over HTTP, as certificates and `authorities` name it.
+//! Fetches over HTTP: revocation information, as certificates and `authorities` name it, and certificates by hash
+//! and URL ([`crate::lookup`]).
 //!
 //! What is fetched is signed, and only asked for once a peer has shown a certificate of a trusted CA;
 //! so HTTP without TLS does. No proxy is used, and no redirection is followed to another scheme.
@@ -7,7 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use ::pki::{FetchKind, FetchRequest, MAX_BODY};
-use ureq::config::AutoHeaderValue;
+use ureq::config::{AutoHeaderValue, Config};
+use ureq::unversioned::resolver::Resolver;
+use ureq::unversioned::transport::DefaultConnector;
 
 /// Fetches by HTTP, with limits of time and size.
 #[derive(Debug, Clone)]
@@ -43,16 +46,15 @@ impl Default for Fetcher {
 impl Fetcher {
     /// Gives up on a fetch, name resolution included, after `patience`.
     pub fn new(patience: Duration) -> Self {
-        let config = ureq::Agent::config_builder()
-            .proxy(None)
-            .max_redirects(REDIRECTS)
-            .max_redirects_will_error(true)
-            .timeout_global(Some(patience))
-            .user_agent(AutoHeaderValue::None)
-            .max_idle_connections(0)
-            .max_response_header_size(LARGEST_HEADER)
-            .build();
-        Self { agent: config.new_agent() }
+        Self { agent: config(patience, REDIRECTS).new_agent() }
+    }
+
+    /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, and follows no
+    /// redirection.
+    pub(crate) fn guarded(patience: Duration, resolver: impl Resolver) -> Self {
+        let config = config(patience, 0);
+        let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), resolver);
+        Self { agent }
     }
 
     /// What `request` asks for. Blocks.
@@ -82,6 +84,18 @@ impl Fetcher {
         let post = self.agent.post(url).content_type("application/ocsp-request");
         body(post.send(request)?, limit)
     }
+}
+
+fn config(patience: Duration, redirects: u32) -> Config {
+    ureq::Agent::config_builder()
+        .proxy(None)
+        .max_redirects(redirects)
+        .max_redirects_will_error(true)
+        .timeout_global(Some(patience))
+        .user_agent(AutoHeaderValue::None)
+        .max_idle_connections(0)
+        .max_response_header_size(LARGEST_HEADER)
+        .build()
 }
 
 fn body(

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{Action, AddressSpec, EndpointConfig};
+use ike_proto::config::{Action, AddressSpec, EndpointConfig, QcdConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
 use tokio::sync::watch;
@@ -45,6 +45,7 @@ pub struct Operator {
     handle: Handle,
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
+    qcd: QcdConfig,
     credentials: Credentials,
     plane: Capabilities,
     loading: Arc<loading::Loading>,
@@ -67,9 +68,10 @@ impl Operator {
         credentials: Credentials,
         plane: Capabilities,
     ) -> Self {
+        let qcd = config.endpoint.qcd.clone();
         let config = Arc::new(watch::Sender::new(Arc::new(config)));
         let loading = Arc::default();
-        Self { handle, config, ports, credentials, plane, loading }
+        Self { handle, config, ports, qcd, credentials, plane, loading }
     }
 
     /// The driver.
@@ -122,12 +124,27 @@ impl Operator {
     /// its way, which is a success even where no SA is left.
     pub async fn down(&self, target: &Target) -> Result<usize, String> {
         let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let forgotten = self.forget_tickets(target).await;
         let chosen = match self.choose(target).await {
-            Err(_) if lifted > 0 => return Ok(0),
+            Err(_) if lifted > 0 || forgotten => return Ok(0),
             chosen => chosen?,
         };
         let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
         self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
+    }
+
+    /// Whoever takes a connection down does not want its lost IKE SAs to go on either. True if there were tickets
+    /// of any.
+    async fn forget_tickets(&self, target: &Target) -> bool {
+        let Target { name, ike, child, ike_id, child_id } = target;
+        let connection = match (name, ike, child) {
+            (Some(name), None, None) | (None, Some(name), None) => name.clone(),
+            _ => return false,
+        };
+        // Of one SA, the engine forgets it.
+        ike_id.is_none()
+            && child_id.is_none()
+            && self.command(Command::ForgetTickets(connection)).await.is_ok()
     }
 
     /// Rekeys SAs; the number of them.
@@ -248,6 +265,7 @@ impl Operator {
     /// The plane and the credentials are told first, for the engine asks them.
     async fn put(&self, config: Config, loading: &mut loading::State) -> Result<(), String> {
         self.credentials.replace(config.answerer.clone(), config.eap.clone());
+        self.credentials.look_up(config.lookup.clone());
         self.credentials.pools().configure(&config.pools);
         self.config.send_replace(Arc::new(config));
         self.tell_with(loading).await
@@ -262,7 +280,8 @@ impl Operator {
     async fn tell_with(&self, loading: &mut loading::State) -> Result<(), String> {
         let config = self.config();
         let ends = loading.ends(&config.hosts);
-        let endpoint = Box::new(endpoint_config(&config, self.ports, &ends));
+        let mut endpoint = Box::new(endpoint_config(&config, self.ports, &ends));
+        endpoint.qcd = self.qcd.clone();
         self.command(Command::Reload(endpoint)).await
     }
 
@@ -292,6 +311,18 @@ impl Operator {
             let made = operator.initiate(connection.clone(), Some(child), Some(packet)).await;
             if let Err(error) = made {
                 tracing::warn!(%connection, %error, "acquire");
+            }
+        });
+    }
+
+    /// Makes a child again that has ended, in a task of its own.
+    pub(crate) fn restart(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            let (name, child, packet) = (connection.clone(), Some(child), None);
+            let command = Command::Initiate { connection, child, local, remote, packet };
+            if let Err(error) = operator.command(command).await {
+                tracing::warn!(connection = %name, %error, "restart");
             }
         });
     }
@@ -372,6 +403,7 @@ impl Operator {
     /// of them.
     pub async fn forget(&self, target: &Target) -> Result<usize, String> {
         let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let forgotten = self.forget_tickets(target).await;
         let views = self.list().await?;
         let of_child = target.child.is_some() || target.child_id.is_some();
         let wanted = |view: &&IkeView| {
@@ -382,7 +414,7 @@ impl Operator {
         if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
             // A child cannot go without its IKE SA knowing.
             let chosen = match choose(&views, target) {
-                Err(_) if lifted > 0 => return Ok(0),
+                Err(_) if lifted > 0 || forgotten => return Ok(0),
                 chosen => chosen?,
             };
             return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;

@@ -1,5 +1,6 @@
 //! `run`: the daemon in the foreground, until a signal ends it.
 
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use crate::metrics::MetricsSocket;
 use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
-use crate::service::{notify, sandbox, watchdog};
+use crate::service::{activation, notify, sandbox, watchdog};
 use crate::signer::{KeySource, Local, Signer};
 use crate::vici::ViciSocket;
-use crate::{log, plane};
+use crate::{log, plane, qcd};
 
 /// How long peers have to confirm the deletes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -30,6 +31,13 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     log::init_at("info", args.log_format);
     files::raise_limit();
+    let activated = match activation::vici() {
+        Ok(activated) => activated,
+        Err(error) => {
+            eprintln!("{error}");
+            return Status::Failed;
+        }
+    };
     // Before there are threads, sockets and keys that another process would have copies of.
     let (ended, signer_lost) = oneshot::channel();
     // At the end nobody listens any more.
@@ -61,7 +69,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             return Status::Failed;
         }
     };
-    let status = match runtime.block_on(serve(args, control, config, signer_lost)) {
+    let status = match runtime.block_on(serve(args, control, config, activated, signer_lost)) {
         Ok(()) => Status::Done,
         Err(error) => {
             eprintln!("{error}");
@@ -85,11 +93,20 @@ fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Con
     let mut written = vec![control.to_path_buf()];
     written.extend(config.vici.clone());
     written.extend(config.remote_access.leases.clone());
+    written.extend(config.qcd_secret.clone());
     if let Some(Resolve::File(path)) = &config.remote_access.resolve {
         written.push(path.clone());
     }
     if let Some(MetricsListen::Unix(path)) = config.metrics.as_ref().map(|m| &m.listen) {
         written.push(path.clone());
+    }
+    // What is to be written may be in folders that the sandbox would not let it make.
+    let kept = [&config.remote_access.leases, &config.qcd_secret];
+    for folder in kept.into_iter().flatten().filter_map(|path| path.parent()) {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            eprintln!("{}: {error}", folder.display());
+            Status::Failed
+        })?;
     }
     let files = sandbox::Files { config: args.config.clone(), written };
     sandbox::enter(options, &files).map_err(|error| {
@@ -106,18 +123,37 @@ fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Con
 async fn serve(
     args: &RunArgs,
     control: &Path,
-    config: Config,
+    mut config: Config,
+    activated: Option<UnixListener>,
     signer_lost: oneshot::Receiver<()>,
 ) -> Result<(), std::io::Error> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    if let Some(path) = &config.qcd_secret {
+        config.endpoint.qcd.secrets =
+            qcd::open(path, &mut pq_kem::os_random()).map_err(|error| {
+                let why = format!("qcd_secret {}: {error}", path.display());
+                std::io::Error::new(error.kind(), why)
+            })?;
+    }
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
-    let vici = config.vici.as_deref();
-    let vici = vici.map(|path| ViciSocket::bind_for(path, config.vici_group)).transpose()?;
+    let vici = match (activated, config.vici.as_deref()) {
+        (Some(activated), configured) => {
+            if let Some(path) = configured {
+                tracing::warn!(
+                    socket = %path.display(),
+                    "systemd hands over the VICI socket: socket and group of [charon.plugins.vici] count for nothing"
+                );
+            }
+            Some(ViciSocket::given(activated)?)
+        }
+        (None, Some(path)) => Some(ViciSocket::bind_for(path, config.vici_group)?),
+        (None, None) => None,
+    };
     let metrics = config.metrics.as_ref().map(|metrics| MetricsSocket::bind(&metrics.listen));
     let metrics = metrics.transpose()?;
     let options = config.plane;

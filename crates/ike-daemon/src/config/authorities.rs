@@ -10,8 +10,7 @@ use super::diagnostic::Report;
 use super::section::{Section, Unsupported, join};
 
 /// Options of an authority that do nothing here yet.
-const UNSUPPORTED: &[Unsupported] =
-    &[("cert_uri_base", None), ("handle", None), ("module", None), ("slot", None)];
+const UNSUPPORTED: &[Unsupported] = &[("handle", None), ("module", None), ("slot", None)];
 
 /// Reads all authorities into `store`. Their CAs are trusted.
 pub(crate) fn read(
@@ -39,6 +38,7 @@ fn authority(
         [("cacert", s.text("cacert", what, report)), ("file", s.text("file", what, report))];
     let crl_uris = uris(&mut s, "crl_uris", report);
     let ocsp_uris = uris(&mut s, "ocsp_uris", report);
+    let base = cert_uri_base(&mut s, report);
     let mut given = files.into_iter().filter_map(|(key, file)| Some((key, file?)));
     match (given.next(), given.next()) {
         (Some((key, file)), None) => {
@@ -52,7 +52,7 @@ fn authority(
                     report.expected(file.offset, message, CA);
                 }
                 // Only usable URLs are left, so that it cannot fail.
-                let authority = Authority { ca, crl_uris, ocsp_uris };
+                let authority = Authority { ca, crl_uris, ocsp_uris, cert_uri_base: base };
                 let _ = store.trust.revocation.add_authority(authority.clone());
                 found = Some(authority);
             }
@@ -65,6 +65,13 @@ fn authority(
     }
     s.finish(UNSUPPORTED, report);
     found
+}
+
+/// To be sent to peers that fetch certificates (RFC 7296 §3.6).
+fn cert_uri_base(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<String> {
+    const KEY: &str = "cert_uri_base";
+    let what = "the beginning of URLs, such as \"http://ca.example.org/certs/\"";
+    s.parsed(KEY, what, report, |base| Authority::is_uri_base(base).then(|| base.to_owned()))
 }
 
 fn uris(s: &mut Section<'_>, key: &'static str, report: &mut Report<'_>) -> Vec<String> {

@@ -116,6 +116,7 @@ pub(crate) fn read(
     tcp::read(&mut s, &mut c, report);
     remote_access::connection(&mut s, &mut c, report);
     set(&mut c.mobike, s.switch("mobike", report));
+    set(&mut c.qcd, s.switch("qcd", report));
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
@@ -236,6 +237,7 @@ fn options(s: &mut Section<'_>, c: &mut ConnectionConfig, report: &mut Report<'_
     ];
     let given = s.choice("downgrade_prevention", &downgrade_prevention, report);
     set(&mut c.downgrade_prevention, given);
+    set(&mut c.session_resumption, s.switch("session_resumption", report));
     ppk(s, &mut c.ppk, report);
     set(&mut c.keyingtries, s.number("keyingtries", 0, u32::MAX, report));
 }

@@ -16,6 +16,7 @@ use super::connection::Rounds;
 use super::diagnostic::Report;
 use super::secrets::secret;
 use super::section::{Section, Text, join, list};
+use crate::eap::accounting::AccountingConfig;
 use crate::eap::radius::{RadiusConfig, Server};
 use crate::eap::{EapBook, EapId, EapSecret, EapSecrets, Round, TlsOptions, Way};
 
@@ -256,22 +257,24 @@ pub(crate) fn radius(
 ) -> Option<RadiusConfig> {
     let port = s.number("auth_port", 1, u16::MAX, report);
     let port = port.or(s.number("port", 1, u16::MAX, report)).unwrap_or(1812);
+    let acct = s.number("acct_port", 1, u16::MAX, report).unwrap_or(1813);
     let name = s.text("nas_identifier", "text", report).map_or("strongSwan", |text| text.text);
     let nas_identifier = name.to_owned();
     let mut servers: Vec<(u32, Server)> = Vec::new();
     if s.has("address") || !s.has("servers") {
-        let server = server(&mut s, "server", folder, port, &nas_identifier, report);
+        let server = server(&mut s, "server", folder, (port, acct), &nas_identifier, report);
         servers.extend(server.map(|server| (0, server)));
     }
     if let Some(mut all) = s.section("servers", report) {
         for (name, mut section) in all.subsections(report) {
             let port = section.number("auth_port", 1, u16::MAX, report).unwrap_or(port);
+            let acct = section.number("acct_port", 1, u16::MAX, report).unwrap_or(acct);
             let given = section.text("nas_identifier", "text", report);
             let nas = given.map_or(nas_identifier.clone(), |text| text.text.to_owned());
             let preference = section.number("preference", 0, u32::MAX, report).unwrap_or(0);
-            let server = server(&mut section, name.text, folder, port, &nas, report);
+            let server = server(&mut section, name.text, folder, (port, acct), &nas, report);
             servers.extend(server.map(|server| (preference, server)));
-            section.finish(&[("acct_port", Some("1813")), ("sockets", None)], report);
+            section.finish(&[("sockets", None)], report);
         }
         all.finish(&[], report);
     }
@@ -282,9 +285,10 @@ pub(crate) fn radius(
         text.parse().ok().filter(|base| (1.0..=10.0).contains(base))
     });
     let prefix = s.text("id_prefix", "text", report).map_or("", |text| text.text).to_owned();
+    let accounting = accounting(&mut s, report);
     let fixed = [
         ("load", Some("yes")),
-        ("accounting", Some("no")),
+        ("accounting_send_class", Some("no")),
         ("class_group", Some("no")),
         ("close_all_on_timeout", Some("no")),
         ("eap_start", Some("no")),
@@ -301,9 +305,32 @@ pub(crate) fn radius(
         retransmit_timeout: timeout,
         retransmit_base: base.unwrap_or(1.4),
         id_prefix: prefix,
+        accounting,
         current: AtomicUsize::new(0),
         identifier: AtomicU8::new(0),
         warned: Default::default(),
+        lines: Default::default(),
+    })
+}
+
+/// `accounting` and what belongs to it.
+fn accounting(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<AccountingConfig> {
+    let wanted = s.switch("accounting", report).unwrap_or(false);
+    for option in ["accounting_interval", "accounting_close_on_timeout", "accounting_requires_vip"]
+    {
+        if !wanted && s.has(option) {
+            let message =
+                format!("`{}` changes nothing without `accounting`", join(&s.path, option));
+            report.warn(Some(s.place(option)), message);
+        }
+    }
+    let interval = s.duration("accounting_interval", report).filter(|pause| !pause.is_zero());
+    let close = s.switch("accounting_close_on_timeout", report);
+    let requires_vip = s.switch("accounting_requires_vip", report).unwrap_or(false);
+    wanted.then_some(AccountingConfig {
+        interval,
+        close_on_timeout: close.unwrap_or(true),
+        requires_vip,
     })
 }
 
@@ -311,7 +338,7 @@ fn server(
     s: &mut Section<'_>,
     name: &str,
     folder: &Path,
-    port: u16,
+    (port, accounting): (u16, u16),
     nas_identifier: &str,
     report: &mut Report<'_>,
 ) -> Option<Server> {
@@ -324,7 +351,43 @@ fn server(
     Some(Server {
         name: name.to_owned(),
         address: SocketAddr::new(address?, port),
+        accounting: SocketAddr::new(address?, accounting),
         secret: secret?,
         nas_identifier: nas_identifier.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// `auth_port` and `acct_port` of the plugin are for the servers that have none of their own.
+    #[test]
+    fn ports_of_the_plugin_are_for_all_servers() {
+        let text = "
+[charon.plugins.eap-radius]
+auth_port = 2812
+acct_port = 2813
+[charon.plugins.eap-radius.servers.a]
+address = '192.0.2.1'
+secret = 'x'
+[charon.plugins.eap-radius.servers.b]
+address = '192.0.2.2'
+secret = 'x'
+auth_port = 3812
+acct_port = 3813
+";
+        let ports = |text: &str| -> Vec<(u16, u16)> {
+            let config = crate::config::parse(text, Path::new("/")).expect("a configuration");
+            let radius = config.eap.radius.expect("servers");
+            let servers = radius.servers.iter();
+            servers.map(|one| (one.address.port(), one.accounting.port())).collect()
+        };
+        assert_eq!(ports(text), [(2812, 2813), (3812, 3813)]);
+        let plain = text.replace("auth_port = 2812\nacct_port = 2813\n", "");
+        assert_eq!(ports(&plain), [(1812, 1813), (3812, 3813)]);
+        let single =
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\nacct_port = 9";
+        assert_eq!(ports(single), [(1812, 9)]);
+    }
 }

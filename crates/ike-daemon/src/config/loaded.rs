@@ -16,7 +16,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, open_token};
 use super::diagnostic::{Diagnostic, ELSEWHERE, Report};
 use super::layers::{Entry, Layers, owned, same, same_value};
 use super::section::Section;
@@ -230,6 +230,21 @@ impl Loaded {
         if !signer::is_of_kind(&*key, kind) {
             return Err(format!("this is no key of type {kind}"));
         }
+        let id = key_id(key.public_key());
+        self.keys.insert(id.clone(), key);
+        Ok(id)
+    }
+
+    /// Adds a private key in a token, by what `[secrets.token]` would say of it. The error says what is wrong.
+    pub(crate) fn add_token(
+        &mut self,
+        base: &Base,
+        mut table: DeTable<'static>,
+    ) -> Result<String, String> {
+        let keys = &*base.credentials.keys_from;
+        let loaded = open_token(&table, &base.credentials.modules, &base.folder, keys);
+        wipe::wipe(&mut table);
+        let key = loaded?.keys.into_iter().next().ok_or("no private key")?;
         let id = key_id(key.public_key());
         self.keys.insert(id.clone(), key);
         Ok(id)

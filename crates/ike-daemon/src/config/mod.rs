@@ -24,6 +24,7 @@ mod credentials;
 mod demands;
 mod diagnostic;
 mod eap;
+mod hash_and_url;
 mod hosts;
 mod layers;
 pub(crate) mod loaded;
@@ -33,11 +34,13 @@ mod packets;
 pub(crate) mod paths;
 mod plugins;
 mod pools;
+mod qcd;
 mod redirect;
 mod remote_access;
+mod resumption;
 mod round;
 mod sandbox;
-mod secrets;
+pub(crate) mod secrets;
 pub(crate) mod section;
 mod settings;
 mod tcp;
@@ -51,6 +54,7 @@ pub use diagnostic::{ConfigError, Diagnostic};
 pub use hosts::{HostSpec, Hosts};
 pub use metrics::{MetricsListen, MetricsOptions};
 pub use remote_access::{RemoteAccess, Resolve};
+pub use resumption::make_ticket_key;
 pub use sandbox::SandboxOptions;
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
@@ -58,6 +62,7 @@ pub use units::duration as parse_duration;
 pub(crate) use units::seconds;
 
 use crate::eap::EapBook;
+use crate::lookup::LookupRules;
 use crate::pools::PoolConfig;
 use connection::Connection;
 use credentials::Credentials;
@@ -104,10 +109,14 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// What is done about what peers assign to this host; taken at the start.
     pub remote_access: RemoteAccess,
+    /// `qcd_secret`: the file of the secret that tokens are made from (RFC 6290); taken at the start.
+    pub qcd_secret: Option<PathBuf>,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
     pub answerer: Answerer,
+    /// Which certificates are fetched by hash and URL.
+    pub lookup: LookupRules,
     /// Where private keys come from; a reload asks the same.
     pub keys: Arc<dyn KeySource>,
     /// What EAP does and with which passwords.
@@ -239,13 +248,17 @@ fn read(
     let mut eap = EapBook::default();
     let mut plugins = Plugins::default();
     let mut remote_access = RemoteAccess::default();
-    let (mut metrics, mut sandbox) = (None, None);
+    let (mut metrics, mut sandbox, mut qcd_secret) = (None, None, None);
+    let mut lookup = LookupRules::default();
     let ports = match root.section("charon", report) {
         Some(mut section) => {
             plugins = plugins::read(&mut section, folder, &mut eap, &mut remote_access, report);
             remote_access::read(&mut section, &mut remote_access, report);
             metrics = metrics::read(&mut section, report);
             sandbox = sandbox::read(&mut section, report);
+            qcd_secret = qcd::read(&mut section, report);
+            endpoint.resumption = resumption::read(&mut section, folder, report);
+            lookup = hash_and_url::read(&mut section, &mut endpoint, report);
             let (plane, work) = (&mut plane, &mut work);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
         }
@@ -265,7 +278,7 @@ fn read(
     let kept = match origin {
         Origin::Folders(keys) => {
             let named = (secrets.key_files, secrets.tokens);
-            Credentials::load(folder, Arc::clone(keys), named, report)
+            Credentials::load(folder, Arc::clone(keys), named, plugins.modules, report)
         }
         Origin::Kept(store) => store.clone(),
     };
@@ -289,12 +302,19 @@ fn read(
                 Arc::make_mut(&mut Arc::make_mut(child).processing).iptfs = iptfs;
             }
             used.extend(rounds.keys().map(Arc::clone));
+            if config.session_resumption {
+                config.credentials = credentials::fingerprint(&rounds, &store, &eap.secrets);
+            }
             eap::collect(&rounds, &config.name, &mut eap, report);
             rounds.tell(&mut answerer, &mut config, send_certreq);
             hosts.insert(config.name.clone(), ends);
             endpoint.connections.push(Arc::new(config));
         }
         connections.finish(&[], report);
+    }
+    let resumes = endpoint.connections.iter().any(|connection| connection.session_resumption);
+    if resumes && endpoint.resumption.keys.is_empty() {
+        endpoint.resumption.keys.push(resumption::of_this_run());
     }
     let pools = root.section("pools", report).map(|section| pools::read(section, report));
     let pools = pools.unwrap_or_default();
@@ -307,6 +327,9 @@ fn read(
     warnings.extend(self::warnings(&endpoint));
     warnings.extend(missing_pools(&endpoint, &pools));
     let shards = work.shards;
+    let trust = &store.trust;
+    let ours = store.listed().map(|(one, _)| one);
+    lookup.know(trust.cas().iter().chain(trust.intermediates()).chain(ours));
     let certificates = store.listed().map(|(one, key)| (Arc::clone(one), key)).collect();
     let base = None;
     let config = Config {
@@ -321,9 +344,11 @@ fn read(
         sandbox,
         pools,
         remote_access,
+        qcd_secret,
         hosts,
         answerer,
         eap,
+        lookup,
         keys: Arc::clone(&store.keys_from),
         warnings,
         certificates,

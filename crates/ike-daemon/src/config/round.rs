@@ -89,6 +89,8 @@ fn local_round(
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::identity(text, &path, report));
     let named = Named::read(&mut s, store, false, report);
+    let bundled = s.switch("cert_bundle", report).unwrap_or(false);
+    let bundle_place = s.place("cert_bundle");
     let wrong = auth.is_none();
     let auth = LocalAuth::new(name.text, auth.unwrap_or_default());
     let mut round = LocalRound { auth, credentials: Vec::new(), eap };
@@ -111,6 +113,23 @@ fn local_round(
             }
         }
         AuthConfig::Psk | AuthConfig::Null => named.refuse(&s.path, report),
+    }
+    if bundled {
+        let credentials = std::mem::take(&mut round.credentials);
+        match credentials.into_iter().map(Credential::with_bundle).collect() {
+            Ok(bundled) => {
+                round.credentials = bundled;
+                let told = |one: &Credential| one.announces_bundle(&store.trust);
+                if !round.credentials.iter().any(told) {
+                    let option = join(&s.path, "cert_bundle");
+                    let why = "no `cert_uri_base` in [authorities] says where peers find it";
+                    report.warn(Some(bundle_place), format!("`{option}` changes nothing: {why}"));
+                }
+            }
+            Err(why) => {
+                report.add(bundle_place, format!("`{}`: {why}", join(&s.path, "cert_bundle")));
+            }
+        }
     }
     s.finish(UNSUPPORTED_LOCAL, report);
     round

@@ -197,7 +197,8 @@ fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, &'static str> {
     }
 }
 
-fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+/// The octets of so many pairs of digits.
+pub(crate) fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mut octets = Zeroizing::new(Vec::with_capacity(text.len() / 2));
     for pair in text.as_bytes().chunks(2) {
         let [high, low] = pair else { return None };

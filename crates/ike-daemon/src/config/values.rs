@@ -2,8 +2,8 @@
 
 use ike_proto::config::{IdMatch, PpkId, PpkMatch, ProposalConfig, TsSpec};
 use ike_proto::dataplane::TrafficSelector;
-use ike_proto::wire::payload::IdData;
-use ike_proto::wire::registry::{IdType, ProtocolId};
+use ike_proto::wire::payload::{IdData, Transform};
+use ike_proto::wire::registry::{EncrId, IdType, IntegId, ProtocolId, TransformType};
 
 use super::diagnostic::Report;
 use super::section::{Section, Text, join};
@@ -66,12 +66,36 @@ pub(crate) fn proposals(
     if proposals.is_empty() { None } else { Some(proposals) }
 }
 
-/// What of `proposal` the engine or its cryptography cannot do.
+/// What of `proposal` the engine or its cryptography cannot do: each transform that it cannot do whatever stands
+/// beside it, or if there is none, those that do not go together.
 fn unsupported(proposal: &ProposalConfig) -> Vec<String> {
-    let supported = proposal.supported_by(&pq_kem::provider());
-    let kept = supported.map(|proposal| proposal.transforms).unwrap_or_default();
-    let lost = proposal.transforms.iter().filter(|transform| !kept.contains(transform));
-    lost.map(ToString::to_string).collect()
+    let provider = pq_kem::provider();
+    let kept = |transforms: Vec<Transform>| {
+        let proposal = ProposalConfig { protocol: proposal.protocol, transforms };
+        proposal.supported_by(&provider).map(|kept| kept.transforms).unwrap_or_default()
+    };
+    let all = kept(proposal.transforms.clone());
+    let lost = || proposal.transforms.iter().filter(|transform| !all.contains(transform));
+    let alone = |transform: &&Transform| {
+        let partner = match transform.kind {
+            TransformType::ENCR if EncrId(transform.id).is_aead() => None,
+            TransformType::ENCR => Some(Transform::integ(IntegId::HMAC_SHA2_256_128)),
+            TransformType::INTEG => Some(Transform::encr(EncrId::AES_CBC, 256)),
+            _ => None,
+        };
+        let tried = std::iter::once(**transform).chain(partner).collect();
+        !kept(tried).contains(transform)
+    };
+    let names = |found: Vec<&Transform>| found.into_iter().map(ToString::to_string).collect();
+    let by_itself: Vec<_> = lost().filter(alone).collect();
+    match by_itself.is_empty() {
+        false => names(by_itself),
+        true => {
+            let cipher =
+                |t: &&Transform| [TransformType::ENCR, TransformType::INTEG].contains(&t.kind);
+            names(lost().filter(cipher).collect())
+        }
+    }
 }
 
 /// An identity.

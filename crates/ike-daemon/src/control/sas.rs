@@ -71,6 +71,9 @@ pub struct IkeSa {
     /// Which one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ppk_id: Option<String>,
+    /// True if it was resumed by a ticket (RFC 5723), or is a rekey of one that was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// True if both ends authenticated both IKE_SA_INIT messages.
     #[serde(default)]
     pub downgrade_prevention: bool,
@@ -285,6 +288,7 @@ impl IkeSa {
             local_vips: vips(&s.assignment, true),
             remote_vips: vips(&s.assignment, false),
             ppk_id: s.ppk.as_ref().map(ToString::to_string),
+            resumed: s.resumed,
             downgrade_prevention: s.full_transcript,
             algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),
             established: s.established.map(|then| since(then, *at)),

@@ -52,6 +52,9 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
         let ppk = if sa.ppk { "/PPK" } else { "" };
         writeln!(out, "  {}{ppk}", suite(&sa.algorithms))?;
     }
+    if sa.resumed {
+        writeln!(out, "  resumed by a ticket")?;
+    }
     if sa.mobike {
         writeln!(out, "  MOBIKE")?;
     }

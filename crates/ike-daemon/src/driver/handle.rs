@@ -76,6 +76,7 @@ impl Handle {
             | Command::Reauthenticate(IkeSaId(number))
             | Command::TerminateChild(ChildSaId(number))
             | Command::RekeyChild(ChildSaId(number)) => Shard::of_number(self.count(), *number),
+            Command::ForgetTickets(connection) => return self.forget_tickets(connection).await,
             Command::Reload(config) => return self.reload(config).await,
             Command::Shutdown => return self.shutdown().await.map(Ok),
         };
@@ -203,6 +204,14 @@ impl Handle {
             (0..).zip(serve.await?).filter_map(|(index, serves)| serves.then_some(index)).collect();
         let first = serving.first().copied();
         Ok(if serving.contains(&home) { home } else { first.unwrap_or(home) })
+    }
+
+    /// Any shard may have some.
+    async fn forget_tickets(&self, connection: &str) -> Result<Outcome, Stopped> {
+        let outcomes = self
+            .all(|answer| Request::Command(Command::ForgetTickets(connection.to_owned()), answer));
+        let outcomes = outcomes.await?;
+        Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
     }
 
     async fn reload(&self, config: &EndpointConfig) -> Result<Outcome, Stopped> {

@@ -57,6 +57,14 @@ impl Log {
                     warn!(remote = %path.remote, local = %path.local, why, "IKE_SA_INIT refused");
                 }
             }
+            Event::TicketRefused { path, client: true, why } => {
+                info!(remote = %path.remote, why, "ticket not taken, beginning by IKE_SA_INIT");
+            }
+            Event::TicketRefused { path, client: false, why } => {
+                if self.allowed(now, "ticket refused") {
+                    info!(remote = %path.remote, local = %path.local, why, "ticket refused");
+                }
+            }
             Event::ChildRefused { ike, remote_id, why } => {
                 if self.allowed(now, "Child SA refused") {
                     warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
@@ -103,7 +111,15 @@ impl Log {
                 debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
             }
             Event::Notice(ike, notice) => debug!(ike = ike.0, ?notice, "another shard is told"),
+            Event::Restart { connection, child, .. } => {
+                debug!(%connection, %child, "to be made again");
+            }
             Event::Trap { connection, child, .. } => debug!(%connection, %child, "to be trapped"),
+            Event::TokenGiven { path } => {
+                if self.allowed(now, "QCD token given") {
+                    info!(remote = %path.remote, "the peer is told that its IKE SA is gone (QCD)");
+                }
+            }
             Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
         }
     }
@@ -216,6 +232,7 @@ fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
         remote_id = %name(&ike.remote_id),
         remote_auth = %Rounds(&ike.remote_auth),
         transport = transport(ike.path.transport),
+        resumed = ike.resumed,
         ms = ike.setup_time.map_or(0, |time| time.as_millis() as u64),
         "IKE SA established"
     );

@@ -5,22 +5,16 @@
 //! a [`Handle`].
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use esp::io::IkeDatagram;
-use ike_proto::dataplane::{SaId, Usage};
-use ike_proto::{
-    Answer, Endpoint, Event, IkeSaId, IkeStatus, Input, Network, Output, Path, Question, RequestId,
-    StreamCommand, StreamEvent, Ticket, Transport,
-};
+use ike_proto::{Endpoint, Event, IkeState, Input, Path, RequestId, StreamEvent};
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
-use crate::metrics::{Meters, ShardState, Tally};
-use crate::net::source::source;
-use crate::operator::Target;
+use crate::eap::accounting::Accounting;
+use crate::metrics::Meters;
 use crate::plane::control::{AT_A_TIME, Control};
 use crate::system::System;
 use pressure::{Pressure, Source};
@@ -30,12 +24,15 @@ use shunts::Shunts;
 
 mod clock;
 mod counters;
+mod events;
 mod handle;
 mod log;
+mod outputs;
 mod pmtu;
 mod pressure;
 mod questions;
 mod receive;
+mod requests;
 mod run;
 mod seats;
 mod shards;
@@ -46,11 +43,12 @@ mod trace;
 mod usage;
 
 pub(crate) use clock::now;
-pub use counters::Counters;
+pub use counters::{Counters, Values};
 pub use handle::{Handle, Outcome, PAGE, Stopped};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
-pub(crate) use seats::{Acquire, Alarm, Common, Seat, run_on_thread, seats};
+pub(crate) use requests::Request;
+pub(crate) use seats::{Acquire, Alarm, Common, Seat, Why, run_on_thread, seats};
 pub(crate) use shards::part;
 pub use sockets::{Listen, Sockets};
 pub use trace::{Direction, Message};
@@ -61,48 +59,9 @@ const REQUESTS: usize = 64;
 /// Events that a slow listener may be behind.
 const EVENTS: usize = 4096;
 
-/// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
-const AT_ONCE: u32 = 4;
-
 /// Datagrams after which the runtime has its turn: a flood is not to keep its other tasks, and its look at
 /// other sockets, waiting until this task has used up its budget of a hundred batches.
 const IN_A_ROW: u32 = 32;
-
-/// What a driver is asked to do.
-pub(crate) enum Request {
-    /// Feed the engine a command and answer with what became of it.
-    Command(ike_proto::Command, oneshot::Sender<Outcome>),
-    /// Describe one.
-    View(IkeSaId, oneshot::Sender<Option<IkeView>>),
-    /// Say what this shard has, in brief.
-    State(oneshot::Sender<ShardState>),
-    /// Count these SAs.
-    Census(Vec<IkeSaId>, oneshot::Sender<Tally>),
-    /// The counters of these ESP SAs.
-    Usage(Vec<SaId>, oneshot::Sender<Vec<Usage>>),
-    /// Answer, if this shard and the data plane are alive.
-    Pulse(oneshot::Sender<()>),
-    /// The numbers of all, in no order.
-    Ids(oneshot::Sender<Vec<IkeSaId>>),
-    /// The number of all, and of those that are not established.
-    Count(oneshot::Sender<(usize, usize)>),
-    /// Describe these, as far as they are there.
-    Views(Vec<IkeSaId>, oneshot::Sender<Vec<IkeView>>),
-    /// Traps and the daemon's own policies.
-    Policies(oneshot::Sender<Vec<PolicyView>>),
-    /// Whether there is an IKE SA of this connection with this peer.
-    Serves(String, IpAddr, oneshot::Sender<bool>),
-    /// This host's addresses are these.
-    Network(Arc<[IpAddr]>, oneshot::Sender<()>),
-    /// Let the traffic of children that are not up go again; the number of them.
-    Lift(Target, oneshot::Sender<usize>),
-    /// Delete every SA at the peers, then stop.
-    Shutdown(oneshot::Sender<()>),
-    /// Stop now, and empty the data plane.
-    Stop,
-    /// Stop without a word to the peers, and leave the data plane as it is.
-    Leave(oneshot::Sender<()>),
-}
 
 /// One shard: an endpoint and its surroundings.
 pub struct Driver {
@@ -110,6 +69,8 @@ pub struct Driver {
     plane: Control,
     shunts: Arc<Mutex<Shunts>>,
     counters: Arc<Counters>,
+    /// Our SPI and the connection of the message that came last, if it had one.
+    last_in: Option<(u64, String)>,
     lines: Lines,
     bell: Arc<Notify>,
     ike: Option<mpsc::Receiver<IkeDatagram>>,
@@ -141,6 +102,7 @@ pub struct Driver {
     log: log::Log,
     meters: Option<Meters>,
     system: Option<System>,
+    accounting: Option<Accounting>,
 }
 
 impl Driver {
@@ -160,6 +122,7 @@ impl Driver {
         let Common { control, shunts, counters } = common;
         Self {
             counters,
+            last_in: None,
             shunts,
             lines,
             endpoint,
@@ -190,12 +153,18 @@ impl Driver {
             log: log::Log::default(),
             meters: None,
             system: None,
+            accounting: None,
         }
     }
 
     /// Counts what happens.
     pub(crate) fn set_meters(&mut self, meters: Meters) {
         self.meters = Some(meters);
+    }
+
+    /// Tells `accounting` of sessions.
+    pub(crate) fn set_accounting(&mut self, accounting: Accounting) {
+        self.accounting = Some(accounting);
     }
 
     /// Tells `system` of what concerns the rest of this host.
@@ -281,119 +250,6 @@ impl Driver {
         for answer in self.stopping.map(|(_, answer)| answer).into_iter().chain(self.leaving) {
             let _ = answer.send(());
         }
-    }
-
-    async fn request(&mut self, request: Request) {
-        match request {
-            Request::Command(mut command, answer) => {
-                if let ike_proto::Command::Reload(config) = &mut command {
-                    // As it was at the start, whatever the file says by now.
-                    config.accepts_tcp = self.sockets.tcp_port().is_some();
-                    self.shunts.lock().await.reload(config, &self.plane).await;
-                    if let Some(system) = &self.system {
-                        system.reload(config);
-                    }
-                }
-                let id = self.next_request();
-                self.pending.insert(id, answer);
-                self.endpoint.handle(now(), Input::Command(id, command));
-            }
-            Request::View(id, answer) => {
-                let views = self.views(self.endpoint.ike_sa(id).into_iter().collect());
-                tokio::spawn(async move {
-                    let _ = answer.send(views.await.pop());
-                });
-            }
-            Request::State(answer) => _ = answer.send(ShardState::of(&self.endpoint)),
-            Request::Census(ids, answer) => _ = answer.send(Tally::of(&self.endpoint, &ids)),
-            Request::Usage(ids, answer) => {
-                let plane = self.plane.line();
-                tokio::spawn(async move { _ = answer.send(plane.usage(&ids).await) });
-            }
-            Request::Pulse(answer) => {
-                let plane = self.plane.line();
-                tokio::spawn(async move {
-                    if plane.pulse().await {
-                        let _ = answer.send(());
-                    }
-                });
-            }
-            Request::Ids(answer) => {
-                let _ = answer.send(self.endpoint.ike_ids());
-            }
-            Request::Count(answer) => {
-                let _ = answer.send(self.endpoint.counts());
-            }
-            Request::Views(ids, answer) => {
-                let there = ids.into_iter().filter_map(|id| self.endpoint.ike_sa(id));
-                let views = self.views(there.collect());
-                tokio::spawn(async move {
-                    let _ = answer.send(views.await);
-                });
-            }
-            Request::Policies(answer) => {
-                let mut policies: Vec<_> =
-                    self.endpoint.traps().into_iter().map(PolicyView::Trap).collect();
-                // The first shard has them for all.
-                if self.endpoint.config().shard.index == 0 {
-                    policies.extend(self.shunts.lock().await.all().map(PolicyView::Shunt));
-                }
-                let _ = answer.send(policies);
-            }
-            Request::Serves(connection, remote, answer) => {
-                let _ = answer.send(self.endpoint.serves(&connection, remote));
-            }
-            Request::Lift(target, answer) => {
-                let lifted = self.shunts.lock().await.lift(&target, &self.plane).await;
-                let _ = answer.send(lifted);
-            }
-            Request::Network(addresses, answer) => {
-                self.network(&addresses);
-                let _ = answer.send(());
-            }
-            Request::Stop => self.stopped = true,
-            Request::Leave(answer) => {
-                self.leaving = Some(answer);
-                self.stopped = true;
-            }
-            Request::Shutdown(answer) => {
-                let id = self.next_request();
-                self.stopping = Some((id, answer));
-                self.endpoint.handle(now(), Input::Command(id, ike_proto::Command::Shutdown));
-            }
-        }
-    }
-
-    /// Tells the engine where this host is, as far as the sockets can send from there.
-    fn network(&mut self, addresses: &[IpAddr]) {
-        let own = addresses.iter().copied().filter(|ip| self.sockets.sends_from(*ip));
-        let addresses: Vec<_> = own.collect();
-        let options = self.sockets.options();
-        let peers = self.endpoint.mobile_peers(&addresses);
-        let sources = peers.into_iter().filter_map(|peer| {
-            let own = source(peer, options).inspect_err(|error| {
-                tracing::debug!(%peer, %error, "no way");
-            });
-            Some((peer, own.ok()?))
-        });
-        let network = Network { sources: sources.collect(), addresses };
-        self.endpoint.handle(now(), Input::Network(&network));
-    }
-
-    /// `sas` with their counters.
-    fn views(&self, mut sas: Vec<IkeStatus>) -> impl Future<Output = Vec<IkeView>> + use<> {
-        for status in &mut sas {
-            // The engine's name of a connection has no port of this end; nor has one that is not open.
-            let path = &mut status.path;
-            let accepted = self.sockets.tcp_port() == Some(path.local.port());
-            match self.sockets.streams().local(path) {
-                _ if path.transport != Transport::Tcp => {}
-                Some(local) => path.local = local,
-                None if accepted => {}
-                None => path.local.set_port(0),
-            }
-        }
-        usage::views(sas, self.plane.line(), now().mono)
     }
 
     /// Takes a batch from a socket. What it leads to is done message by message.
@@ -495,8 +351,32 @@ impl Driver {
         if let Some(meters) = &self.meters {
             meters.received(octets);
         }
-        self.counters.message(true, octets);
+        self.count(true, octets);
         self.endpoint.handle(now(), Input::Datagram(path, octets));
+    }
+
+    /// Counts a message, for its connection as well once that is certain.
+    fn count(&mut self, incoming: bool, octets: &[u8]) {
+        let Some(kind) = counters::kind(incoming, octets) else { return };
+        let spi = counters::own_spi(incoming, octets);
+        let brief = spi.and_then(|spi| self.endpoint.brief_by_spi(spi));
+        // A responder's connection is a guess until its peer is authenticated.
+        let certain = brief.filter(|sa| sa.initiator || sa.state != IkeState::Connecting);
+        match (certain, &self.last_in) {
+            (Some(sa), _) => self.counters.message(kind, sa.connection),
+            // The answer to what has ended its SA.
+            (None, Some((last, connection))) if !incoming && spi == Some(*last) => {
+                self.counters.message(kind, connection);
+            }
+            _ => self.counters.message(kind, ""),
+        }
+        if incoming {
+            let sa = certain.zip(spi).map(|(sa, spi)| (spi, sa.connection));
+            match (sa, &mut self.last_in) {
+                (Some((spi, name)), Some((last, known))) if known == name => *last = spi,
+                (sa, last) => *last = sa.map(|(spi, name)| (spi, name.to_owned())),
+            }
+        }
     }
 
     /// What waits of TCP connections, one at a time.
@@ -517,7 +397,7 @@ impl Driver {
                 if let Some(meters) = &self.meters {
                     meters.received(&octets);
                 }
-                self.counters.message(true, &octets);
+                self.count(true, &octets);
                 self.endpoint.handle(now(), Input::Datagram(path, &octets));
             }
             streams::What::Opened(local) => {
@@ -527,27 +407,6 @@ impl Driver {
             streams::What::Closed(why) => {
                 self.log.stream_closed(now().mono, &path, &why);
                 self.endpoint.handle(now(), Input::Stream(path, StreamEvent::Closed(why)));
-            }
-        }
-    }
-
-    /// Does with a TCP connection what the engine wants.
-    fn stream_command(&mut self, path: Path, command: StreamCommand) {
-        let streams = self.sockets.streams();
-        match command {
-            StreamCommand::Open => {
-                tracing::info!(remote = %path.remote, "IKE goes by TCP: opening a connection");
-                streams.open(path);
-            }
-            StreamCommand::Keep => {
-                if !streams.keep(&path) {
-                    let ended = StreamEvent::Closed("ended already".to_owned());
-                    self.endpoint.handle(now(), Input::Stream(path, ended));
-                }
-            }
-            StreamCommand::Close => {
-                tracing::debug!(remote = %path.remote, "TCP connection not needed any more");
-                streams.close(&path);
             }
         }
     }
@@ -563,176 +422,6 @@ impl Driver {
                 self.endpoint.handle(now(), Input::DataPlane(event));
             }
         }
-    }
-
-    /// Does all that the engine wants done, in its order.
-    async fn drain(&mut self) {
-        let mut at_once = AT_ONCE;
-        loop {
-            let output = self.endpoint.poll_output();
-            let joins = matches!(&output, Output::Transmit(transmit) if self.run.takes(transmit));
-            let news = !joins && self.run.waits() && self.send().await;
-            match output {
-                Output::Transmit(transmit) => {
-                    let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
-                    if transmit.kind == ike_proto::TransmitKind::Ike {
-                        self.counters.message(false, &transmit.octets);
-                    }
-                    if transmit.kind != ike_proto::TransmitKind::KeepAlive {
-                        self.trace(Direction::Out, transmit.path, again, &transmit.octets);
-                    }
-                    if let Some(meters) = &self.meters {
-                        meters.sent(&transmit);
-                    }
-                    self.run.push(transmit);
-                }
-                Output::Stream(path, command) => self.stream_command(path, command),
-                Output::DataPlane(ticket, batch) => {
-                    let result = self.plane.apply(batch).await;
-                    self.endpoint.handle(now(), Input::Completed(ticket, result));
-                }
-                Output::Ask(ticket, question) => self.ask(ticket, question, &mut at_once),
-                Output::Event(event) => self.event(event).await,
-                // The engine was told something, and may have more to do.
-                Output::Timeout(_) if news => {}
-                Output::Timeout(deadline) => {
-                    self.deadline = deadline;
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Sends what is about to leave. True if the engine was told something by it.
-    async fn send(&mut self) -> bool {
-        let run = self.run.take();
-        let Some(path) = run.first().map(|first| first.path) else { return false };
-        let now = now();
-        let mut news = None;
-        for transmit in &run {
-            news = self.mtus.on_transmit(now.mono, transmit).or(news);
-        }
-        if let Err(error) = self.sockets.send_run(&run).await {
-            if error.raw_os_error() == Some(nix::libc::EMSGSIZE) {
-                news = self.mtus.on_too_large(now.mono, &path).or(news);
-            }
-            self.log.not_sent(now.mono, &path, &error);
-            if let Some(meters) = &self.meters {
-                meters.not_sent();
-            }
-        }
-        self.run.reuse(run);
-        if let Some(octets) = news {
-            self.endpoint.handle(now, Input::PathMtu(path, octets));
-        }
-        news.is_some()
-    }
-
-    /// Answers `question`, or has it answered by a task of its own; `at_once` is how many more may be
-    /// answered here.
-    fn ask(&mut self, ticket: Ticket, question: Question, at_once: &mut u32) {
-        if *at_once > 0
-            && let Some(answer) = self.credentials.answer_at_once(&question)
-        {
-            *at_once -= 1;
-            if let Some(meters) = &self.meters {
-                meters.asked(&question, false);
-            }
-            let failed = matches!(answer, Answer::Failed(_));
-            let about = failed.then(|| questions::Peer::of(&question)).flatten();
-            return self.answered(questions::Answered { ticket, about, answer });
-        }
-        let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
-        let meters = self.meters.clone();
-        if let Some(meters) = &meters {
-            meters.asked(&question, true);
-        }
-        tokio::spawn(async move {
-            let about = questions::Peer::of(&question);
-            let answer = credentials.answer(question).await;
-            if let Some(meters) = meters {
-                meters.answered();
-            }
-            if let Some(answer) = answer {
-                // The driver may be gone.
-                let _ = answering.send(questions::Answered { ticket, about, answer });
-            }
-        });
-    }
-
-    fn answered(&mut self, answered: questions::Answered) {
-        let questions::Answered { ticket, about, answer } = answered;
-        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
-            self.log.refused(now().mono, peer, why);
-        }
-        self.endpoint.handle(now(), Input::Answered(ticket, answer));
-    }
-
-    async fn event(&mut self, event: Event) {
-        if let Event::ChildUp { ike, child } = event {
-            let mut shunts = self.shunts.lock().await;
-            if shunts.any()
-                && let Some(status) = self.endpoint.ike_sa(ike)
-            {
-                shunts.child_up(status, child, &self.plane).await;
-            }
-        }
-        if let Event::Unassigned(assignment) = &event
-            && !assignment.ours
-        {
-            self.credentials.pools().release(assignment);
-        }
-        if let Some(system) = &self.system {
-            system.run_hooks(&event, &self.endpoint);
-            system.event(&event).await;
-        }
-        self.log.event(now().mono, &event, &self.endpoint);
-        if let Some(meters) = &self.meters {
-            meters.event(&event, &self.endpoint);
-        }
-        if let Event::Done(id, outcome) = &event {
-            if let Some(answer) = self.pending.remove(id) {
-                // The asker may have stopped waiting.
-                let _ = answer.send(outcome.clone());
-            }
-            // Who asked for the end hears of it when the data plane is gone, too.
-            if self.stopping.as_ref().is_some_and(|(stop, _)| stop == id) {
-                self.stopped = !self.lines.several();
-                self.ending = true;
-                self.lines.end();
-            }
-        }
-        match &event {
-            Event::IkeRekeyed { new, .. } => {
-                let ours = self.endpoint.ike_sa(*new).is_some_and(|status| status.initiator);
-                self.counters.ike_rekeyed(ours);
-            }
-            Event::ChildRekeyed { .. } => self.counters.child_rekeyed(),
-            Event::Dropped { why, .. } => self.counters.dropped(why),
-            _ => {}
-        }
-        match &event {
-            Event::Notice(ike, notice) => return self.lines.notify(*ike, *notice),
-            Event::Trap { connection, child, local, remote } => {
-                return self.lines.trap(connection.clone(), child.clone(), *local, *remote);
-            }
-            Event::Acquire { connection, child, packet } => {
-                // The daemon may be on its way out.
-                let _ = self.acquires.send((connection.clone(), child.clone(), *packet));
-            }
-            _ => {}
-        }
-        // A flood of these would push what listeners wait for out of their queues.
-        let flood = matches!(event, Event::Dropped { .. } | Event::InitRefused { .. });
-        if !flood && self.events.receiver_count() > 0 {
-            // He may have gone meanwhile.
-            let _ = self.events.send(event);
-        }
-    }
-
-    fn next_request(&mut self) -> RequestId {
-        self.last_request += 1;
-        RequestId(self.last_request)
     }
 
     fn trace(&self, direction: Direction, path: Path, again: bool, octets: &[u8]) {

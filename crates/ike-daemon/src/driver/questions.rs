@@ -12,8 +12,10 @@ use ike_proto::{Answer, EapMessage, PeerCredentials, Question, Ticket};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
 
+use crate::eap::radius::RadiusConfig;
 use crate::eap::{self, EapBook, Turn};
 use crate::fetch::Fetcher;
+use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 
 /// Keys, certificates and revocation information. Clones share them.
@@ -66,8 +68,8 @@ struct Shared {
     strangers: Semaphore,
     /// So many fetches at a time: slow servers must not take all threads.
     connections: Semaphore,
-    /// So many exchanges with RADIUS servers at a time: each has a socket.
-    radius: Semaphore,
+    /// Certificates by hash and URL.
+    lookup: Lookup,
     /// One fetch of a thing at a time, whoever wants it.
     fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
 }
@@ -88,9 +90,14 @@ impl Credentials {
             processors: Semaphore::new(processors),
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
-            radius: Semaphore::new(RADIUS_EXCHANGES),
+            lookup: Lookup::default(),
             fetching: Mutex::default(),
         }))
+    }
+
+    /// The RADIUS servers, if there are any.
+    pub(crate) fn radius(&self) -> Option<Arc<RadiusConfig>> {
+        self.0.eap.read().unwrap_or_else(PoisonError::into_inner).radius.clone()
     }
 
     /// Puts `answerer` and `eap` in the place of the present ones. What was fetched is kept; a conversation of EAP
@@ -100,6 +107,11 @@ impl Credentials {
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         answerer.trust_mut().inherit(self.present().trust());
         self.put(answerer);
+    }
+
+    /// Looks certificates that come by hash and URL up by `rules`; until this is called, they are refused.
+    pub fn look_up(&self, rules: LookupRules) {
+        self.0.lookup.set(rules);
     }
 
     /// Where peers get addresses from.
@@ -130,6 +142,9 @@ impl Credentials {
         if let Question::Lease(request) = question {
             return Some(self.0.pools.answer(request));
         }
+        if matches!(question, Question::Judge(peer) if self.0.lookup.concerns(peer)) {
+            return None;
+        }
         let answerer = self.present();
         answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
     }
@@ -141,8 +156,40 @@ impl Credentials {
         }
         let question = match question {
             Question::Eap(message) => return Some(self.eap(*message).await),
+            Question::Judge(peer) if self.0.lookup.concerns(&peer) => {
+                return Some(self.looked_up(peer, false).await);
+            }
+            Question::Revocation(peer) if self.0.lookup.concerns(&peer) => {
+                return Some(self.looked_up(peer, true).await);
+            }
             other => other,
         };
+        self.answer_by_work(question).await
+    }
+
+    /// The answer about a peer that sent certificates by hash and URL, and that has `proven` to have its key or
+    /// not yet. If not, and what was fetched is to be kept, the question after the signature is asked for.
+    async fn looked_up(&self, peer: PeerCredentials, proven: bool) -> Answer {
+        let resolved = match self.0.lookup.resolve(&peer).await {
+            Ok(resolved) => resolved,
+            Err(why) => return Answer::Failed(why),
+        };
+        let ask = if proven { Question::Revocation } else { Question::Judge };
+        let mut answer = self.answer_by_work(ask(resolved.clone())).await;
+        if let Some(Answer::Key(key)) = &mut answer {
+            let path = self.work(move |answerer| answerer.path(&resolved, SystemTime::now())).await;
+            let path = path.unwrap_or_default();
+            let path: Vec<_> = path.iter().map(|certificate| certificate.der()).collect();
+            if proven {
+                self.0.lookup.keep(&peer, &path);
+            } else {
+                key.revocation_pending |= self.0.lookup.would_keep(&peer, &path);
+            }
+        }
+        answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned()))
+    }
+
+    async fn answer_by_work(&self, question: Question) -> Option<Answer> {
         let question = Arc::new(question);
         let _turn = match &*question {
             Question::Exchange(exchange) if exchange.is_for_stranger() => {
@@ -171,13 +218,7 @@ impl Credentials {
                 let work = self.work(move |_| eap::work(conversation, packet.as_deref()));
                 work.await
             }
-            Ok(Turn::Radius(session, packet)) => {
-                let turn = tokio::time::timeout(PATIENCE, self.0.radius.acquire()).await;
-                let Ok(Ok(_turn)) = turn else {
-                    return Answer::Failed("too many others wait for RADIUS servers".to_owned());
-                };
-                Some(session.turn(packet).await)
-            }
+            Ok(Turn::Radius(session, packet)) => Some(session.turn(packet).await),
         };
         match answer {
             Some(answer) => Answer::Eap(Box::new(answer)),
@@ -282,8 +323,6 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
-/// Exchanges with RADIUS servers at a time.
-const RADIUS_EXCHANGES: usize = 256;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Where drivers run: the only one as a task, several on a thread each.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use esp::io::IkeDatagram;
@@ -46,8 +47,20 @@ impl Seat {
     }
 }
 
-/// What traffic wants: connection, child, and the packet.
-pub(crate) type Acquire = (String, String, Flow);
+/// A child that is to be made by whichever shard is to: what traffic wants, or what is to be made again.
+pub(crate) struct Acquire {
+    pub(crate) connection: String,
+    pub(crate) child: String,
+    pub(crate) why: Why,
+}
+
+/// Why it is.
+pub(crate) enum Why {
+    /// This packet met its trap.
+    Packet(Flow),
+    /// It has ended, between these addresses.
+    Restart { local: IpAddr, remote: IpAddr },
+}
 
 /// The seats of `count` drivers of one data plane, the handle to them, and what traffic will want. `config`
 /// is what they begin with. Must be called in the tokio runtime of the data plane.

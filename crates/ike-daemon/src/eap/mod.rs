@@ -1,6 +1,7 @@
 //! EAP (RFC 7296 §2.16): what the engine asks about its packets is answered here, by the methods of
 //! [`::eap`] or by a RADIUS server.
 
+pub(crate) mod accounting;
 pub(crate) mod radius;
 mod tls;
 

@@ -1,6 +1,7 @@
 //! A RADIUS server decides (RFC 3579): EAP packets go through to it and back.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +12,18 @@ use ::eap::{Code as EapCode, EapType, Packet};
 use ike_proto::crypto::Secret;
 use ike_proto::{EapAnswer, EapState, EapSuccess, Path};
 use tokio::net::UdpSocket;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::accounting::AccountingConfig;
 use super::{Held, Setup, described, random};
 
 /// One server.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
+    /// Where accounting goes.
+    pub(crate) accounting: SocketAddr,
     pub(crate) secret: Secret,
     pub(crate) nas_identifier: String,
 }
@@ -39,22 +44,126 @@ pub(crate) struct RadiusConfig {
     pub(crate) retransmit_base: f64,
     /// `id_prefix`: before the identity.
     pub(crate) id_prefix: String,
+    /// What servers hear of sessions, if anything.
+    pub(crate) accounting: Option<AccountingConfig>,
     /// The server that answered last.
     pub(crate) current: AtomicUsize,
     pub(crate) identifier: AtomicU8,
     /// When it was last told that a server does not answer.
     pub(crate) warned: Mutex<Option<Instant>>,
+    pub(crate) lines: Lines,
+}
+
+/// Where exchanges wait: each has a socket.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    all: Semaphore,
+    /// Before that, accounting waits in a line of its own: with a server for it that is dead, logins have
+    /// half of the places left.
+    accounts: Semaphore,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { all: Semaphore::new(EXCHANGES), accounts: Semaphore::new(EXCHANGES / 2) }
+    }
+}
+
+/// Who wants an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A conversation of EAP, which does not wait longer than [`PATIENCE`] for its turn.
+    Login,
+    /// Accounting, which waits: a session's end is told, however late.
+    Account,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// None came that is fit, and why.
+    Server(&'static str),
+    /// Nothing could be sent.
+    Here(std::io::Error),
+    /// Too many others were before it.
+    Busy,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(why) => f.write_str(why),
+            Self::Here(error) => write!(f, "{error}"),
+            Self::Busy => f.write_str("too many others wait for RADIUS servers"),
+        }
+    }
 }
 
 impl RadiusConfig {
     /// True once in a while: every conversation finds a dead server dead.
-    fn may_warn(&self) -> bool {
+    pub(crate) fn may_warn(&self) -> bool {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         let due = warned.is_none_or(|last| last.elapsed() >= BETWEEN_WARNINGS);
         if due {
             *warned = Some(Instant::now());
         }
         due
+    }
+
+    /// Waits for its turn, then sends `datagram` to `address` until `judge` takes what comes from there, or nobody
+    /// answers in time.
+    pub(crate) async fn exchange<T>(
+        &self,
+        asker: Asker,
+        address: SocketAddr,
+        datagram: &[u8],
+        mut judge: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Result<T, Unanswered> {
+        let busy = |_| Unanswered::Busy;
+        let _turns = match asker {
+            Asker::Login => {
+                let turn = tokio::time::timeout(PATIENCE, self.lines.all.acquire()).await;
+                (None, turn.map_err(|_| Unanswered::Busy)?.map_err(busy)?)
+            }
+            Asker::Account => {
+                let own = self.lines.accounts.acquire().await.map_err(busy)?;
+                (Some(own), self.lines.all.acquire().await.map_err(busy)?)
+            }
+        };
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+        };
+        let failed = |error: std::io::Error| match error.kind() {
+            ErrorKind::NetworkUnreachable => Unanswered::Server("there is no route to it"),
+            ErrorKind::HostUnreachable => Unanswered::Server("it cannot be reached"),
+            _ => Unanswered::Here(error),
+        };
+        // A port of its own: identifiers need not be shared, and others cannot guess where it waits.
+        let socket = UdpSocket::bind(any).await.map_err(failed)?;
+        socket.connect(address).await.map_err(failed)?;
+        let mut timeout = self.retransmit_timeout;
+        for _ in 0..=self.retransmit_tries {
+            // What ICMP says about the one before is no reason not to try.
+            let _ = socket.send(datagram).await;
+            let end = Instant::now() + timeout;
+            while let Some(left) = end.checked_duration_since(Instant::now()) {
+                let mut buffer = vec![0; MAX_PACKET + 1];
+                let Ok(received) = tokio::time::timeout(left, socket.recv(&mut buffer)).await
+                else {
+                    break;
+                };
+                let Ok(len) = received else {
+                    tokio::time::sleep_until(end).await;
+                    break;
+                };
+                if let Some(taken) = judge(buffer.get(..len).unwrap_or_default()) {
+                    return Ok(taken);
+                }
+            }
+            timeout = timeout.mul_f64(self.retransmit_base);
+        }
+        Err(Unanswered::Server("no answer"))
     }
 }
 
@@ -195,6 +304,7 @@ impl Session {
                     }
                     return Ok(outcome);
                 }
+                Err(why @ Unanswered::Busy) => return Err(why.to_string()),
                 Err(why) => {
                     if config.may_warn() {
                         tracing::warn!(server = %server.name, %why, "RADIUS server does not answer");
@@ -234,48 +344,29 @@ impl Session {
         Some((identifier, datagram, authenticator))
     }
 
-    async fn exchange(&self, server: &Server, packet: &[u8]) -> Result<Outcome, String> {
-        let (identifier, datagram, authenticator) =
-            self.request(server, packet).ok_or("the EAP packet is too long for RADIUS")?;
-        let any: SocketAddr = match server.address {
-            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
-        };
-        let failed = |error: std::io::Error| error.to_string();
-        // A port of its own: identifiers need not be shared, and others cannot guess where it waits.
-        let socket = UdpSocket::bind(any).await.map_err(failed)?;
-        socket.connect(server.address).await.map_err(failed)?;
-        let mut timeout = self.config.retransmit_timeout;
+    async fn exchange(&self, server: &Server, packet: &[u8]) -> Result<Outcome, Unanswered> {
+        let (identifier, datagram, authenticator) = self
+            .request(server, packet)
+            .ok_or(Unanswered::Server("the EAP packet is too long for RADIUS"))?;
+        let secret = server.secret.expose();
         let mut unfit = None;
-        for _ in 0..=self.config.retransmit_tries {
-            // What ICMP says about the one before is no reason not to try.
-            let _ = socket.send(&datagram).await;
-            let end = Instant::now() + timeout;
-            while let Some(left) = end.checked_duration_since(Instant::now()) {
-                let mut buffer = vec![0; MAX_PACKET + 1];
-                let Ok(received) = tokio::time::timeout(left, socket.recv(&mut buffer)).await
-                else {
-                    break;
-                };
-                let Ok(len) = received else {
-                    tokio::time::sleep_until(end).await;
-                    break;
-                };
-                let datagram = buffer.get(..len).unwrap_or_default();
-                let secret = server.secret.expose();
-                match Response::parse(datagram, identifier, &authenticator, secret) {
-                    Ok(response) => return Ok(Outcome::of(&response, &authenticator, secret)),
-                    Err(why) => unfit = Some(why),
+        let judge =
+            |answer: &[u8]| match Response::parse(answer, identifier, &authenticator, secret) {
+                Ok(response) => Some(Outcome::of(&response, &authenticator, secret)),
+                Err(why) => {
+                    unfit = Some(why);
+                    None
                 }
+            };
+        let asked = self.config.exchange(Asker::Login, server.address, &datagram, judge).await;
+        asked.map_err(|why| match unfit {
+            Some(Unfit::Authenticator) => {
+                Unanswered::Server("answers are signed by another secret")
             }
-            timeout = timeout.mul_f64(self.config.retransmit_base);
-        }
-        Err(match unfit {
-            Some(Unfit::Authenticator) => "answers are signed by another secret".to_owned(),
             Some(Unfit::MessageAuthenticator) => {
-                "answers have no Message-Authenticator, or a wrong one".to_owned()
+                Unanswered::Server("answers have no Message-Authenticator, or a wrong one")
             }
-            Some(Unfit::Other) | None => "no answer".to_owned(),
+            Some(Unfit::Other) | None => why,
         })
     }
 }
@@ -310,6 +401,10 @@ impl Outcome {
     }
 }
 
+/// Exchanges with RADIUS servers at a time.
+pub(crate) const EXCHANGES: usize = 256;
+/// How long a login waits for its turn: the peer waits meanwhile, and this end keeps its half-open SA.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// How often the log has a server that does not answer.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
 /// The methods whose password is that of the identity which was told before.
@@ -326,6 +421,7 @@ mod tests {
         Server {
             name: name.to_owned(),
             address: socket.local_addr().expect("an address"),
+            accounting: socket.local_addr().expect("an address"),
             secret: Secret::copy_from(b"shared"),
             nas_identifier: "gw".to_owned(),
         }
@@ -338,9 +434,11 @@ mod tests {
             retransmit_timeout: Duration::from_millis(60),
             retransmit_base: 1.0,
             id_prefix: "vpn-".to_owned(),
+            accounting: None,
             current: AtomicUsize::new(0),
             identifier: AtomicU8::new(7),
             warned: Mutex::default(),
+            lines: Lines::default(),
         };
         let at = |port| SocketAddr::from(([192, 0, 2, 1], port));
         Session {

@@ -61,6 +61,7 @@ mod tests {
         [charon.plugins.eap-radius.servers.server]
         [charon.tls]
         [charon.redirect]
+        [charon.session_resumption]
         [charon.metrics]
         [charon.sandbox]
         [pools.pool]
@@ -125,8 +126,16 @@ mod tests {
         for (path, key) in section::tests::asked() {
             let subsection = matches!(
                 (path.as_str(), key),
-                ("charon", "iptfs" | "plugins" | "metrics" | "sandbox" | "redirect" | "tls")
-                    | ("charon.plugins.eap-radius", "servers")
+                (
+                    "charon",
+                    "iptfs"
+                        | "plugins"
+                        | "metrics"
+                        | "sandbox"
+                        | "redirect"
+                        | "tls"
+                        | "session_resumption"
+                ) | ("charon.plugins.eap-radius", "servers")
                     | ("charon.plugins.resolve", "resolvconf")
                     | ("connections.conn", "local" | "remote" | "children")
             );

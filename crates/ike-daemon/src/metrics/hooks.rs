@@ -12,10 +12,11 @@ use super::esp::Way;
 const HEADER: usize = 28;
 const NEXT_PAYLOAD: usize = 16;
 const EXCHANGE: usize = 18;
-/// Encrypted and Authenticated Fragment (RFC 7383 §2.5), Notify, and IKE_SA_INIT.
+/// Encrypted and Authenticated Fragment (RFC 7383 §2.5), Notify, and the exchanges that begin.
 const SKF: u8 = 53;
 const NOTIFY: u8 = 41;
 const IKE_SA_INIT: u8 = 34;
+const IKE_SESSION_RESUME: u8 = 38;
 
 /// What the engine says of a message whose integrity check failed.
 const INTEGRITY: &str = "integrity check failed";
@@ -90,6 +91,9 @@ impl Meters {
                 let Some(brief) = endpoint.brief(*ike) else { return };
                 let role = if brief.initiator { "initiator" } else { "responder" };
                 inner.handshakes.with_label_values(&[role]).inc();
+                if brief.resumed {
+                    inner.resumptions.with_label_values(&[role]).inc();
+                }
                 if let Some(time) = brief.setup_time {
                     let seconds = inner.handshake_seconds.with_label_values(&[role]);
                     seconds.observe(time.as_secs_f64());
@@ -98,6 +102,10 @@ impl Meters {
             Event::IkeDown { established, reason, .. } => {
                 let which = if *established { &inner.ike_downs } else { &inner.handshake_failures };
                 which.with_label_values(&[reason.word()]).inc();
+            }
+            Event::TicketRefused { client, .. } => {
+                let role = if *client { "initiator" } else { "responder" };
+                inner.tickets_refused.with_label_values(&[role]).inc();
             }
             Event::InitRefused { .. } => inner.init_refused.inc(),
             Event::PeerRefused(_) => inner.peers_refused.inc(),
@@ -122,6 +130,7 @@ impl Meters {
                     seconds.observe(time.as_secs_f64());
                 }
             }
+            Event::TokenGiven { .. } => inner.tokens_given.inc(),
             Event::Dropped { why, .. } => {
                 inner.dropped.with_label_values(&[*why]).inc();
                 if *why == INTEGRITY {
@@ -143,11 +152,37 @@ impl Meters {
     }
 }
 
-/// True for the answer that demands a cookie: a response of IKE_SA_INIT with that notify alone.
+/// True for the answer that demands a cookie: a response of the first exchange with that notify alone.
 fn is_cookie_demand(octets: &[u8]) -> bool {
     let kind = octets.get(HEADER + 6..HEADER + 8).and_then(|two| two.try_into().ok());
     octets.get(NEXT_PAYLOAD) == Some(&NOTIFY)
-        && octets.get(EXCHANGE) == Some(&IKE_SA_INIT)
+        && matches!(octets.get(EXCHANGE), Some(&(IKE_SA_INIT | IKE_SESSION_RESUME)))
         && octets.get(HEADER) == Some(&0)
         && kind.map(u16::from_be_bytes) == Some(NotifyType::COOKIE.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::Failure;
+
+    use super::*;
+
+    #[test]
+    fn only_the_demand_for_a_cookie_is_one() {
+        let mut octets = vec![0; HEADER + 24];
+        (octets[NEXT_PAYLOAD], octets[EXCHANGE]) = (NOTIFY, IKE_SA_INIT);
+        octets[HEADER + 6..HEADER + 8].copy_from_slice(&NotifyType::COOKIE.0.to_be_bytes());
+        assert!(is_cookie_demand(&octets));
+        // A request that brings one has its proposals after it.
+        octets[HEADER] = 33;
+        assert!(!is_cookie_demand(&octets));
+        assert!(!is_cookie_demand(&octets[..HEADER + 7]));
+    }
+
+    #[test]
+    fn what_a_peer_makes_up_is_one_label() {
+        let invented = Failure::Peer(NotifyType(65_000));
+        assert_eq!(invented.word(), "other notify");
+        assert_eq!(Failure::Peer(NotifyType::NO_PROPOSAL_CHOSEN).word(), "NO_PROPOSAL_CHOSEN");
+    }
 }

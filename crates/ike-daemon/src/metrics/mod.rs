@@ -55,7 +55,10 @@ struct Inner {
     handshake_failures: IntCounterVec,
     handshake_seconds: HistogramVec,
     ike_downs: IntCounterVec,
+    resumptions: IntCounterVec,
+    tickets_refused: IntCounterVec,
     init_refused: IntCounter,
+    tokens_given: IntCounter,
     peers_refused: IntCounter,
     child_failures: IntCounterVec,
     rekeys: IntCounterVec,
@@ -131,9 +134,23 @@ impl Meters {
                 "Established IKE SAs that have ended, by reason",
                 &["reason"],
             ),
+            resumptions: make.counters(
+                "ike_resumptions_total",
+                "IKE SAs resumed by a ticket (among the handshakes), by this end's role",
+                &["role"],
+            ),
+            tickets_refused: make.counters(
+                "ike_tickets_refused_total",
+                "Tickets that were not taken, by this end's role; of a flood only some are counted here",
+                &["role"],
+            ),
             init_refused: make.counter(
                 "ike_init_refused_total",
                 "IKE_SA_INIT requests refused; of a flood only some are counted here",
+            ),
+            tokens_given: make.counter(
+                "ike_qcd_tokens_given_total",
+                "Peers told by token that their IKE SA is gone (RFC 6290)",
             ),
             peers_refused: make.counter("ike_peers_refused_total", "Peers that were not believed"),
             child_failures: make.counters(
@@ -170,6 +187,8 @@ impl Meters {
         };
         for role in ["initiator", "responder"] {
             inner.handshakes.with_label_values(&[role]);
+            inner.resumptions.with_label_values(&[role]);
+            inner.tickets_refused.with_label_values(&[role]);
             inner.handshake_seconds.with_label_values(&[role]);
         }
         for kind in ["ike", "child"] {

@@ -1,6 +1,7 @@
 //! One scrape: the counters as they stand, and the states of SAs as they are found.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ike_proto::config::Action;
@@ -9,6 +10,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use super::census::{CHILD_STATES, Counts, IKE_STATES};
 use super::{Make, Meters};
 use crate::config::Config;
+use crate::driver::Values;
 use crate::operator::Operator;
 
 /// SAs whose counters are asked for at a time.
@@ -52,6 +54,7 @@ pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, Stri
     for (kind, direction, count) in meters.0.esp.offloaded() {
         offloaded.with_label_values(&[kind, direction]).set(count);
     }
+    messages(&looked_up, meters, &operator.handle().counters().by_connection());
     let took = prometheus::Gauge::new("ike_scrape_seconds", "How long this scrape has taken");
     looked_up.register(took).set(begun.elapsed().as_secs_f64());
     let mut families = meters.0.registry.gather();
@@ -143,6 +146,26 @@ fn sas(make: &Make, meters: &Meters, config: &Config, tally: &BTreeMap<String, C
             configured.with_label_values(&[connection]).set(int(row.configured));
             to_start.with_label_values(&[connection]).set(int(row.to_start));
             down.with_label_values(&[connection]).set(int(row.down));
+        }
+    }
+}
+
+/// What VICI's counters have of each connection; a client that resets them resets these.
+fn messages(make: &Make, meters: &Meters, counted: &[(String, Arc<Values>)]) {
+    let of = |name, help, label: &str| make.counters(name, help, &["connection", label]);
+    let messages = of(
+        "ike_connection_messages_total",
+        "IKE messages, without retransmissions, of peers that are known",
+        "direction",
+    );
+    let rekeys = of("ike_connection_rekeys_total", "SAs rekeyed, by connection and kind", "kind");
+    for (name, values) in counted {
+        let label = meters.0.labels.of(name);
+        for (direction, sum) in ["in", "out"].into_iter().zip(values.messages()) {
+            messages.with_label_values(&[label, direction]).inc_by(sum);
+        }
+        for (kind, sum) in ["ike", "child"].into_iter().zip(values.rekeys()) {
+            rekeys.with_label_values(&[label, kind]).inc_by(sum);
         }
     }
 }

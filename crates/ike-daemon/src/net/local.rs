@@ -9,14 +9,21 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-/// A socket of mode 0600, or 0660 for a group, that waits for clients. Removed when dropped.
+/// A socket of mode 0600, or 0660 for a group, that waits for clients. Removed when dropped, unless somebody else
+/// has made it.
 #[derive(Debug)]
 pub struct LocalSocket {
     listener: UnixListener,
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 impl LocalSocket {
+    /// One that listens already and is not removed.
+    pub fn given(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, path: None })
+    }
+
     /// As [`Self::bind_for`], for its owner alone.
     pub fn bind(path: &Path) -> io::Result<Self> {
         Self::bind_for(path, None)
@@ -47,7 +54,7 @@ impl LocalSocket {
         }
         std::fs::set_permissions(hidden, std::fs::Permissions::from_mode(mode))?;
         std::fs::rename(hidden, path)?;
-        Ok(Self { listener, path: path.to_path_buf() })
+        Ok(Self { listener, path: Some(path.to_path_buf()) })
     }
 
     /// Gives each client to `client`, in a task of its own, `clients` at a time; more wait.
@@ -67,7 +74,7 @@ impl LocalSocket {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, path = %self.path.display(), "socket");
+                    tracing::warn!(%error, path = ?self.path, "socket");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -77,6 +84,8 @@ impl LocalSocket {
 
 impl Drop for LocalSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }

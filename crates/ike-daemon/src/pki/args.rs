@@ -39,6 +39,9 @@ pub enum PkiCommand {
     /// Extracts the public key
     #[command(long_flag = "pub")]
     Pub(PubArgs),
+    /// Writes certificates where peers fetch them by hash and URL
+    #[command(long_flag = "publish")]
+    Publish(PublishArgs),
     /// Verifies a certificate
     #[command(long_flag = "verify")]
     Verify(VerifyArgs),
@@ -303,6 +306,21 @@ pub struct PubArgs {
     /// Output
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Arguments of `publish`.
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// Certificates, PEM or DER (may be given several times)
+    #[arg(short, long = "in", value_name = "FILE", required = true)]
+    pub input: Vec<PathBuf>,
+    /// Folder that a web server has: each certificate becomes a file there, DER, named by its SHA-1 in
+    /// hexadecimal
+    #[arg(short, long, value_name = "FOLDER")]
+    pub dir: PathBuf,
+    /// One file with all of them instead, for `cert_bundle`: the own certificate first, then its issuers
+    #[arg(short, long)]
+    pub bundle: bool,
 }
 
 /// Arguments of `verify`.

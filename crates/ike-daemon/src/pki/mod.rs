@@ -16,6 +16,7 @@ use crate::cli::Status;
 mod args;
 mod make;
 mod print;
+mod publish;
 mod revoke;
 
 pub use args::PkiArgs;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &PkiArgs) -> Status {
         PkiCommand::Pub(args) => make::public_key(args),
         PkiCommand::Signcrl(args) => revoke::sign_crl(args),
         PkiCommand::Verify(args) => revoke::verify(args),
+        PkiCommand::Publish(args) => publish::publish(args),
         PkiCommand::Print(args) => print::print(args),
     };
     match done {

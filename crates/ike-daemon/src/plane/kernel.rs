@@ -285,7 +285,8 @@ fn unsupported(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
-fn capabilities(features: Features) -> io::Result<Capabilities> {
+/// What a kernel with these can do.
+pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
     let Features { esn, iptfs, per_cpu, .. } = features;
     let cpus = std::thread::available_parallelism()?.get();
     Ok(Capabilities {

@@ -113,6 +113,18 @@ pub fn choose(kind: DataPlaneKind) -> io::Result<Choice> {
     }
 }
 
+/// What the data plane of `choice` can do.
+///
+/// # Errors
+/// If the number of CPUs is not to be had.
+pub fn capabilities(choice: Choice) -> io::Result<Capabilities> {
+    match choice {
+        Choice::Kernel(features) => kernel::capabilities(features),
+        Choice::Userspace => Ok(esp::Plane::CAPABILITIES),
+        Choice::None => Ok(NoPlane::CAPABILITIES),
+    }
+}
+
 /// How the sockets must be for this data plane.
 pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     let mark = Some(options.routes.mark);

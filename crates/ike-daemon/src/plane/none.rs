@@ -7,18 +7,23 @@ use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Eve
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPlane;
 
+impl NoPlane {
+    /// What it accepts.
+    pub(super) const CAPABILITIES: Capabilities = Capabilities {
+        transport_mode: true,
+        esn: true,
+        plain_esp: true,
+        tcp_esp: true,
+        iptfs: false,
+        per_cpu: false,
+        cpus: 0,
+        processing: true,
+    };
+}
+
 impl DataPlane for NoPlane {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            transport_mode: true,
-            esn: true,
-            plain_esp: true,
-            tcp_esp: true,
-            iptfs: false,
-            per_cpu: false,
-            cpus: 0,
-            processing: true,
-        }
+        Self::CAPABILITIES
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -166,6 +166,11 @@ impl KeySource for Signer {
         Ok(Loaded { keys, certificates, readable_by_others })
     }
 
+    fn admit(&self, module: &Path) -> io::Result<()> {
+        let number = self.0.number.fetch_add(1, Ordering::Relaxed);
+        self.0.say(number, Ask::Admit(module.to_path_buf()))
+    }
+
     fn seal(&self) -> io::Result<()> {
         self.0.say(self.0.number.fetch_add(1, Ordering::Relaxed), Ask::Seal)?;
         self.0.start()

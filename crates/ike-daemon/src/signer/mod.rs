@@ -38,7 +38,17 @@ pub trait KeySource: fmt::Debug + Send + Sync {
     /// Why there are none.
     fn load(&self, request: &LoadRequest) -> Result<Loaded, Refused>;
 
-    /// From now on no PKCS#11 module is loaded that has not been so far: whoever takes over the process that
+    /// This PKCS#11 module may be loaded also once the source is [sealed](Self::seal): the configuration names it,
+    /// for keys that control clients tell of. After that it changes nothing.
+    ///
+    /// # Errors
+    /// If the source is gone.
+    fn admit(&self, module: &Path) -> io::Result<()> {
+        let _ = module;
+        Ok(())
+    }
+
+    /// From now on no PKCS#11 module is loaded that was neither loaded nor admitted so far: whoever takes over the process that
     /// asks shall not bring a library of his own. Until then there is no thread for answers, so that the
     /// process can give up what threads would keep.
     ///

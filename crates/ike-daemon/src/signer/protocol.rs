@@ -37,6 +37,8 @@ pub(super) enum Ask {
         scheme: String,
         message: Vec<u8>,
     },
+    /// Keys may be in this PKCS#11 module, later as well.
+    Admit(PathBuf),
     /// No other PKCS#11 modules from now on.
     Seal,
     /// The key of this number is not needed any more.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::thread;
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
 use super::{KeySource, LoadRequest, Local, Passphrase, Refused};
@@ -20,6 +21,9 @@ use crate::service::sandbox;
 pub(crate) fn serve_stdin() -> io::Result<()> {
     // A signal to the terminal's processes is for the daemon, whose end ends this one.
     rustix::process::setsid().map_err(io::Error::from)?;
+    // Nor is one to all processes of a service, as systemd's that stops it: whoever ended first would make an
+    // orderly end look like a lost signer. Threads inherit it.
+    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block()?;
     sandbox::enter_signer()?;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr()?;
@@ -69,6 +73,8 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
                 let octets = Passphrase::copy_from(octets.octets());
                 held.load(number, &mut next, &LoadRequest::Octets(&octets))?;
             }
+            Ask::Admit(module) if !sealed => _ = modules.insert(module),
+            Ask::Admit(_) => {}
             Ask::Seal => sealed = true,
             Ask::Token { key, .. } if sealed && !modules.contains(&key.module) => {
                 let why = format!("PKCS#11 module {:?}: a new one needs a restart", key.module);

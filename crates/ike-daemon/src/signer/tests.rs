@@ -115,7 +115,10 @@ fn a_sealed_signer_loads_no_new_module() {
         signer.load(&LoadRequest::Token { key, pin: None }).unwrap_err().to_string()
     };
     let before = token("/none/before.so");
+    signer.admit(Path::new("/none/admitted.so")).unwrap();
     signer.seal().unwrap();
+    signer.admit(Path::new("/none/after.so")).unwrap();
+    assert!(!token("/none/admitted.so").contains("restart"), "it is tried");
     assert_eq!(token("/none/before.so"), before, "the same as ever");
     assert!(token("/none/after.so").contains("restart"));
 }

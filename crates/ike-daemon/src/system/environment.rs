@@ -7,6 +7,8 @@ use ike_proto::dataplane::{Encapsulation, TrafficSelector};
 use ike_proto::wire::payload::Attribute;
 use ike_proto::{Assignment, ChildStatus, IkeStatus};
 
+use super::encdns;
+
 /// Runs of a program for one child. The peer chooses how many selectors there are.
 const MOST_PAIRS: usize = 32;
 /// Variables that come of what the other end has configured this one with.
@@ -178,17 +180,7 @@ fn configured(attributes: &[Attribute], put: &mut impl FnMut(&str, String)) {
             }
             Attribute::EncDns(_, Some(resolver)) => {
                 resolvers += 1;
-                let addresses: Vec<_> = resolver.addresses.iter().map(IpAddr::to_string).collect();
-                put(
-                    &format!("PLUTO_ENCDNS_{resolvers}"),
-                    format!(
-                        "priority={} addresses={} name={} params={}",
-                        resolver.priority,
-                        addresses.join(","),
-                        resolver.name,
-                        hex(&resolver.params)
-                    ),
-                );
+                put(&format!("PLUTO_ENCDNS_{resolvers}"), encdns::line(resolver));
             }
             Attribute::EncDigest(Some(digest)) => {
                 digests += 1;

@@ -1,6 +1,7 @@
 //! What the rest of this host has to know of SAs: virtual IPs on an interface, name servers, and `updown`
 //! programs. Nothing of it makes an engine wait but the adding of an address, for routes need that.
 
+mod encdns;
 mod environment;
 mod hooks;
 mod resolv;

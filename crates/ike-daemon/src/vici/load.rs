@@ -26,7 +26,7 @@ pub(super) async fn answer(operator: &Operator, name: &str, asked: &Section) -> 
         "load-key" => load_key(operator, asked).await,
         "unload-key" => result(unload_key(operator, asked).await),
         "get-keys" => operator.loaded(|loaded| Section::new().list("keys", loaded.key_ids())).await,
-        "load-token" => result(Err("keys on tokens are not supported".to_owned())),
+        "load-token" => load_token(operator, asked).await,
         "load-shared" => result(load_shared(operator, asked).await),
         "unload-shared" => result(unload_shared(operator, asked).await),
         "get-shared" => {
@@ -156,6 +156,39 @@ async fn load_key(operator: &Operator, asked: &Section) -> Section {
         }
         Err(why) => Err(why),
     };
+    match loaded {
+        Ok(()) => result(Ok(())).text("id", id),
+        Err(why) => result(Err(why)),
+    }
+}
+
+/// A section `token` of `[secrets]`, as the file has it.
+async fn load_token(operator: &Operator, asked: &Section) -> Section {
+    let mut texts = Vec::new();
+    for (name, value) in asked.iter() {
+        match value {
+            Value::Text(octets) => match String::from_utf8(octets.clone()) {
+                Ok(text) => texts.push((name, Zeroizing::new(text))),
+                Err(why) => {
+                    drop(Zeroizing::new(why.into_bytes()));
+                    return result(Err(format!("`{name}` is not UTF-8 text")));
+                }
+            },
+            _ => return result(Err(format!("`{name}` is a text"))),
+        }
+    }
+    let texts = texts.iter_mut().map(|(name, text)| (*name, std::mem::take(&mut **text)));
+    let table = convert::of_texts(texts, []);
+    let mut id = String::new();
+    let loaded = operator
+        .load_credential(
+            |loaded, base| {
+                id = loaded.add_token(base, table)?;
+                Ok(id.clone())
+            },
+            |loaded, id| _ = loaded.remove_key(&id),
+        )
+        .await;
     match loaded {
         Ok(()) => result(Ok(())).text("id", id),
         Err(why) => result(Err(why)),

@@ -49,6 +49,14 @@ impl ViciSocket {
         LocalSocket::bind_for(path, group).map(|socket| Self { socket }).map_err(explain)
     }
 
+    /// The socket that `listener` is, which stays when this one is dropped.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn given(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        LocalSocket::given(listener).map(|socket| Self { socket })
+    }
+
     /// Serves clients until dropped. `config_file` is what `reload-settings` reads.
     pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
         let since = SystemTime::now();

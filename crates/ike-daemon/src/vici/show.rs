@@ -26,13 +26,7 @@ pub(super) async fn answer(
         "list-authorities" => list_authorities(session, asked).await?,
         "get-algorithms" => algorithms(),
         "get-counters" => counters(session, asked),
-        "reset-counters" => match of_a_connection(asked) {
-            Some(refused) => refused,
-            None => {
-                session.operator.handle().counters().reset();
-                result(Ok(()))
-            }
-        },
+        "reset-counters" => reset_counters(session, asked),
         _ => return Ok(None),
     };
     Ok(Some(answer))
@@ -147,6 +141,10 @@ async fn list_authorities(session: &Session, asked: &Section) -> io::Result<Sect
             .text("cacert", authority.ca.subject_text())
             .list("crl_uris", &authority.crl_uris)
             .list("ocsp_uris", &authority.ocsp_uris);
+        let described = match &authority.cert_uri_base {
+            Some(base) => described.text("cert_uri_base", base),
+            None => described,
+        };
         let section = Section::new().section(key(name), described);
         session.outlet.event(LIST_AUTHORITY, section).await?;
     }
@@ -187,19 +185,34 @@ fn provided(mut names: Vec<String>) -> Section {
     names.into_iter().fold(Section::new(), |all, name| all.text(key(&name), "pq-kem"))
 }
 
-/// Counters are kept for the daemon as a whole.
-fn of_a_connection(asked: &Section) -> Option<Section> {
-    let name = asked.str("name").filter(|_| asked.str("all") != Some("yes"))?;
-    Some(result(Err(format!("no counters are kept for a single connection, as {name:?}"))))
+/// Those of the daemon, of the connection that is named, or of `all` connections.
+fn counters(session: &Session, asked: &Section) -> Section {
+    let counters = session.operator.handle().counters();
+    let shown = |values: &mut dyn Iterator<Item = (&'static str, u64)>| {
+        values.fold(Section::new(), |all, (name, value)| all.text(name, value.to_string()))
+    };
+    let list = match (asked.str("all") == Some("yes"), asked.str("name")) {
+        (true, _) => {
+            counters.by_connection().iter().fold(Section::new(), |list, (name, values)| {
+                list.section(key(name), shown(&mut values.iter()))
+            })
+        }
+        (false, None) => Section::new().section("", shown(&mut counters.all())),
+        (false, Some(name)) => match counters.of(name) {
+            Some(values) => Section::new().section(key(name), shown(&mut values.iter())),
+            None => return result(Err(format!("no counters found for connection {name:?}"))),
+        },
+    };
+    Section::new().section("counters", list).text("success", "yes")
 }
 
-fn counters(session: &Session, asked: &Section) -> Section {
-    if let Some(refused) = of_a_connection(asked) {
-        return refused;
+/// As strongSwan has it, it is no mistake to reset what has counted nothing.
+fn reset_counters(session: &Session, asked: &Section) -> Section {
+    let counters = session.operator.handle().counters();
+    match (asked.str("all") == Some("yes"), asked.str("name")) {
+        (true, _) => counters.reset_connections(),
+        (false, None) => counters.reset(),
+        (false, Some(name)) => _ = counters.reset_connection(name),
     }
-    let counted = session.operator.handle().counters().all();
-    let counted =
-        counted.fold(Section::new(), |all, (name, value)| all.text(name, value.to_string()));
-    let counters = Section::new().section("", counted);
-    Section::new().section("counters", counters).text("success", "yes")
+    result(Ok(()))
 }

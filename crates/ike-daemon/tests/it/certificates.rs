@@ -10,11 +10,11 @@ use ike_daemon::config::{self, Config};
 use ike_daemon::operator::Target;
 
 /// A CA, and a folder for each side with its certificate, its key and the CA.
-struct Sides(PathBuf);
+pub struct Sides(pub PathBuf);
 
 impl Sides {
     /// `options` are those of `pki --issue`.
-    fn new(name: &str, kind: &str, options: &str) -> Self {
+    pub fn new(name: &str, kind: &str, options: &str) -> Self {
         let this = Self(tempdir(name));
         this.ca("ca", kind);
         for side in ["left", "right"] {
@@ -26,7 +26,7 @@ impl Sides {
         this
     }
 
-    fn ca(&self, name: &str, kind: &str) {
+    pub fn ca(&self, name: &str, kind: &str) {
         done(&self.0, &format!("--gen --type {kind} --out {name}.key"));
         let dn = format!("--dn \"O=test, CN={name}\"");
         done(&self.0, &format!("--self --ca --in {name}.key {dn} --out {name}.pem"));
@@ -50,12 +50,12 @@ impl Sides {
             .expect("a copy");
     }
 
-    fn folder(&self, side: &str) -> PathBuf {
+    pub fn folder(&self, side: &str) -> PathBuf {
         self.0.join(side)
     }
 
     /// The configuration of `side`; `remote` are options of its `remote` section.
-    fn text(&self, side: &str, port: u16, remote: &str) -> String {
+    pub fn text(&self, side: &str, port: u16, remote: &str) -> String {
         let peer = if side == "left" { "right" } else { "left" };
         let [local_ts, remote_ts] = match side {
             "left" => ["10.1.0.0/16", "10.2.0.0/16"],
@@ -92,7 +92,7 @@ impl Sides {
     }
 }
 
-fn net() -> Target {
+pub fn net() -> Target {
     Target::named("net")
 }
 

@@ -109,6 +109,14 @@ fn mistakes_in_a_connection() {
             "2:15: `connections.c.proposals`, \"aes256gcm16-prfsha256-x25518\": unknown algorithm `x25518`, did you mean `x25519`?",
         ),
         (
+            "[connections.c]\nproposals = [\"aes256gcm8-aes128gcm16-prfsha256-x25519\"]\n",
+            "2:15: `connections.c.proposals`, \"aes256gcm8-aes128gcm16-prfsha256-x25519\": AES_GCM_8_256 is not supported yet",
+        ),
+        (
+            "[connections.c]\nproposals = [\"camellia256-sha256-x25519\"]\n",
+            "2:15: `connections.c.proposals`, \"camellia256-sha256-x25519\": CAMELLIA_CBC_256 is not supported yet",
+        ),
+        (
             "[connections.c]\nunique = \"keeps\"\n",
             "2:11: `connections.c.unique` cannot be \"keeps\": expected \"no\", \"never\", \"keep\", \"replace\" or \"false\"; did you mean `keep`?",
         ),

@@ -283,8 +283,14 @@ fn what_cannot_be_is_named() {
         (
             gateway,
             "auth = 'eap-mschapv2'",
-            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting = true",
-            "accounting` is not supported yet",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting_send_class = true",
+            "accounting_send_class` is not supported yet",
+        ),
+        (
+            gateway,
+            "auth = 'eap-mschapv2'",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting = 'sometimes'",
+            "`charon.plugins.eap-radius.accounting` cannot be \"sometimes\"",
         ),
         (
             gateway,

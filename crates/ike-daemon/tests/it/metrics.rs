@@ -98,6 +98,10 @@ async fn a_scrape_tells_what_has_happened_and_the_dashboard_asks_for_nothing_els
     assert_eq!(value(&down, "ike_rekey_seconds", &[("kind", "child")]), 1.0);
     assert_eq!(value(&down, "ike_esp_packets_total", &[site, ("direction", "out")]), 5.0);
     assert_eq!(value(&down, "ike_child_sas", &[site, ("state", "installed")]), 0.0);
+    // IKE_SA_INIT, IKE_AUTH, the rekey, its delete, the last delete.
+    assert_eq!(value(&down, "ike_connection_messages_total", &[site, ("direction", "out")]), 5.0);
+    assert_eq!(value(&down, "ike_connection_messages_total", &[site, ("direction", "in")]), 5.0);
+    assert_eq!(value(&down, "ike_connection_rekeys_total", &[site, ("kind", "child")]), 1.0);
 
     dashboard(&down);
 

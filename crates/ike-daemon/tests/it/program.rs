@@ -21,17 +21,24 @@ fn stderr(output: &Output) -> String {
 }
 
 /// A daemon in a process of its own, without a data plane. Killed when dropped.
-struct Running {
+pub(crate) struct Running {
     process: Child,
     socket: PathBuf,
     lines: mpsc::Receiver<String>,
 }
 
 impl Running {
-    fn start(folder: &Path, name: &str, config: &Path, address: &str) -> Self {
+    pub(crate) fn start(folder: &Path, name: &str, config: &Path, address: &str) -> Self {
+        let mut command = program();
+        command.args(["run", "--data-plane", "none", "--listen", address]);
+        Self::start_by(command, folder, name, config)
+    }
+
+    /// By a command that lacks where the configuration is, and the control socket.
+    pub(crate) fn start_by(mut command: Command, folder: &Path, name: &str, config: &Path) -> Self {
         let socket = folder.join(format!("{name}.sock"));
-        let mut process = program()
-            .args(["run", "--data-plane", "none", "--listen", address, "--config"])
+        let mut process = command
+            .arg("--config")
             .arg(config)
             .arg("--control")
             .arg(&socket)
@@ -57,7 +64,7 @@ impl Running {
     }
 
     /// Waits for a log line that contains `what`.
-    fn wait_for(&self, what: &str) -> String {
+    pub(crate) fn wait_for(&self, what: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(10));
             let line = line.unwrap_or_else(|_| panic!("no log line with {what:?}"));
@@ -67,20 +74,20 @@ impl Running {
         }
     }
 
-    fn ask(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
         program().args(arguments).arg("--control").arg(&self.socket).output().expect("it runs")
     }
 
-    fn list(&self) -> Output {
+    pub(crate) fn list(&self) -> Output {
         self.ask(&["list", "--json"])
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let command = format!("kill -{name} {}", self.process.id());
         assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub(crate) fn end(mut self) -> Option<i32> {
         self.signal("TERM");
         self.process.wait().expect("it ends").code()
     }
@@ -95,7 +102,13 @@ impl Drop for Running {
 }
 
 /// A configuration for one side; both sides use the same ports at different loopback addresses.
-fn write_config(folder: &Path, us: &str, ours: &str, them: &str, theirs: &str) -> PathBuf {
+pub(crate) fn write_config(
+    folder: &Path,
+    us: &str,
+    ours: &str,
+    them: &str,
+    theirs: &str,
+) -> PathBuf {
     let text = format!(
         "[charon]\nport = 45001\nport_nat_t = 45002\nretransmit_timeout = 0.3\nretransmit_tries = 1\n\
          [connections.site]\nlocal_addrs = '{ours}'\nremote_addrs = '{theirs}'\nremote_port = 45002\n\
@@ -128,6 +141,37 @@ fn check_tells_all_mistakes_by_its_status() {
             lines[1].contains("bad.toml:3:1: unknown option `charon.prot`; did you mean `port`?")
         );
     }
+}
+
+#[test]
+fn check_says_for_which_data_plane_and_counts_every_secret() {
+    let folder = tempdir("check-plane");
+    let path = write_config(&folder, "good", "127.0.0.1", "peer", "127.0.0.2");
+    let mut text = std::fs::read_to_string(&path).expect("read");
+    text.push_str("[secrets.ppk-a]\nid = 'a'\nsecret = '0x00112233445566778899aabbccddeeff'\n");
+    text.push_str("[secrets.eap-carol]\nid = 'carol'\nsecret = 'Ar3etTnp'\n");
+    std::fs::write(&path, &text).expect("written");
+    let file = path.to_str().expect("UTF-8");
+    let said = |more: &[&str]| {
+        let checked = output(&[&["check", "--config", file], more].concat());
+        let out = String::from_utf8_lossy(&checked.stdout).into_owned();
+        (checked.status.code(), out, stderr(&checked))
+    };
+    let (status, out, _) = said(&["--data-plane", "userspace"]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains("secrets 3; data plane: ESP in user space)"), "{out}");
+    let (status, out, _) = said(&[]);
+    assert_eq!(status, Some(0));
+    assert!(out.contains("; data plane: "), "{out}");
+    assert!(said(&["--data-plane", "none"]).1.contains("data plane: none)"));
+    // What ESP in user space has not.
+    let text = text.replace("remote_ts =", "mark_in = 7\nremote_ts =");
+    std::fs::write(&path, text).expect("written");
+    let (status, _, why) = said(&["--data-plane", "userspace"]);
+    assert_eq!(status, Some(3), "{why}");
+    assert!(why.contains("good.toml: `connections.site.children.net`: "), "{why}");
+    assert!(why.contains("cannot do `mark_in`"), "{why}");
+    assert_eq!(said(&[]).0, Some(0), "without a data plane that is named it is no mistake");
 }
 
 #[test]

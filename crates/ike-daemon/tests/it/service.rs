@@ -1,8 +1,9 @@
 //! The daemon as systemd runs it: what it tells, what it gives up, and its log.
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -147,6 +148,96 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
         assert!(event["level"].is_string() && event["message"].is_string(), "{line}");
         assert!(!line.contains("a secret of this test"));
     }
+}
+
+/// systemd stops a service by a signal to all of its processes, in any order.
+#[test]
+fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
+    let folder = tempdir("signals");
+    fs::write(folder.join("psk"), "a secret of this test").expect("written");
+    let config = folder.join("ike.toml");
+    write(&config, "", "psk");
+    let mut service = Service::start(&folder, &config, "text");
+    service.told("READY=1");
+    let main = service.process.id();
+    let children = fs::read_dir("/proc").expect("processes").filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let own = status.lines().any(|line| line == format!("PPid:\t{main}"));
+        own.then(|| path.file_name()?.to_str().map(str::to_owned))?
+    });
+    let children: Vec<_> = children.collect();
+    assert_eq!(children.len(), 1, "the signer");
+    for name in ["TERM", "INT", "HUP"] {
+        let command = format!("kill -{name} {}", children[0]);
+        assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
+    }
+    // Twice, so that one of them was said after the signals.
+    service.told("WATCHDOG=1");
+    service.told("WATCHDOG=1");
+    service.signal("TERM");
+    assert!(service.process.wait().expect("it ends").success());
+    assert!(!Path::new("/proc").join(&children[0]).exists(), "the signer has ended with it");
+}
+
+/// systemd's VICI socket is there before the daemon and after it; clients that came early are served.
+#[test]
+fn a_socket_of_systemds_is_vicis() {
+    let folder = tempdir("activation");
+    let config = folder.join("ike.toml");
+    fs::write(folder.join("psk"), "a secret of this test").expect("written");
+    write(&config, "sandbox = {}", "psk");
+    let path = folder.join("vici");
+    let listener = UnixListener::bind(&path).expect("bound");
+    let mut early = UnixStream::connect(&path).expect("connected");
+    early.set_read_timeout(Some(PATIENCE)).expect("set");
+    // COMMAND, "version".
+    early.write_all(b"\0\0\0\x09\0\x07version").expect("sent");
+    let notify = folder.join("notify");
+    let run = |fds: &str, stdin: Stdio| {
+        // The descriptors begin with 3, and are for the process of this number.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "export LISTEN_PID=$$; exec 3<&0 4<&0 0</dev/null; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_ike-daemon"))
+            .args(["run", "--data-plane", "none", "--listen", "127.0.0.1", "--config"])
+            .arg(&config)
+            .arg("--control")
+            .arg(folder.join("control.sock"))
+            .env("LISTEN_FDS", fds)
+            .env("NOTIFY_SOCKET", &notify)
+            .stdin(stdin)
+            .stderr(Stdio::piped());
+        command
+    };
+    let given = || Stdio::from(OwnedFd::from(listener.try_clone().expect("cloned")));
+    let several = run("2", given()).output().expect("it runs");
+    assert_eq!(several.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&several.stderr).contains("several sockets"));
+    let no_socket = run("1", Stdio::from(fs::File::open(&config).expect("open"))).output();
+    assert_eq!(no_socket.expect("it runs").status.code(), Some(1));
+
+    let notify = UnixDatagram::bind(&notify).expect("bound");
+    notify.set_read_timeout(Some(PATIENCE)).expect("set");
+    // The file's own socket and group are not used, and the log says so.
+    let text = fs::read_to_string(&config).expect("a file");
+    let own = folder.join("own").display().to_string();
+    let vici = format!("[charon.plugins.vici]\nsocket = 'unix://{own}'\n");
+    fs::write(&config, format!("{text}{vici}")).expect("written");
+    let log = folder.join("log");
+    let to = Stdio::from(fs::File::create(&log).expect("a log"));
+    let process = run("1", given()).stderr(to).spawn().expect("it runs");
+    let mut service = Service { process, notify };
+    service.told("READY=1");
+    let mut answer = [0; 5];
+    early.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer[4], 1, "CMD_RESPONSE");
+    service.signal("TERM");
+    assert!(service.process.wait().expect("it ends").success());
+    let log = fs::read_to_string(log).expect("a log");
+    assert!(log.contains("systemd hands over the VICI socket") && log.contains(&own), "{log}");
+    assert!(path.exists(), "it is systemd's");
+    UnixStream::connect(&path).expect("it still listens");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-use crate::common::{ANY, Carrier, PSK, Pair, list, start, until};
+use crate::common::{self, ANY, Carrier, PSK, Pair, list, start, until};
 use crate::daemons::{life, loses_no_packet, reloads, traps};
 
 /// Peers of one gateway. The odds that all of them begin, or end, on one shard are nil.
@@ -341,4 +341,43 @@ fn how_many_shards() {
         let mistakes = format!("{:?}", parse(wrong).unwrap_err());
         assert!(mistakes.contains("charon.shards"), "{wrong}: {mistakes}");
     }
+}
+
+/// The peer deletes the IKE SA once it has another one, which may be on any shard: what is to be made again is made
+/// on that, and not on a third.
+#[tokio::test]
+async fn a_child_comes_again_on_the_sa_of_another_shard() {
+    // A peer with as many shards would always come back to the same one.
+    let ids = ["left.example.org", "right.example.org"];
+    let charon = ["shards = 4", ""];
+    let made = [4, 1].map(|shards| {
+        let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let listen = Listen { addresses, lenient: false, shards, ..Listen::default() };
+        open(&listen, ANY, |_| Ok(Plane::none())).expect("sockets")
+    });
+    let [left_port, right_port] = [0, 1].map(|n: usize| made[n].0.ports().nat_t);
+    let action = "close_action = 'start'";
+    let [(sockets, plane), other] = made;
+    let left =
+        start(common::configuration("left", ids, right_port, charon[0], action), sockets, plane)
+            .await;
+    let (sockets, plane) = other;
+    let right =
+        start(common::configuration("right", ids, left_port, charon[1], ""), sockets, plane).await;
+    left.operator().up(&Target::named("net")).await.unwrap();
+    let mut met = BTreeSet::new();
+    let mut before = until(&left, "up", |s| s.len() == 1).await[0].initiator_spi.clone();
+    for _ in 0..12 {
+        assert_eq!(right.operator().reauthenticate(&ike("site")).await, Ok(1));
+        let up = |s: &[IkeSa]| {
+            s.len() == 1 && s[0].initiator_spi != before && s[0].state == "ESTABLISHED" && {
+                let children = &s[0].child_sas;
+                !children.is_empty() && children.iter().all(|c| c.state == "INSTALLED")
+            }
+        };
+        let sas = until(&left, "settled", up).await;
+        before.clone_from(&sas[0].initiator_spi);
+        met.extend(shards_of(&sas));
+    }
+    assert!(met.len() > 1, "not always on one shard");
 }

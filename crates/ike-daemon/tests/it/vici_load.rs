@@ -1,5 +1,6 @@
 //! What VICI clients load, beside what the file has.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -178,7 +179,10 @@ async fn what_the_file_would_not_take_is_refused_by_name() {
     assert!(no(&client.ask("load-conn", Section::new()).await.0).contains("one section"));
     assert!(no(&with(&mut client, "load-conn", "a b", good()).await).contains("cannot be a name"));
     for (command, about, said) in [
-        ("load-token", Section::new().text("handle", "01"), "tokens"),
+        ("load-token", Section::new().text("handle", "01"), "module"),
+        ("load-token", Section::new().text("handle", "0g").text("module", "m"), "hexadecimal"),
+        ("load-token", Section::new().text("module", "m"), "handle"),
+        ("load-token", Section::new().text("handle", "01").text("label", "x"), "label"),
         ("load-cert", Section::new().text("type", "X509").text("data", "junk"), ""),
         ("load-cert", Section::new().text("type", "X509_AC").text("data", "x"), "X509_AC"),
         ("load-key", Section::new().text("type", "any").text("data", "junk"), ""),
@@ -396,6 +400,19 @@ async fn an_sa_ends_at_once_by_force_and_counters_count() {
     let global = inside(&counters, &["counters", ""]);
     assert_eq!(global.str("ike-init-out-req"), Some("1"));
     assert_eq!(global.str("ike-auth-in-resp"), Some("1"));
+    let of_site = || Section::new().text("name", "site");
+    let (counters, _) = client.ask("get-counters", of_site()).await;
+    let site = inside(&counters, &["counters", "site"]);
+    for name in ["ike-init-out-req", "ike-init-in-resp", "ike-auth-out-req", "ike-auth-in-resp"] {
+        assert_eq!((name, site.str(name)), (name, Some("1")));
+    }
+    let (counters, _) = client.ask("get-counters", Section::new().text("all", "yes")).await;
+    let all: Vec<_> = inside(&counters, &["counters"]).iter().map(|(name, _)| name).collect();
+    assert_eq!(all, ["site"]);
+    // The end that answers knows the connection once it has authenticated its peer.
+    let theirs = pair.right.operator().handle().counters().of("site").expect("counted");
+    let theirs: BTreeMap<_, _> = theirs.iter().collect();
+    assert_eq!((theirs["ike-auth-out-resp"], theirs["ike-init-in-req"]), (1, 0));
     // The right one is gone without a word: nobody would ever answer the delete.
     pair.right.leave(Duration::from_secs(5)).await;
     let force = Section::new().text("ike", "site").text("force", "yes").text("timeout", "300");
@@ -405,6 +422,11 @@ async fn an_sa_ends_at_once_by_force_and_counters_count() {
     assert!(yes(&client.ask("reset-counters", Section::new()).await.0));
     let (counters, _) = client.ask("get-counters", Section::new()).await;
     assert_eq!(inside(&counters, &["counters", ""]).str("ike-init-out-req"), Some("0"));
+    let (counters, _) = client.ask("get-counters", of_site()).await;
+    assert_eq!(inside(&counters, &["counters", "site"]).str("ike-init-out-req"), Some("1"));
+    assert!(yes(&client.ask("reset-counters", of_site()).await.0));
+    assert!(no(&client.ask("get-counters", of_site()).await.0).contains("site"));
+    assert!(yes(&client.ask("reset-counters", Section::new().text("all", "yes")).await.0));
     let (algorithms, _) = client.ask("get-algorithms", Section::new()).await;
     assert_eq!(inside(&algorithms, &["aead"]).str("AES_GCM_16"), Some("pq-kem"));
     assert_eq!(inside(&algorithms, &["ke"]).str("CURVE_25519"), Some("pq-kem"));

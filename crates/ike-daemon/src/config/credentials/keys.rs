@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use ::pki::Certificate;
 use ike_proto::crypto::Secret;
+use toml::de::DeTable;
 
 use super::folder::{Entry, load_file};
 use super::{Credentials, LoadedKey};
-use crate::config::diagnostic::Report;
+use crate::config::diagnostic::{ELSEWHERE, Report};
 use crate::config::paths;
 use crate::config::section::{Section, join};
-use crate::signer::{Holds, LoadRequest, Loaded, Refused, TokenKey};
+use crate::signer::{Holds, KeySource, LoadRequest, Loaded, Refused, TokenKey};
 
 /// A private key that `[secrets]` names: `secrets.private<suffix>` and the like.
 #[derive(Debug)]
@@ -69,6 +70,27 @@ pub(crate) fn read_tokens(
         }
     }
     found
+}
+
+/// Reads one such section that a control client gives, and opens the key. The error says what is wrong.
+pub(crate) fn open_token(
+    table: &DeTable<'_>,
+    modules: &Modules,
+    folder: &Path,
+    keys: &dyn KeySource,
+) -> Result<Loaded, String> {
+    let mut report = Report::new("");
+    // Not the place of what stands in it, which tells what is missing from what is wrong.
+    let section = Section::new("token", ELSEWHERE + 1, table);
+    let token = token(section, modules, folder, &mut report);
+    let mistakes: Vec<_> = report.finish(&[]).iter().map(ToString::to_string).collect();
+    match token {
+        Some(KeyInToken { key, pin, .. }) if mistakes.is_empty() => {
+            let request = LoadRequest::Token { key, pin: pin.as_ref() };
+            keys.load(&request).map_err(|why| why.to_string())
+        }
+        _ => Err(mistakes.join("; ")),
+    }
 }
 
 fn token(

@@ -14,11 +14,13 @@ use super::nearest::nearest;
 use super::section::Text;
 use crate::signer::KeySource;
 
+mod fingerprint;
 mod folder;
 mod keys;
 
+pub(crate) use fingerprint::fingerprint;
 pub(crate) use folder::{list as list_files, load_file};
-pub(crate) use keys::{KeyFile, KeyInToken, Modules, read_key_files, read_tokens};
+pub(crate) use keys::{KeyFile, KeyInToken, Modules, open_token, read_key_files, read_tokens};
 
 use folder::{Entry, entries};
 
@@ -39,6 +41,8 @@ const UNUSED: [&str; 4] = ["bliss", "x509aa", "x509ac", "x509ocsp"];
 pub(crate) struct Credentials {
     folder: PathBuf,
     pub(crate) keys_from: Arc<dyn KeySource>,
+    /// Where tokens are.
+    pub(crate) modules: Modules,
     keys: Vec<LoadedKey>,
     /// End-entity certificates, each with what else is in its file.
     certificates: Vec<LoadedCertificate>,
@@ -65,16 +69,23 @@ struct LoadedCertificate {
 
 impl Credentials {
     /// Loads every file of the folders in `folder`, and the private keys that `[secrets]` names, which
-    /// `keys_from` holds.
+    /// `keys_from` holds. Clients may name more of them, in `modules`.
     pub(crate) fn load(
         folder: &Path,
         keys_from: Arc<dyn KeySource>,
         (key_files, tokens): (Vec<KeyFile>, Vec<KeyInToken>),
+        modules: Modules,
         report: &mut Report<'_>,
     ) -> Self {
+        for module in modules.values() {
+            if let Err(why) = keys_from.admit(module) {
+                report.about_file(format!("the signer: {why}"));
+            }
+        }
         let mut this = Self {
             folder: folder.to_path_buf(),
             keys_from,
+            modules,
             keys: Vec::new(),
             certificates: Vec::new(),
             trust: TrustStore::new(),

@@ -62,15 +62,75 @@ async fn strangers_have_a_line_of_their_own() {
     assert!(left_out > 0);
 }
 
+/// A stranger can show anybody's certificates. What was fetched is kept after the signature, not before it.
+#[tokio::test]
+async fn what_was_fetched_is_kept_when_the_peer_has_proven_itself() {
+    use std::io::{Read, Write};
+
+    use ike_proto::OwnedCert;
+    use ike_proto::wire::registry::CertEncoding;
+    let [ca, own] = ["root", "moon"].map(|name| {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../pki/tests/fixtures");
+        let pem = std::fs::read(format!("{fixtures}/{name}.pem")).expect("a fixture");
+        let certificates = ::pki::files::load_certificates(&pem).expect("a certificate");
+        Arc::new(certificates.into_iter().next().expect("a certificate"))
+    });
+    let id = own.identities().into_iter().next().expect("an identity");
+    let own = own.der().to_vec();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let base = format!("http://{}/", listener.local_addr().expect("an address"));
+    let body = own.clone();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody asks");
+        let _ = stream.read(&mut [0; 1024]);
+        let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&[header.as_bytes(), &body].concat());
+    });
+    let mut answerer = Answerer::default();
+    let policy = ::pki::PeerPolicy { cacerts: vec![ca], ..Default::default() };
+    answerer.set_policy("c", "r", policy);
+    let credentials =
+        Credentials::new(answerer, EapBook::default(), Fetcher::new(Duration::from_secs(5)));
+    let prefix = crate::lookup::Prefix::parse(&base).expect("a prefix");
+    credentials.look_up(LookupRules::new(vec![prefix]));
+    let cert = OwnedCert {
+        encoding: CertEncoding::HASH_AND_URL_X509,
+        data: [&::pki::sha1(&own)[..], format!("{base}0").as_bytes()].concat(),
+    };
+    let peer = PeerCredentials {
+        connection: "c".to_owned(),
+        round: "r".to_owned(),
+        id,
+        certs: vec![cert],
+        chain: Default::default(),
+    };
+    let asked = async |question: fn(PeerCredentials) -> Question| match credentials
+        .answer(question(peer.clone()))
+        .await
+    {
+        Some(Answer::Key(key)) => key.revocation_pending,
+        other => panic!("{other:?}"),
+    };
+    let strangers = || credentials.0.lookup.would_keep(&peer, &[&own]);
+    for _ in 0..2 {
+        assert!(asked(Question::Judge).await, "the signature first");
+        assert!(strangers());
+    }
+    assert!(!asked(Question::Revocation).await);
+    assert!(!strangers());
+    assert!(!asked(Question::Judge).await, "nothing is new");
+}
+
 /// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
 #[tokio::test]
 async fn radius_exchanges_have_a_limit() {
-    use crate::eap::radius::{RadiusConfig, Server};
+    use crate::eap::radius::{EXCHANGES as RADIUS_EXCHANGES, RadiusConfig, Server};
     use crate::eap::{EapId, Round, Way};
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let server = Server {
         name: "silent".to_owned(),
         address: socket.local_addr().expect("an address"),
+        accounting: socket.local_addr().expect("an address"),
         secret: ike_proto::crypto::Secret::copy_from(b"shared"),
         nas_identifier: "gw".to_owned(),
     };
@@ -80,9 +140,11 @@ async fn radius_exchanges_have_a_limit() {
         retransmit_timeout: Duration::from_secs(60),
         retransmit_base: 1.0,
         id_prefix: String::new(),
+        accounting: None,
         current: Default::default(),
         identifier: Default::default(),
         warned: Default::default(),
+        lines: Default::default(),
     };
     let round = Round {
         way: Way::Radius,

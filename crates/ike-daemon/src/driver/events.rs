@@ -1,0 +1,91 @@
+//! What the engine tells, and who hears of it.
+
+use ike_proto::Event;
+
+use super::{Acquire, Driver, Why, now};
+
+impl Driver {
+    pub(super) async fn event(&mut self, event: Event) {
+        if let Event::ChildUp { ike, child } = event {
+            let mut shunts = self.shunts.lock().await;
+            if shunts.any()
+                && let Some(status) = self.endpoint.ike_sa(ike)
+            {
+                shunts.child_up(status, child, &self.plane).await;
+            }
+        }
+        if let Event::Unassigned(assignment) = &event
+            && !assignment.ours
+        {
+            self.credentials.pools().release(assignment);
+        }
+        if let Some(system) = &self.system {
+            system.run_hooks(&event, &self.endpoint);
+            system.event(&event).await;
+        }
+        self.log.event(now().mono, &event, &self.endpoint);
+        if let Some(accounting) = &self.accounting {
+            let radius = || self.credentials.radius();
+            if let Some(over) = accounting.event(&event, &self.endpoint, radius) {
+                let (accounting, plane) = (accounting.clone(), self.plane.line());
+                accounting.over(over, &plane).await;
+            }
+        }
+        if let Some(meters) = &self.meters {
+            meters.event(&event, &self.endpoint);
+        }
+        if let Event::Done(id, outcome) = &event {
+            if let Some(answer) = self.pending.remove(id) {
+                // The asker may have stopped waiting.
+                let _ = answer.send(outcome.clone());
+            }
+            // Who asked for the end hears of it when the data plane is gone, too.
+            if self.stopping.as_ref().is_some_and(|(stop, _)| stop == id) {
+                self.stopped = !self.lines.several();
+                self.ending = true;
+                self.lines.end();
+            }
+        }
+        match &event {
+            Event::IkeRekeyed { new, .. } => {
+                let brief = self.endpoint.brief(*new);
+                let ours = brief.as_ref().is_some_and(|brief| brief.initiator);
+                self.counters.ike_rekeyed(ours, brief.map_or("", |brief| brief.connection));
+            }
+            Event::ChildRekeyed { ike, .. } => {
+                let connection = self.endpoint.brief(*ike).map_or("", |brief| brief.connection);
+                self.counters.child_rekeyed(connection);
+            }
+            Event::Dropped { why, .. } => self.counters.dropped(why),
+            _ => {}
+        }
+        match &event {
+            Event::Notice(ike, notice) => return self.lines.notify(*ike, *notice),
+            Event::Trap { connection, child, local, remote } => {
+                return self.lines.trap(connection.clone(), child.clone(), *local, *remote);
+            }
+            Event::Acquire { connection, child, packet } => {
+                // The daemon may be on its way out.
+                let why = Why::Packet(*packet);
+                let (connection, child) = (connection.clone(), child.clone());
+                let _ = self.acquires.send(Acquire { connection, child, why });
+            }
+            Event::Restart { connection, child, local, remote } => {
+                let why = Why::Restart { local: *local, remote: *remote };
+                let (connection, child) = (connection.clone(), child.clone());
+                let _ = self.acquires.send(Acquire { connection, child, why });
+                return;
+            }
+            _ => {}
+        }
+        // A flood of these would push what listeners wait for out of their queues.
+        let flood = matches!(
+            event,
+            Event::Dropped { .. } | Event::InitRefused { .. } | Event::TokenGiven { .. }
+        );
+        if !flood && self.events.receiver_count() > 0 {
+            // He may have gone meanwhile.
+            let _ = self.events.send(event);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What the engine wants done.
+
+use ike_proto::dataplane::{Command, DataPlaneError, Reply};
+use ike_proto::{Answer, Input, Output, Path, Question, StreamCommand, StreamEvent, Ticket};
+
+use super::{Direction, Driver, now, questions};
+use crate::eap::accounting::Accounting;
+
+/// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
+const AT_ONCE: u32 = 4;
+
+impl Driver {
+    /// Does all that the engine wants done, in its order.
+    pub(super) async fn drain(&mut self) {
+        let mut at_once = AT_ONCE;
+        loop {
+            let output = self.endpoint.poll_output();
+            let joins = matches!(&output, Output::Transmit(transmit) if self.run.takes(transmit));
+            let news = !joins && self.run.waits() && self.send().await;
+            match output {
+                Output::Transmit(transmit) => {
+                    let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
+                    if transmit.kind == ike_proto::TransmitKind::Ike {
+                        self.count(false, &transmit.octets);
+                    }
+                    if transmit.kind != ike_proto::TransmitKind::KeepAlive {
+                        self.trace(Direction::Out, transmit.path, again, &transmit.octets);
+                    }
+                    if let Some(meters) = &self.meters {
+                        meters.sent(&transmit);
+                    }
+                    self.run.push(transmit);
+                }
+                Output::Stream(path, command) => self.stream_command(path, command),
+                Output::DataPlane(ticket, batch) => {
+                    let result = self.apply(batch).await;
+                    self.endpoint.handle(now(), Input::Completed(ticket, result));
+                }
+                Output::Ask(ticket, question) => self.ask(ticket, question, &mut at_once),
+                Output::Event(event) => self.event(event).await,
+                // The engine was told something, and may have more to do.
+                Output::Timeout(_) if news => {}
+                Output::Timeout(deadline) => {
+                    self.deadline = deadline;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has the data plane do what the engine wants; the last figures of SAs that go are for who accounts for them.
+    pub(super) async fn apply(
+        &mut self,
+        batch: Vec<Command>,
+    ) -> Result<Vec<Reply>, DataPlaneError> {
+        let Some(accounting) = self.accounting.clone() else {
+            return self.plane.apply(batch).await;
+        };
+        accounting.last_words(&batch, &self.plane.line()).await;
+        let moves = Accounting::moves(&batch);
+        let done = self.plane.apply(batch).await;
+        if done.is_ok() {
+            accounting.moved(&moves);
+        }
+        done
+    }
+
+    /// Sends what is about to leave. True if the engine was told something by it.
+    pub(super) async fn send(&mut self) -> bool {
+        let run = self.run.take();
+        let Some(path) = run.first().map(|first| first.path) else { return false };
+        let now = now();
+        let mut news = None;
+        for transmit in &run {
+            news = self.mtus.on_transmit(now.mono, transmit).or(news);
+        }
+        if let Err(error) = self.sockets.send_run(&run).await {
+            if error.raw_os_error() == Some(nix::libc::EMSGSIZE) {
+                news = self.mtus.on_too_large(now.mono, &path).or(news);
+            }
+            self.log.not_sent(now.mono, &path, &error);
+            if let Some(meters) = &self.meters {
+                meters.not_sent();
+            }
+        }
+        self.run.reuse(run);
+        if let Some(octets) = news {
+            self.endpoint.handle(now, Input::PathMtu(path, octets));
+        }
+        news.is_some()
+    }
+
+    /// Does with a TCP connection what the engine wants.
+    pub(super) fn stream_command(&mut self, path: Path, command: StreamCommand) {
+        let streams = self.sockets.streams();
+        match command {
+            StreamCommand::Open => {
+                tracing::info!(remote = %path.remote, "IKE goes by TCP: opening a connection");
+                streams.open(path);
+            }
+            StreamCommand::Keep => {
+                if !streams.keep(&path) {
+                    let ended = StreamEvent::Closed("ended already".to_owned());
+                    self.endpoint.handle(now(), Input::Stream(path, ended));
+                }
+            }
+            StreamCommand::Close => {
+                tracing::debug!(remote = %path.remote, "TCP connection not needed any more");
+                streams.close(&path);
+            }
+        }
+    }
+
+    /// Answers `question`, or has it answered by a task of its own; `at_once` is how many more may be
+    /// answered here.
+    pub(super) fn ask(&mut self, ticket: Ticket, question: Question, at_once: &mut u32) {
+        if *at_once > 0
+            && let Some(answer) = self.credentials.answer_at_once(&question)
+        {
+            *at_once -= 1;
+            if let Some(meters) = &self.meters {
+                meters.asked(&question, false);
+            }
+            let failed = matches!(answer, Answer::Failed(_));
+            let about = failed.then(|| questions::Peer::of(&question)).flatten();
+            return self.answered(questions::Answered { ticket, about, answer });
+        }
+        let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
+        let meters = self.meters.clone();
+        if let Some(meters) = &meters {
+            meters.asked(&question, true);
+        }
+        tokio::spawn(async move {
+            let about = questions::Peer::of(&question);
+            let answer = credentials.answer(question).await;
+            if let Some(meters) = meters {
+                meters.answered();
+            }
+            if let Some(answer) = answer {
+                // The driver may be gone.
+                let _ = answering.send(questions::Answered { ticket, about, answer });
+            }
+        });
+    }
+
+    pub(super) fn answered(&mut self, answered: questions::Answered) {
+        let questions::Answered { ticket, about, answer } = answered;
+        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
+            self.log.refused(now().mono, peer, why);
+        }
+        self.endpoint.handle(now(), Input::Answered(ticket, answer));
+    }
+}

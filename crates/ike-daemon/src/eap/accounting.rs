@@ -1,0 +1,348 @@
+//! RADIUS accounting (RFC 2866): a server hears of every client's session, as with strongSwan's eap-radius. A session
+//! is an IKE SA that this end has answered, with those it is rekeyed into. Each has a task, so that its requests keep
+//! their order and no engine waits for a server.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::eap::accounting::Status;
+use ike_proto::dataplane::{Command, SaId, Usage};
+use ike_proto::{Endpoint, Event, IkeSaId, IkeStatus};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use self::account::{Account, Cause, Told, attributes};
+use super::radius::RadiusConfig;
+use crate::driver::Handle;
+use crate::plane::control::Line;
+
+mod account;
+
+/// `accounting` and its like.
+#[derive(Debug, Clone)]
+pub(crate) struct AccountingConfig {
+    /// `accounting_interval`; none: no interim updates.
+    pub(crate) interval: Option<Duration>,
+    /// `accounting_close_on_timeout`.
+    pub(crate) close_on_timeout: bool,
+    /// `accounting_requires_vip`.
+    pub(crate) requires_vip: bool,
+}
+
+/// An ESP SA of a session, and what was seen of it last.
+struct Tracked {
+    account: Arc<Account>,
+    /// 0: it comes in; 1: it leaves.
+    way: usize,
+    seen: Usage,
+}
+
+/// A session that goes on, and how its task hears of its end.
+type Open = (Arc<Account>, oneshot::Sender<Cause>);
+
+/// A session that is over, and of which its task has not heard yet.
+pub(crate) struct Over {
+    account: Arc<Account>,
+    stop: oneshot::Sender<Cause>,
+    cause: Cause,
+}
+
+/// A session of which no server hears: it is to end.
+pub(crate) struct Unheard(Arc<Account>);
+
+/// The sessions of all shards. Clones have the same ones.
+#[derive(Clone)]
+pub(crate) struct Accounting(Arc<Inner>);
+
+struct Inner {
+    /// Tells sessions of this run from those of the one before.
+    prefix: u64,
+    sessions: Mutex<HashMap<IkeSaId, Open>>,
+    sas: Mutex<HashMap<SaId, Tracked>>,
+    /// How interim updates get at the figures; the data plane itself does not wait for those who hold this.
+    handle: Mutex<Option<Handle>>,
+    /// Sessions that are to end.
+    close: mpsc::UnboundedSender<Unheard>,
+    /// A clone in every task: when all are gone, so are the tasks.
+    running: Mutex<Option<mpsc::Sender<()>>>,
+    ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Accounting {
+    /// Without sessions yet, and those that it wants to end: [`Self::close`].
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Unheard>) {
+        let (close, to_close) = mpsc::unbounded_channel();
+        let (running, ended) = mpsc::channel(1);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let inner = Inner {
+            prefix: since.as_secs(),
+            sessions: Mutex::default(),
+            sas: Mutex::default(),
+            handle: Mutex::default(),
+            close,
+            running: Mutex::new(Some(running)),
+            ended: tokio::sync::Mutex::new(ended),
+        };
+        (Self(Arc::new(inner)), to_close)
+    }
+
+    /// Where figures are to be had between events.
+    pub(crate) fn ask(&self, handle: Handle) {
+        *lock(&self.0.handle) = Some(handle);
+    }
+
+    /// No figures between events any more: drivers run as long as somebody has a handle to them.
+    pub(crate) fn forget(&self) {
+        drop(lock(&self.0.handle).take());
+    }
+
+    /// Takes note of an event of `endpoint`; sessions begin while `radius` wants them. What is given back is a
+    /// session that is over: [`Self::over`].
+    pub(crate) fn event(
+        &self,
+        event: &Event,
+        endpoint: &Endpoint,
+        radius: impl FnOnce() -> Option<Arc<RadiusConfig>>,
+    ) -> Option<Over> {
+        match event {
+            Event::IkeUp(ike) => {
+                let radius = radius().filter(|radius| radius.accounting.is_some())?;
+                self.begin(radius, &endpoint.ike_sa(*ike)?);
+            }
+            Event::ChildUp { ike, child } | Event::ChildRekeyed { ike, new: child, .. } => {
+                let account = self.account(*ike)?;
+                let child = endpoint.brief(*ike)?.children().find(|one| one.id == *child)?;
+                self.track(&account, [child.inbound, child.outbound]);
+            }
+            Event::IkeRekeyed { old, new } => {
+                let mut sessions = lock(&self.0.sessions);
+                if let Some(session) = sessions.remove(old) {
+                    session.0.ike.store(new.0, Ordering::Relaxed);
+                    sessions.insert(*new, session);
+                }
+            }
+            Event::IkeDown { ike, reason, .. } => {
+                let (account, stop) = lock(&self.0.sessions).remove(ike)?;
+                return Some(Over { account, stop, cause: Cause::of(reason) });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Ends a session, with the last figures of the SAs that it still has.
+    pub(crate) async fn over(&self, over: Over, plane: &Line) {
+        let Over { account, stop, cause } = over;
+        self.look(&Self::sas_of(&account), plane).await;
+        {
+            let mut sas = lock(&self.0.sas);
+            std::mem::take(&mut *lock(&account.sas)).iter().for_each(|id| _ = sas.remove(id));
+        }
+        // The task may have ended with the daemon.
+        let _ = stop.send(cause);
+    }
+
+    fn account(&self, ike: IkeSaId) -> Option<Arc<Account>> {
+        lock(&self.0.sessions).get(&ike).map(|(account, _)| Arc::clone(account))
+    }
+
+    /// Looks once more at SAs that `batch` takes away.
+    pub(crate) async fn last_words(&self, batch: &[Command], plane: &Line) {
+        let going: Vec<SaId> = {
+            let sas = lock(&self.0.sas);
+            if sas.is_empty() {
+                return;
+            }
+            let ids = batch.iter().filter_map(|command| match command {
+                Command::RemoveSa(id) => Some(*id),
+                _ => None,
+            });
+            ids.filter(|id| sas.contains_key(id)).collect()
+        };
+        self.look(&going, plane).await;
+        let mut sas = lock(&self.0.sas);
+        for id in &going {
+            if let Some(tracked) = sas.remove(id) {
+                lock(&tracked.account.sas).remove(id);
+            }
+        }
+    }
+
+    /// Old and new names of the SAs that `batch` moves.
+    pub(crate) fn moves(batch: &[Command]) -> Vec<(SaId, SaId)> {
+        let moves = batch.iter().filter_map(|command| match command {
+            Command::UpdateSa { id, dst, .. } => Some((*id, SaId { dst: dst.ip(), ..*id })),
+            _ => None,
+        });
+        moves.collect()
+    }
+
+    /// SAs that were moved to other addresses have other names.
+    pub(crate) fn moved(&self, moves: &[(SaId, SaId)]) {
+        let mut sas = lock(&self.0.sas);
+        for (old, new) in moves {
+            if let Some(tracked) = sas.remove(old) {
+                {
+                    let mut own = lock(&tracked.account.sas);
+                    own.remove(old);
+                    own.insert(*new);
+                }
+                sas.insert(*new, tracked);
+            }
+        }
+    }
+
+    /// The SAs of a child of a session, in and out.
+    fn track(&self, account: &Arc<Account>, ids: [SaId; 2]) {
+        let mut sas = lock(&self.0.sas);
+        for (way, id) in ids.into_iter().enumerate() {
+            if let Entry::Vacant(vacant) = sas.entry(id) {
+                let account = Arc::clone(account);
+                lock(&account.sas).insert(id);
+                vacant.insert(Tracked { account, way, seen: Usage::default() });
+            }
+        }
+    }
+
+    fn sas_of(account: &Account) -> Vec<SaId> {
+        lock(&account.sas).iter().copied().collect()
+    }
+
+    async fn look(&self, ids: &[SaId], plane: &Line) {
+        if !ids.is_empty() {
+            self.seen(ids, plane.usage(ids).await);
+        }
+    }
+
+    fn seen(&self, ids: &[SaId], counted: Vec<Usage>) {
+        let mut sas = lock(&self.0.sas);
+        for (id, usage) in ids.iter().zip(counted) {
+            if let Some(sa) = sas.get_mut(id) {
+                sa.add(usage);
+            }
+        }
+    }
+
+    fn begin(&self, radius: Arc<RadiusConfig>, status: &IkeStatus) {
+        let Some(options) = radius.accounting.clone().filter(|_| !status.initiator) else { return };
+        let addresses = status.assignment.as_ref().map_or(&[][..], |given| &given.addresses);
+        if options.requires_vip && addresses.is_empty() {
+            return;
+        }
+        let Some(running) = lock(&self.0.running).clone() else { return };
+        let account = Arc::new(Account {
+            ike: AtomicU64::new(status.id.0),
+            id: format!("{}-{}", self.0.prefix, status.id.0),
+            attributes: attributes(status, addresses),
+            radius,
+            options,
+            begun: Instant::now(),
+            totals: Mutex::default(),
+            sas: Mutex::default(),
+        });
+        let (stop, stopped) = oneshot::channel();
+        lock(&self.0.sessions).insert(status.id, (Arc::clone(&account), stop));
+        let this = self.clone();
+        tokio::spawn(async move {
+            this.keep(&account, stopped).await;
+            drop(running);
+        });
+    }
+
+    /// Tells a server of a session from its beginning to its end.
+    async fn keep(&self, account: &Arc<Account>, mut stopped: oneshot::Receiver<Cause>) {
+        let mut unheard = account.tell(Status::Start, None).await == Told::Unheard;
+        let cause = loop {
+            if unheard {
+                let _ = self.0.close.send(Unheard(Arc::clone(account)));
+            }
+            let pause = account.options.interval.filter(|_| !unheard);
+            let next = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // Without a word: the daemon ends.
+                cause = &mut stopped => break cause.unwrap_or(Cause::NasReboot),
+                () = next => {}
+            }
+            let ids = Self::sas_of(account);
+            let handle = lock(&self.0.handle).clone();
+            if let Some(handle) = handle
+                && let Ok(counted) = handle.usage(ids.clone()).await
+            {
+                self.seen(&ids, counted);
+            }
+            let told = account.tell(Status::Interim, None).await;
+            unheard = told == Told::Unheard && account.options.close_on_timeout;
+        };
+        account.tell(Status::Stop, Some(cause)).await;
+    }
+
+    /// Has `down` end the IKE SA of a session: again if it fails, or ends one that was just rekeyed, until the session
+    /// is over. `down` gives back whether it did it.
+    pub(crate) async fn close<F: Future<Output = bool>>(
+        &self,
+        Unheard(account): Unheard,
+        down: impl Fn(IkeSaId) -> F,
+    ) {
+        let mut pause = CLOSE_AGAIN;
+        while self.is_open(&account) {
+            let ike = account.ike();
+            if down(ike).await && account.ike() == ike {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(CLOSE_AGAIN_MAX);
+        }
+    }
+
+    fn is_open(&self, account: &Arc<Account>) -> bool {
+        let sessions = lock(&self.0.sessions);
+        sessions.get(&account.ike()).is_some_and(|(open, _)| Arc::ptr_eq(open, account))
+    }
+
+    /// Ends all sessions, and waits until servers have heard of it, but no longer than `limit`.
+    pub(crate) async fn finish(&self, limit: Duration) {
+        drop(lock(&self.0.running).take());
+        lock(&self.0.sessions).clear();
+        let mut ended = self.0.ended.lock().await;
+        if tokio::time::timeout(limit, ended.recv()).await.is_err() {
+            tracing::warn!("RADIUS servers have not heard of the end of all sessions");
+        }
+    }
+}
+
+impl Tracked {
+    /// Adds what came since. Less than before is no news: an SA that is just being moved has no counters.
+    fn add(&mut self, now: Usage) {
+        let mut totals = lock(&self.account.totals);
+        totals.octets[self.way] += now.bytes.saturating_sub(self.seen.bytes);
+        totals.packets[self.way] += now.packets.saturating_sub(self.seen.packets);
+        self.seen.bytes = self.seen.bytes.max(now.bytes);
+        self.seen.packets = self.seen.packets.max(now.packets);
+    }
+}
+
+/// How soon an IKE SA is asked to end again, at first and at last.
+const CLOSE_AGAIN: Duration = Duration::from_millis(500);
+const CLOSE_AGAIN_MAX: Duration = Duration::from_secs(60);
+
+impl fmt::Debug for Accounting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Accounting({} sessions)", lock(&self.0.sessions).len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

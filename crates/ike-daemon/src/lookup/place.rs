@@ -1,0 +1,295 @@
+//! Where this end fetches what strangers name: from which URLs, and from which addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+/// An entry of `hash_and_url_from`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix {
+    /// As URLs have it, lower case.
+    host: String,
+    port: u16,
+    /// The beginning of path and query.
+    path: String,
+}
+
+impl Prefix {
+    /// Reads `http://HOST[:PORT]/[PATH]`. Host and port are whole, so that nobody can append to them.
+    pub fn parse(text: &str) -> Option<Self> {
+        let after = text.get(7..).filter(|_| ::pki::Authority::is_usable(text))?;
+        let plain = !text.contains(['@', '#', '?']) && after.contains('/');
+        let (host, port, path) = split(text).filter(|_| plain)?;
+        Some(Self { host, port, path })
+    }
+
+    /// True for URLs that begin with it. What goes up again from its folder does not.
+    fn covers(&self, (host, port, path): &(String, u16, String)) -> bool {
+        let Some(rest) = path.strip_prefix(&self.path) else { return false };
+        let rest = rest.to_ascii_lowercase();
+        let stays = !["..", "%2e", "\\", "%5c"].iter().any(|up| rest.contains(up));
+        *host == self.host && *port == self.port && (stays || self.path == "/")
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+    }
+}
+
+/// Host, port, path and query as the client sees them.
+fn split(url: &str) -> Option<(String, u16, String)> {
+    let uri: Uri = url.parse().ok()?;
+    let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"))?;
+    let after = authority.as_str().rsplit('@').next()?.strip_prefix(authority.host())?;
+    let port = if after.is_empty() { 80 } else { authority.port_u16()? };
+    if authority.host().is_empty() {
+        return None;
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Some((authority.host().to_ascii_lowercase(), port, path.to_owned()))
+}
+
+/// From which addresses a URL may be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// Those of the public Internet: anybody may have named it.
+    Public,
+    /// Other networks' too, for a configured host: but not this host's own, nor what only a link has.
+    Configured,
+    /// This one, because it is configured.
+    Exactly(IpAddr),
+}
+
+impl Allowed {
+    /// What is allowed for `url` if these prefixes are configured; `None`: nothing.
+    pub(super) fn of(url: &str, prefixes: &[Prefix]) -> Option<Self> {
+        let parts = split(url)?;
+        if prefixes.is_empty() {
+            return Some(Self::Public);
+        }
+        let prefix = prefixes.iter().find(|prefix| prefix.covers(&parts))?;
+        Some(prefix.address().map_or(Self::Configured, Self::Exactly))
+    }
+
+    pub(super) fn takes(self, address: IpAddr) -> bool {
+        match self {
+            Self::Exactly(only) => address == only,
+            Self::Configured => is_elsewhere(address) && !is_own(address),
+            Self::Public => is_elsewhere(address) && is_public(address) && !is_own(address),
+        }
+    }
+}
+
+/// Resolves names to addresses that are allowed. The client connects to what this returns and to nothing
+/// else, so that a name may have whatever other addresses a moment later.
+#[derive(Debug)]
+pub(super) struct Guarded(pub(super) Allowed);
+
+impl Resolver for Guarded {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
+        let mut allowed = self.empty();
+        for address in found.iter().filter(|address| self.0.takes(address.ip())) {
+            allowed.push(*address);
+        }
+        if allowed.is_empty() {
+            return Err(ureq::Error::Io(std::io::Error::other(
+                "nothing is fetched from its address",
+            )));
+        }
+        Ok(allowed)
+    }
+}
+
+/// Not this host's loopback, not a link's, not a group's.
+fn is_elsewhere(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, ..] = v4.octets();
+            first != 0
+                && first < 240
+                && !v4.is_loopback()
+                && !v4.is_link_local()
+                && !v4.is_multicast()
+        }
+        IpAddr::V6(v6) => {
+            !v6.is_unspecified()
+                && !v6.is_loopback()
+                && !v6.is_unicast_link_local()
+                && !v6.is_multicast()
+        }
+    }
+}
+
+/// Of the public Internet, by IANA's special-purpose address registries.
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => is_public_v6(v6),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let shared = a == 100 && (64..128).contains(&b);
+    let protocols = a == 192 && b == 0 && c == 0 || a == 192 && b == 88 && c == 99;
+    let benchmarks = a == 198 && (b == 18 || b == 19);
+    !(address.is_private() || address.is_documentation() || shared || protocols || benchmarks)
+}
+
+/// Global unicast alone (2000::/3), and no tunnels that have an IPv4 address in them.
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let [first, second, ..] = address.segments();
+    let documentation = first == 0x2001 && second == 0xdb8 || first == 0x3fff && second < 0x1000;
+    let protocols = first == 0x2001 && second < 0x200;
+    (0x2000..0x4000).contains(&first) && first != 0x2002 && !documentation && !protocols
+}
+
+/// True for an address of this host, and for one that there is no way to: packets to it would have that as
+/// their source. Nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, DISCARD))?;
+        socket.local_addr()
+    });
+    source.map_or(true, |source| source.ip().to_canonical() == address.to_canonical())
+}
+
+/// A port; any would do.
+const DISCARD: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(url: &str, prefixes: &[&str]) -> Option<Allowed> {
+        let prefixes: Vec<_> = prefixes.iter().map(|text| Prefix::parse(text).unwrap()).collect();
+        Allowed::of(url, &prefixes)
+    }
+
+    #[test]
+    fn a_prefix_has_a_whole_host_and_port() {
+        for bad in [
+            "http://certs.example.org",
+            "http://certs.example.org:80",
+            "https://certs.example.org/",
+            "ftp://certs.example.org/",
+            "http:///certs/",
+            "http://user@certs.example.org/",
+            "http://certs.example.org/a?b",
+            "http://certs.example.org:port/",
+            "http://certs.example.org:99999/",
+            "certs.example.org/",
+            "http://certs example.org/",
+            "",
+        ] {
+            assert_eq!(Prefix::parse(bad), None, "{bad}");
+        }
+        for good in ["http://certs.example.org/", "HTTP://[2001:db8::1]:8080/certs/"] {
+            assert!(Prefix::parse(good).is_some(), "{good}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_prefix_is_not_covered() {
+        let prefix = &["http://certs.example.org/ca/"][..];
+        for good in [
+            "http://certs.example.org/ca/0123",
+            "http://certs.example.org:80/ca/0123",
+            "HTTP://CERTS.example.org/ca/cert.pl?u=foo;a=pw",
+            "http://user:password@certs.example.org/ca/0123",
+        ] {
+            assert_eq!(allowed(good, prefix), Some(Allowed::Configured), "{good}");
+        }
+        for bad in [
+            "http://certs.example.org/",
+            "http://certs.example.org/CA/0123",
+            "http://certs.example.org:8080/ca/0123",
+            "http://certs.example.org.example.com/ca/0123",
+            "http://certs.example.org@example.com/ca/0123",
+            "http://certs.example.org/ca/../admin",
+            "http://certs.example.org/ca/%2E%2e/admin",
+            "http://certs.example.org/ca/..%5cadmin",
+            "https://certs.example.org/ca/0123",
+            "http://certs.example.org:x/ca/0123",
+        ] {
+            assert_eq!(allowed(bad, prefix), None, "{bad}");
+        }
+        // With a whole host, RFC 4945 §4.3.1's forms will do.
+        let url = "http://certs.example.org/%0a/../foo/bar/zappa";
+        assert_eq!(allowed(url, &["http://certs.example.org/"]), Some(Allowed::Configured));
+        assert_eq!(allowed(url, &[]), Some(Allowed::Public));
+    }
+
+    #[test]
+    fn addresses_that_nobody_outside_may_choose() {
+        let never = [
+            "127.0.0.1",
+            "127.8.9.1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "224.0.0.1",
+            "255.255.255.255",
+            "240.0.0.1",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+        ];
+        for text in never {
+            let address = text.parse().unwrap();
+            assert!(
+                !Allowed::Configured.takes(address) && !Allowed::Public.takes(address),
+                "{text}"
+            );
+            assert!(Allowed::Exactly(address).takes(address), "{text}");
+        }
+        let not_public = [
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "192.0.2.1",
+            "198.51.100.1",
+            "203.0.113.7",
+            "198.18.0.1",
+            "192.0.0.9",
+            "fd00::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "64:ff9b::7f00:1",
+            "::ffff:10.0.0.1",
+            "::7f00:1",
+            "3fff::1",
+            "fec0::1",
+        ];
+        for text in not_public {
+            assert!(!Allowed::Public.takes(text.parse().unwrap()), "{text}");
+            assert!(!is_public(text.parse().unwrap()), "{text}");
+        }
+        for text in ["198.41.0.4", "9.9.9.9", "2620:fe::fe", "2001:500:2::c"] {
+            let address = text.parse().unwrap();
+            assert!(is_elsewhere(address) && is_public(address), "{text}");
+        }
+        assert!(is_own("127.0.0.1".parse().unwrap()));
+        let exact = allowed("http://127.0.0.1:8080/x", &["http://127.0.0.1:8080/"]);
+        assert_eq!(exact, Some(Allowed::Exactly("127.0.0.1".parse().unwrap())));
+        assert!(!exact.unwrap().takes("127.0.0.2".parse().unwrap()));
+    }
+}

@@ -1,0 +1,174 @@
+//! Daemons of several shards whose addresses change (RFC 4555): the SPI steers, wherever a message comes from, so that an
+//! IKE SA stays on its shard. In network namespaces, as they are needed for addresses that come and go.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use ike_test_namespace::{VETH, in_namespace};
+
+use crate::common::tempdir;
+use crate::program::Running;
+
+/// IKE SAs: the odds that they are all on one shard are nil.
+const PEERS: usize = 8;
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {error}");
+}
+
+/// A network namespace, as long as this is kept.
+struct Host(Child);
+
+impl Host {
+    fn new() -> Self {
+        let host = Self(Command::new("unshare").args(["--net", "sleep", "100"]).spawn().unwrap());
+        let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let theirs = format!("/proc/{}/ns/net", host.0.id());
+        while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == ours) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        host
+    }
+
+    fn inside(&self, command: &str) -> String {
+        format!("nsenter --target {} --net {command}", self.0.id())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn configuration(folder: &Path, us: &str) -> PathBuf {
+    let mut text = "[charon]\nshards = 4\ncookie_threshold = 0\ncookie_threshold_ip = 0\n\
+                    block_threshold = 0\n[secrets.ike]\nsecret = 'a secret of this test'\n"
+        .to_owned();
+    for n in 0..PEERS {
+        let [client, gateway] = [format!("c{n}.example.org"), "gw.example.org".to_owned()];
+        let (local, remote, there) = match us {
+            "client" => (client, gateway, "192.0.2.2"),
+            _ => (gateway, client, "192.0.2.0/24"),
+        };
+        let (ours, theirs) = match us {
+            "client" => (format!("10.2.{n}.0/24"), "10.1.0.0/16".to_owned()),
+            _ => ("10.1.0.0/16".to_owned(), format!("10.2.{n}.0/24")),
+        };
+        write!(
+            text,
+            "[connections.site{n}]\nlocal_addrs = '192.0.2.0/24'\nremote_addrs = '{there}'\n\
+             proposals = 'aes256gcm16-prfsha256-x25519'\n\
+             [connections.site{n}.local]\nauth = 'psk'\nid = '{local}'\n\
+             [connections.site{n}.remote]\nauth = 'psk'\nid = '{remote}'\n\
+             [connections.site{n}.children.net{n}]\nlocal_ts = '{ours}'\nremote_ts = '{theirs}'\n"
+        )
+        .unwrap();
+    }
+    let path = folder.join(format!("{us}.toml"));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// What `list` says of each IKE SA: its responder's SPI by the initiator's, the peer's address, and children.
+fn sas(daemon: &Running) -> BTreeMap<String, (String, String, usize)> {
+    let list: serde_json::Value = serde_json::from_slice(&daemon.list().stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let all = list.as_array().unwrap().iter().map(|sa| {
+        let children = sa["child-sas"]
+            .as_array()
+            .map_or_else(|| sa["child-sas"].as_object().map_or(0, serde_json::Map::len), Vec::len);
+        (
+            text(&sa["initiator-spi"]),
+            (text(&sa["responder-spi"]), text(&sa["remote-host"]), children),
+        )
+    });
+    all.collect()
+}
+
+/// Waits until every IKE SA of `daemon` has its peer at `address`.
+#[track_caller]
+fn until_at(daemon: &Running, address: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let sas = sas(daemon);
+        if sas.len() == PEERS && sas.values().all(|(_, remote, _)| remote == address) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "not at {address}: {sas:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn moves_of_either_end_keep_every_sa_on_its_shard() {
+    in_namespace("mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard", VETH, || {
+        let host = Host::new();
+        run("ip link set lo up");
+        run("ip link add out0 type veth peer name in0");
+        run(&format!("ip link set in0 netns {}", host.0.id()));
+        // The second address stays when the first one goes.
+        run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
+        run("ip addr add 192.0.2.2/24 dev out0");
+        run("ip link set out0 up");
+        run(&host.inside("sysctl -qw net.ipv4.conf.all.promote_secondaries=1"));
+        run(&host.inside("ip link set lo up"));
+        run(&host.inside("ip addr add 192.0.2.1/24 dev in0"));
+        run(&host.inside("ip link set in0 up"));
+        let folder = tempdir("mobike-shards");
+        let exe = env!("CARGO_BIN_EXE_ike-daemon");
+        let start = |us: &str, prefix: String| {
+            let mut words = prefix.split(' ');
+            let mut command = Command::new(words.next().unwrap());
+            command.args(words).args(["run", "--data-plane", "none"]);
+            Running::start_by(command, &folder, us, &configuration(&folder, us))
+        };
+        let gateway = start("gateway", exe.to_owned());
+        let client = start("client", host.inside(exe));
+        let up = client.ask(&["up", "--all", "--timeout", "20s"]);
+        assert_eq!(up.status.code(), Some(0), "{up:?}");
+        until_at(&gateway, "192.0.2.1");
+        let spis = |daemon: &Running| {
+            let sas = sas(daemon);
+            assert!(sas.values().all(|(.., children)| *children == 1), "{sas:#?}");
+            sas.into_iter().map(|(ours, (theirs, ..))| (ours, theirs)).collect::<Vec<_>>()
+        };
+        let before = spis(&gateway);
+        let mut shards: Vec<_> = before.iter().map(|(_, spi_r)| spi_r[..2].to_owned()).collect();
+        shards.sort();
+        shards.dedup();
+        assert!(shards.len() > 1, "{before:#?}");
+
+        run(&host.inside("ip addr add 192.0.2.11/24 dev in0"));
+        run(&host.inside("ip addr del 192.0.2.1/24 dev in0"));
+        until_at(&gateway, "192.0.2.11");
+        assert_eq!(spis(&gateway), before);
+
+        run("ip addr add 192.0.2.12/24 dev out0");
+        run("ip addr del 192.0.2.2/24 dev out0");
+        until_at(&client, "192.0.2.12");
+        assert_eq!(spis(&client), before);
+        // Exchanges of both ends get through, and find their SAs.
+        for daemon in [&gateway, &client] {
+            for n in 0..PEERS {
+                let child = format!("net{n}");
+                let rekeyed = daemon.ask(&["rekey", "--child", &child]);
+                assert_eq!(rekeyed.status.code(), Some(0), "{rekeyed:?}");
+            }
+        }
+        assert_eq!(
+            sas(&gateway).keys().collect::<Vec<_>>(),
+            sas(&client).keys().collect::<Vec<_>>()
+        );
+        assert_eq!((gateway.end(), client.end()), (Some(0), Some(0)));
+    });
+}
