@@ -21,7 +21,7 @@ done
 mount --bind "$1" "$root/out"
 
 # Others of the lab's root are not to start.
-for unit in strongswan strongswan-starter openiked ssh; do
+for unit in strongswan strongswan-starter openiked ssh prometheus; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit.service"
 done
 cat >"$root/etc/systemd/system/lab.target" <<'UNIT'

@@ -2,9 +2,12 @@
 # The Debian package, installed by dpkg into a clean copy of the lab's root and run there by systemd: start,
 # watchdog, credentials, reload, metrics, sandbox, stop, purge. Needs root and a kernel with overlayfs; nothing
 # is written to the lab's root. The package is made by cargo-deb (cargo install cargo-deb) of the release build.
+# Then the same in a guest whose kernel has ESP: the unit as it is, with the sandbox, has a tunnel with strongSwan.
 # usage: deb.sh [PACKAGE.deb]
 set -eu
 . "$(dirname "$0")/common.sh"
+. "$LAB_SRC/kernels.sh"
+. "$LAB_SRC/guest.sh"
 skip_if_asked
 
 [ "$(id -u)" = 0 ] || die "needs root"
@@ -20,6 +23,12 @@ if [ -z "$deb" ]; then
         die "no package"
     }
 fi
+# Without dpkg-shlibdeps cargo-deb names none.
+depends=$(dpkg-deb -f "$deb" Depends)
+case $depends in
+*libc6*) ;;
+*) die "the package depends on '$depends', not on libc6; is dpkg-dev installed?" ;;
+esac
 cp "$deb" "$out/package.deb"
 cp "$LAB_SRC/guest/deb.sh" "$out/inside.sh"
 # systemd as the first process of namespaces of its own; it ends with them.
@@ -28,3 +37,25 @@ timeout -s KILL 150 unshare -m -p -f -n -u -i -C --kill-child \
 cat "$out/log" 2>/dev/null || tail -n 30 "$out/console.log"
 [ "$(cat "$out/rc" 2>/dev/null)" = 0 ] || die "the package does not work; see $out"
 say "the package was installed, run and removed"
+
+DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
+[ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
+need_kernel forky
+kernel=$out/kernel
+mkdir "$kernel"
+cp "$out/package.deb" "$kernel/"
+cat >"$kernel/env" <<ENV
+LAB_RUN="bash /lab/guest/deb-kernel.sh"
+LAB_LOG=scenario.log
+LAB_TIMEOUT=120
+LAB_MODULES=overlay
+ENV
+export LAB_SRC LAB_DIR LAB_ROOT DAEMON MEMORY=1G
+guest "$kernel" 120 forky
+wait $guest 2>/dev/null || true
+[ "$(cat "$kernel/rc" 2>/dev/null)" = 0 ] || {
+    tail -n 30 "$kernel/scenario.log" 2>/dev/null || tail -n 30 "$kernel/console.log"
+    die "the package does not work with the kernel's data plane; see $kernel"
+}
+grep ' capabilities ' "$kernel/scenario.log"
+say "the package has had a tunnel through the kernel, under its unit's hardening and its sandbox"

@@ -221,6 +221,11 @@ impl Handmade {
         psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
     }
 
+    /// SK_d.
+    pub fn sk_d(&self) -> &[u8] {
+        self.keys.d.expose()
+    }
+
     /// Mixes `ppk` in, as IKE_AUTH does (RFC 8784 §3).
     pub fn mix(&mut self, ppk: &[u8]) {
         let mixed = self.keys.mixed_in_auth(self.prf, &Secret::copy_from(ppk));

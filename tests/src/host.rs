@@ -27,6 +27,8 @@ pub struct Host {
     pub answerer: Answerer,
     /// Answers in the place of `answerer`, if there is one.
     pub signer: Option<Signer>,
+    /// What it can fetch by hash and URL: DER certificates and bundles.
+    pub web: Vec<Vec<u8>>,
     /// Gives addresses to peers.
     pub leaser: Option<Leaser>,
     /// What does EAP, if anything does.
@@ -94,6 +96,7 @@ impl Host {
             plane,
             answerer: Answerer::default(),
             signer: None,
+            web: Vec::new(),
             leaser: None,
             eap: None,
             answer_delay: Some(Duration::ZERO),

@@ -11,9 +11,10 @@ use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Answer, Command, EapMessage, Endpoint, Event, Input, Now, Output, Path, Question, RequestId,
-    Ticket, Transmit, TransmitKind, Transport,
+    Answer, Command, EapMessage, Endpoint, Event, Input, Now, Output, Path, PeerCredentials,
+    Question, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
+use pki::{HashAndUrl, sha1};
 
 use crate::audit::Audit;
 use crate::host::ExchangeFate;
@@ -476,6 +477,28 @@ impl World {
         }
     }
 
+    /// What was sent by hash and URL comes from the host's web.
+    fn answer_by_web(&self, host: usize, question: &Question, peer: &PeerCredentials) -> Answer {
+        let Host { web, answerer, .. } = &self.hosts[host];
+        let mut resolved = PeerCredentials { certs: Vec::new(), ..peer.clone() };
+        for cert in &peer.certs {
+            match HashAndUrl::read(cert) {
+                Ok(named) => {
+                    let Some(found) = web.iter().find(|octets| sha1(octets) == named.hash) else {
+                        return Answer::Failed(format!("{}: not found", named.url));
+                    };
+                    resolved.certs.extend(named.unpack(found).expect("what was published"));
+                }
+                Err(_) => resolved.certs.push(cert.clone()),
+            }
+        }
+        let question = match question {
+            Question::Revocation(_) => Question::Revocation(resolved),
+            _ => Question::Judge(resolved),
+        };
+        answerer.answer(&question, self.wall())
+    }
+
     fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
         let signer = self.hosts[host].signer;
         let answer = match (question, signer) {
@@ -485,6 +508,11 @@ impl World {
             },
             (Question::Exchange(exchange), _) => exchange.perform(&mut self.exchange_rng),
             (_, Some(signer)) => signer.answer(question),
+            (Question::Judge(peer) | Question::Revocation(peer), None)
+                if peer.certs.iter().any(|cert| HashAndUrl::is(cert.encoding)) =>
+            {
+                self.answer_by_web(host, question, peer)
+            }
             (_, None) => self.hosts[host].answerer.answer(question, self.wall()),
         };
         if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {

@@ -164,6 +164,25 @@ serve_http() {
 }
 http_ready() { in_ns them ss -Hltn "sport = :$HTTP_PORT" | grep -q .; }
 
+# publish NAME…: certificates under their hashes, for serve_http.
+publish() {
+    local name
+    for name; do "$DAEMON" pki --publish --in "$PKI/$name.pem" --dir "$PKI" >/dev/null; done
+}
+
+# hash_and_url SIDE CA…: SIDE sends what these have issued by hash and URL, and
+# fetches what the peer sends so.
+hash_and_url() {
+    local side=$1 ca
+    shift
+    for ca; do
+        conf "$side" "authorities.$ca.cacert" "$ca.pem"
+        conf "$side" "authorities.$ca.cert_uri_base" "$(http_url "")"
+    done
+    conf "$side" charon.hash_and_url yes
+    [ "$side" = them ] || conf "$side" charon.hash_and_url_from "$(http_url "")"
+}
+
 # ocsp_index CA CERTIFICATE…: what the responder of CA knows; all good at first.
 ocsp_index() {
     local ca=$1 name serial

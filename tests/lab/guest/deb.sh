@@ -17,7 +17,7 @@ for file in /usr/share/man/man8/ike-daemon.8.gz /usr/share/man/man5/ike-daemon.t
 done
 [ "$(stat -c %a /etc/ike/ike-daemon.toml)" = 600 ] || fail "others read the configuration"
 [ "$(stat -c %a /etc/ike/private)" = 700 ] || fail "others read private keys"
-systemd-analyze verify --man=no ike-daemon.service || fail "systemd-analyze verify"
+systemd-analyze verify --man=no ike-daemon.service ike-daemon.socket || fail "systemd-analyze verify"
 ok "installed; unit verified, neither enabled nor started"
 
 cp -p /etc/ike/ike-daemon.toml /root/packaged
@@ -83,6 +83,16 @@ systemctl daemon-reload
 systemctl start ike-daemon || fail "the unit as packaged, with the data plane it finds"
 journalctl -u ike-daemon -o cat | grep 'data plane:' | tail -n 1
 systemctl stop ike-daemon || fail "stop"
+
+systemctl start ike-daemon.socket || fail "the socket's unit"
+[ "$(stat -c %a /run/charon.vici)" = 600 ] || fail "others use the VICI socket"
+active inactive || fail "started without a client"
+timeout 30 swanctl --stats | grep -q '^IKE_SAs: 0 total' || fail "swanctl --stats by the socket of systemd's"
+active active || fail "no daemon behind the socket"
+systemctl stop ike-daemon.socket ike-daemon.service || fail "stop"
+[ ! -e /run/charon.vici ] || fail "the socket is left"
+ok "the VICI socket of systemd's starts the daemon"
+
 dpkg --purge ike-daemon || fail "purge"
 [ ! -e /usr/sbin/ike-daemon ] && [ ! -e /etc/ike/ike-daemon.toml ] || fail "purge leaves files"
 ok "stopped and purged"

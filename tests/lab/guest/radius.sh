@@ -1,4 +1,5 @@
-# FreeRADIUS on the loopback of one side: carol's password, by MSCHAPv2 and MD5.
+# FreeRADIUS on the loopback of one side: carol's password, by MSCHAPv2 and MD5; $STATE/radius/detail is what it hears
+# of sessions.
 # shellcheck shell=bash
 
 RADIUS_SECRET="a secret of gateway and server"
@@ -42,6 +43,9 @@ modules {
         mschapv2 {
         }
     }
+    detail {
+        filename = $dir/detail
+    }
     files {
         usersfile = $dir/users
     }
@@ -51,6 +55,14 @@ server lab {
         type = auth
         ipaddr = 127.0.0.1
         port = 1812
+    }
+    listen {
+        type = acct
+        ipaddr = 127.0.0.1
+        port = 1813
+    }
+    accounting {
+        detail
     }
     authorize {
         files
@@ -69,4 +81,20 @@ CONF
         tail -n 20 "$OUT/radius.log" "$OUT/radius.out"
         fail "freeradius did not start"
     }
+}
+
+# accounted REGEX…: one record of the detail file has all of these.
+accounted() {
+    local want
+    awk -v RS= '{ gsub(/\n/, " "); print }' "$STATE/radius/detail" 2>/dev/null >"$STATE/radius/records"
+    for want; do
+        grep -E -- "$want" "$STATE/radius/records" >"$STATE/radius/found"
+        mv "$STATE/radius/found" "$STATE/radius/records"
+    done
+    [ -s "$STATE/radius/records" ]
+}
+expect_accounted() {
+    wait_for "$PATIENCE" accounted "$@" && return
+    cat "$STATE/radius/detail"
+    fail "the RADIUS server has not heard: $*"
 }

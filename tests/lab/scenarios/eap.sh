@@ -30,6 +30,15 @@ radius)
     conf "$gateway" $radius.servers.absent.preference 10
     conf "$gateway" $radius.servers.present.address 127.0.0.1
     conf "$gateway" $radius.servers.present.secret "$RADIUS_SECRET"
+    # The server hears of sessions (RFC 2866), and their virtual IPs.
+    conf "$gateway" $radius.accounting yes
+    conf "$gateway" $radius.accounting_interval 1s
+    ike "$client" vips 0.0.0.0
+    net "$client" local_ts dynamic
+    ike "$gateway" pools four
+    conf "$gateway" pools.four.addrs 10.9.0.0/24
+    net "$gateway" remote_ts dynamic
+    RIGHT_IN=10.9.0.1
     ;;
 esac
 ike "$client" local.auth "$eap"
@@ -67,3 +76,13 @@ else
 fi
 rekey us ike
 ping_both
+if [ "$method" = radius ]; then
+    session="Acct-Session-Id = \"[0-9]+-[0-9]+\""
+    expect_accounted "Acct-Status-Type = Start" "$session" 'User-Name = "carol"' "Framed-IP-Address = 10\.9\.0\.1"
+    expect_accounted "Acct-Status-Type = Interim-Update" "$session" "Acct-Input-Octets = [1-9]"
+    down "$client" ike
+    gone
+    # Both pings of both ends: the rekey has not lost what was before it.
+    expect_accounted "Acct-Status-Type = Stop" "$session" "Acct-Terminate-Cause = User-Request" \
+        "Acct-Input-Octets = 1008" "Acct-Output-Octets = 1008" "Acct-Input-Packets = 12" "Acct-Session-Time = [1-9]"
+fi

@@ -1,5 +1,6 @@
 # Private keys are in the signer's memory and in no other: read from a file, or
-# used in a token by PKCS#11 (SoftHSM). The daemon ends with its signer.
+# used in a token by PKCS#11 (SoftHSM), which the daemon's file names or (token-ecdsa256) Debian's
+# swanctl, that has the connection as well. The daemon ends with its signer.
 # CASES: file token-rsa token-ecdsa256
 # MORE: token-ed25519
 net_direct
@@ -16,7 +17,9 @@ if [ "$CASE" != file ]; then
     in_token us
     rm "$STATE/us.d/private/us.key"
 fi
+[ "$CASE" != token-ecdsa256 ] || token_by_vici us
 start
+[ "$CASE" != token-ecdsa256 ] || load_token us
 each_side_initiates
 signer=$(pgrep -P "$(cat "$STATE/us.pid")" -f ' signer$') || fail "no signer"
 if [ "$CASE" = file ]; then

@@ -56,6 +56,12 @@ installed
 ping_both
 sw --counters
 said 'ike-init-out-req +: 1'
+sw --counters --name site
+said '^site:'
+said 'ike-auth-in-resp +: 1'
+sw --counters --all
+said '^site:'
+unsaid '^global:'
 sw --list-sas
 said '^site: #1, ESTABLISHED'
 
@@ -102,6 +108,9 @@ sw --flush-certs
 vici_ask --terminate --ike site --force || { shown && fail "terminate --force"; }
 gone
 sw --counters --reset
+sw --counters --reset --name site
+refused --counters --name site
+said 'no counters found'
 kill $log || fail "the log has ended"
 wait $log || true
 grep -q -E '^[0-9]+\[IKE\] IKE SA' "$OUT/log.out" || fail "the log has no line of an IKE SA"

@@ -6,6 +6,7 @@ mod announcements;
 mod confusion;
 mod eap;
 mod failures;
+mod hash_and_url;
 mod rounds;
 mod schemes;
 mod waiting;

@@ -251,3 +251,26 @@ fn over_tcp() {
         pair.establish();
     }
 }
+
+/// A cookie is demanded, by whomever, while the secret of the response is being made: the response answers the
+/// request without one, and that is what AUTH covers.
+#[test]
+fn a_cookie_that_comes_meanwhile() {
+    let mut pair = pair(9, METHODS[0]);
+    fates(&mut pair, A, [After(SECOND / 10), After(4 * SECOND)]);
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(SECOND);
+    let asked = pair.net.trace.iter().find(|p| p.is(ExchangeType::IKE_SA_INIT, false)).cloned();
+    assert_eq!(count(&pair, ExchangeType::IKE_SA_INIT, true), 1, "it has come");
+    // Nobody answers the request that has the cookie.
+    pair.net.tap(|packet| match packet.is(ExchangeType::IKE_SA_INIT, false) {
+        true => ike_tests::network::Fate::Drop,
+        false => ike_tests::network::Fate::Pass,
+    });
+    let cookie = ike_proto::wire::registry::NotifyType::COOKIE;
+    pair.inject(ike_tests::forge::notify_response(&asked.unwrap(), cookie, &[7; 16]));
+    pair.run_for(10 * SECOND);
+    assert!(count(&pair, ExchangeType::IKE_SA_INIT, false) > 1, "{}", pair.story());
+    assert_eq!(outcome(&pair, request), Ok(()), "{}", pair.story());
+    pair.assert_agreement();
+}

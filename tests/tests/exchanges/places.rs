@@ -206,3 +206,53 @@ fn on_a_bad_network() {
         }
     }
 }
+
+/// The half is ready while the window is not free: it is for when it is, and nobody is asked again.
+#[test]
+fn a_half_that_is_ready_early_is_kept() {
+    for place in PLACES.iter().filter(|place| place.exchange == ExchangeType::CREATE_CHILD_SA) {
+        let mut setup = setup(6, place.ike, place.esp);
+        setup.a.add_child("more", 3, 4);
+        setup.b.add_child("more", 4, 3);
+        let mut pair = setup.build();
+        pair.establish();
+        let (child, ike) = (pair.child_id(A), pair.ike_id(A));
+        let more = pair.initiate(A, Some("more"));
+        pair.run_for(5 * SECOND);
+        assert_eq!(pair.a().done(more), Some(Ok(())), "{}", pair.story());
+        let other = pair.a().children_up().into_iter().find(|other| other.id != child).unwrap();
+        let before = pair.a().exchanges;
+        set_delay(&mut pair, Some(SECOND));
+        let command =
+            if place.of_ike { Command::RekeyIke(ike) } else { Command::RekeyChild(child) };
+        let request = pair.command(A, command);
+        pair.run_for(SECOND / 2);
+        // Its answers are lost for a while.
+        let until = pair.now() + 2 * SECOND;
+        pair.net.tap(move |packet| {
+            let lost = packet.from == Some(B) && packet.sent < until;
+            if lost { ike_tests::network::Fate::Drop } else { ike_tests::network::Fate::Pass }
+        });
+        pair.command(A, Command::TerminateChild(other.id));
+        pair.run_for(60 * SECOND);
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{place:?} {}", pair.story());
+        assert_eq!(pair.a().exchanges - before, 2 * place.slow, "{place:?} {}", pair.story());
+        pair.assert_agreement();
+    }
+}
+
+/// What takes the initiator longer than a stranger would be waited for costs no IKE SA.
+#[test]
+fn a_secret_that_takes_long() {
+    for place in PLACES {
+        for step in (0..2 * place.slow).filter(|step| step % 2 == 1) {
+            let mut pair = place.pair(7);
+            let before = (0..step).map(|_| After(SECOND / 10));
+            fates(&mut pair, A, before.chain([After(Duration::from_secs(45))]));
+            let request = place.rekey(&mut pair, A);
+            pair.run_for(Duration::from_secs(120));
+            assert_eq!(outcome(&pair, request), Ok(()), "{place:?} {step} {}", pair.story());
+            pair.assert_agreement();
+        }
+    }
+}

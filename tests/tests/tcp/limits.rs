@@ -6,7 +6,7 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Path, StreamEvent, Transport};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::setup::{address, identity};
-use ike_tests::{A, B, Pair};
+use ike_tests::{A, B, ExchangeFate, Pair};
 
 use crate::stage::{assert_esp_on, over_tcp, seconds, separate};
 
@@ -234,4 +234,68 @@ fn transports_are_not_mixed() {
     };
     pair.receive(A, udp, &octets);
     assert_eq!(pair.a().dropped.last(), Some(&"not the transport of the IKE SA"));
+}
+
+/// A request that waits for a slow key exchange uses its connection as one that was answered does: that of
+/// another one that comes to nothing does not end with it.
+#[test]
+fn a_request_that_waits_keeps_its_connection() {
+    const SLOW: &str = "aes256gcm16-prfsha256-modp2048";
+    let setup = |seed| {
+        let mut setup = over_tcp(seed);
+        setup.both(|side| side.ike_proposals(&[SLOW]));
+        // The initiator waits for its own secret all the time.
+        setup.a.settings.half_open_timeout = seconds(200);
+        let mut pair = setup.build();
+        let fates = [ExchangeFate::After(seconds(0)), ExchangeFate::Never];
+        pair.hosts[A].exchange_fates = fates.into();
+        pair.initiate(A, Some("net"));
+        pair.run_for(seconds(20));
+        pair
+    };
+    let other = setup(8).net.trace[0].octets.clone();
+    let mut pair = setup(9);
+    let (_, path) = pair.streams.all[0].acceptor.unwrap();
+    assert_eq!(pair.b().endpoint.half_open(), 1);
+    pair.hosts[B].exchange_delay = Some(seconds(15));
+    pair.receive(B, path, &other);
+    pair.run_for(seconds(12));
+    assert_eq!(pair.b().ikes().len(), 1, "the first is given up\n{}", pair.story());
+    assert_eq!(pair.streams.open(), [0], "{}", pair.story());
+    let before = pair.net.trace.len();
+    pair.run_for(seconds(5));
+    let answers = pair.net.trace[before..].iter().filter(|p| p.from == Some(B));
+    assert_eq!(answers.filter(|p| p.stream == Some(0)).count(), 1, "{}", pair.story());
+    // Its sender does not go on; that of the first asks again, by the same connection.
+    pair.run_for(seconds(30));
+    assert_eq!(pair.streams.all.len(), 1, "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// What waits on a connection that another has made its own is over.
+#[test]
+fn what_waits_ends_with_its_connection() {
+    let mut setup = over_tcp(11);
+    setup.both(|side| {
+        side.ike_proposals(&["aes256gcm16-prfsha256-modp2048", "aes256gcm16-prfsha256-x25519"]);
+    });
+    let mut other = over_tcp(12);
+    other.a.ike_proposals(&["aes256gcm16-prfsha256-modp2048"]);
+    let mut other = other.build();
+    other.initiate(A, Some("net"));
+    other.run_for(seconds(1));
+    let mut pair = setup.build();
+    let request = pair.initiate(A, Some("net"));
+    let auth =
+        |w: &ike_tests::World| w.net.trace.iter().any(|p| p.is(ExchangeType::IKE_AUTH, false));
+    assert!(pair.run_until(seconds(10), auth));
+    pair.hosts[B].exchange_delay = Some(seconds(15));
+    let (_, path) = pair.streams.all[0].acceptor.unwrap();
+    pair.receive(B, path, &other.net.trace[0].octets);
+    assert_eq!(pair.b().endpoint.half_open(), 2);
+    pair.run_for(seconds(5));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!((pair.b().endpoint.half_open(), pair.b().ikes().len()), (0, 1), "{}", pair.story());
+    pair.run_for(seconds(60));
+    pair.assert_agreement();
 }
