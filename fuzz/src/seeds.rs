@@ -1,7 +1,12 @@
 //! Inputs to begin with: what the trees of tests hold, and scripts of ordinary lives.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::config::TicketKey;
+use ike_proto::crypto::Secret;
 use ike_proto::wire::Reader;
-use ike_tests::{A, B, Pair};
+use ike_tests::{A, B, Pair, Setup};
 
 /// Inputs that fuzzing found for other parsers; see the README beside the file.
 const PARSER_CORPORA: &[u8] =
@@ -16,7 +21,29 @@ pub fn messages() -> Vec<Vec<u8>> {
     pair.rekey_ike(B);
     pair.settle();
     seeds.extend(pair.net.trace.iter().map(|packet| packet.octets.to_vec()));
+    seeds.extend(resumption());
     seeds
+}
+
+/// The datagrams of a client that has lost its IKE SA, and resumes it.
+fn resumption() -> Vec<Vec<u8>> {
+    let mut setup = Setup::new(4);
+    setup.both(|side| {
+        side.connection.session_resumption = true;
+        side.connection.dpd_delay = Duration::from_secs(10);
+        let secret = Secret::new(vec![1; TicketKey::SECRET_LEN]);
+        side.settings.resumption.keys = vec![Arc::new(TicketKey { id: [1; 8], secret })];
+    });
+    let mut pair = setup.build();
+    pair.establish();
+    // Nothing arrives for a while.
+    pair.net.manual = true;
+    pair.run_for(Duration::from_secs(250));
+    (pair.net.manual, pair.net.mailbox) = (false, Vec::new());
+    let from = pair.net.trace.len();
+    pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(10));
+    pair.net.trace[from..].iter().map(|packet| packet.octets.to_vec()).collect()
 }
 
 /// Undoes the coding of the file.
@@ -86,6 +113,8 @@ pub fn scripts() -> Vec<Vec<u8>> {
     const REAUTHENTICATE_A: &[u8] = &[70, 0, 0, 0, 13];
     const ALL: &[u8] = &[67];
     const SECONDS: &[u8] = &[60, 5, 0];
+    // Nothing arrives for a minute.
+    const MINUTE: &[u8] = &[60, 0x3a, 0x98];
     const FIRST: &[u8] = &[0, 0];
     const TWICE: &[u8] = &[20, 0];
     // Packet 2, one octet in the body changed.
@@ -109,6 +138,7 @@ pub fn scripts() -> Vec<Vec<u8>> {
         &[UP, FAULT, REKEY_CHILD_A, ALL, FAULT, DELETE_CHILD_A, ALL],
         &[&[70, 0, 0, 0, 0], FIRST, MANGLE, FIRST, TWICE, MANGLE, ALL],
         &[&[70, 0, 0, 0, 0], FIRST, FIRST, FIRST, NARROW, SECONDS, ALL],
+        &[UP, MINUTE, UP, SECONDS, REKEY_IKE_A, ALL, MINUTE, UP, MANGLE, MINUTE, UP, ALL],
         &[UP, RESET, SECONDS, ALL, REKEY_CHILD_A, LOST, UNKNOWN, SECONDS, ALL],
     ];
     let mut seeds = Vec::new();
@@ -128,6 +158,7 @@ pub fn scripts() -> Vec<Vec<u8>> {
             [0, 0, 64],
             [0, 0, 20],
             [0, 0, 44],
+            [0, 0, 128],
         ] {
             seeds.push([&variant[..], &life.concat()].concat());
         }
