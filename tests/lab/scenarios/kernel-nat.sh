@@ -1,7 +1,8 @@
 # Kernel ESP in UDP through a NAT (nftables' masquerade where the kernel has it).
 # In mid-life the NAT forgets its mapping: the side outside follows ESP and IKE
 # to the new port; rekeys of both kinds by both sides before and after.
-# CASES: us them us-ours
+# CASES: us them
+# MORE: us-ours
 # PLANE: kernel
 # KERNELS: forky netdevsim
 inside=${CASE%-ours} outside=$(other "${CASE%-ours}")

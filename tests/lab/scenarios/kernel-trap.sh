@@ -1,7 +1,8 @@
 # The first packet starts the child, by a trap in the kernel of the side named;
 # there is a way for packets in clear, and none goes it, from the trap's
 # installation on, whether the child is up, taken down, or comes up again.
-# CASES: us them ours
+# CASES: us them
+# MORE: ours
 # PLANE: kernel
 # KERNELS: forky trixie
 CLEARTEXT=yes
