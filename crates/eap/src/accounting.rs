@@ -1,9 +1,8 @@
 //! RADIUS accounting (RFC 2866): what a gateway tells of a session, and how it knows that it was heard.
 
 use md5::{Digest, Md5};
-use subtle::ConstantTimeEq;
 
-use crate::radius::MAX_PACKET;
+use crate::radius::{MAX_PACKET, is_authentic, put, set_length};
 
 /// Numbers of attributes.
 #[expect(missing_docs, reason = "the names are those of RFC 2866, 2869 and 6911")]
@@ -48,20 +47,12 @@ impl AccountingRequest {
 
     /// Adds an attribute, of which at most 253 octets.
     pub fn add(&mut self, kind: u8, value: &[u8]) {
-        let value = value.get(..253).unwrap_or(value);
-        if let Ok(len) = u8::try_from(value.len() + 2) {
-            self.octets.extend([kind, len]);
-            self.octets.extend(value);
-        }
+        put(&mut self.octets, kind, value);
     }
 
     /// The datagram and its Request Authenticator (RFC 2866 §3); `None` if it is too long.
     pub fn finish(mut self, secret: &[u8]) -> Option<(Vec<u8>, [u8; 16])> {
-        if self.octets.len() > MAX_PACKET {
-            return None;
-        }
-        let len = u16::try_from(self.octets.len()).ok()?;
-        self.octets[2..4].copy_from_slice(&len.to_be_bytes());
+        set_length(&mut self.octets)?;
         let mut md5 = Md5::new();
         md5.update(&self.octets);
         md5.update(secret);
@@ -75,17 +66,8 @@ impl AccountingRequest {
 pub fn is_answer(datagram: &[u8], identifier: u8, authenticator: &[u8; 16], secret: &[u8]) -> bool {
     let &[5, id, high, low, ..] = datagram else { return false };
     let len = usize::from(u16::from_be_bytes([high, low]));
-    let Some(packet) = datagram.get(..len).filter(|packet| packet.len() >= 20) else {
-        return false;
-    };
-    let (head, attributes) = packet.split_at(20);
-    let mut md5 = Md5::new();
-    md5.update(&head[..4]);
-    md5.update(authenticator);
-    md5.update(attributes);
-    md5.update(secret);
-    let right = bool::from(md5.finalize().as_slice().ct_eq(&head[4..]));
-    id == identifier && right
+    let packet = datagram.get(..len).filter(|packet| packet.len() <= MAX_PACKET);
+    id == identifier && packet.is_some_and(|packet| is_authentic(packet, authenticator, secret))
 }
 
 #[cfg(test)]

@@ -70,24 +70,45 @@ impl Request {
     /// Adds an attribute; of an EAP message, all the attributes it takes. Others are cut at 253 octets.
     pub fn add(&mut self, kind: u8, value: &[u8]) {
         for part in value.chunks(253).take(if kind == EAP_MESSAGE { usize::MAX } else { 1 }) {
-            let Ok(len) = u8::try_from(part.len() + 2) else { continue };
-            self.octets.extend([kind, len]);
-            self.octets.extend(part);
+            put(&mut self.octets, kind, part);
         }
     }
 
     /// The datagram and the Request Authenticator; `None` if it is too long.
     pub fn finish(mut self, secret: &[u8]) -> Option<(Vec<u8>, [u8; 16])> {
-        if self.octets.len() > MAX_PACKET {
-            return None;
-        }
-        let len = u16::try_from(self.octets.len()).ok()?;
-        self.octets[2..4].copy_from_slice(&len.to_be_bytes());
+        set_length(&mut self.octets)?;
         let mac = hmac_md5(secret, &[&self.octets])?;
         self.octets[22..38].copy_from_slice(&mac);
         let authenticator = self.octets.get(4..20)?.try_into().ok()?;
         Some((self.octets, authenticator))
     }
+}
+
+/// Appends an attribute of at most 253 octets.
+pub(crate) fn put(octets: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    let value = value.get(..253).unwrap_or(value);
+    if let Ok(len) = u8::try_from(value.len() + 2) {
+        octets.extend([kind, len]);
+        octets.extend(value);
+    }
+}
+
+/// Writes the length of the packet into its header; `None` if it is too long.
+pub(crate) fn set_length(octets: &mut [u8]) -> Option<()> {
+    let len = u16::try_from(octets.len()).ok().filter(|len| usize::from(*len) <= MAX_PACKET)?;
+    octets.get_mut(2..4)?.copy_from_slice(&len.to_be_bytes());
+    Some(())
+}
+
+/// True if the Response Authenticator of `packet` is right (RFC 2865 §3, RFC 2866 §3).
+pub(crate) fn is_authentic(packet: &[u8], request: &[u8; 16], secret: &[u8]) -> bool {
+    let Some((head, attributes)) = packet.split_at_checked(20) else { return false };
+    let mut md5 = Md5::new();
+    md5.update(&head[..4]);
+    md5.update(request);
+    md5.update(attributes);
+    md5.update(secret);
+    md5.finalize().as_slice().ct_eq(&head[4..]).into()
 }
 
 /// A server's answer that was found genuine.
@@ -133,13 +154,8 @@ impl<'a> Response<'a> {
             return Err(Unfit::Other);
         }
         let packet = datagram.get(..len).ok_or(Unfit::Other)?;
-        let (head, attributes) = packet.split_at(20);
-        let mut md5 = Md5::new();
-        md5.update(&head[..4]);
-        md5.update(authenticator);
-        md5.update(attributes);
-        md5.update(secret);
-        if !bool::from(md5.finalize().as_slice().ct_eq(&head[4..])) {
+        let (head, attributes) = packet.split_at_checked(20).ok_or(Unfit::Other)?;
+        if !is_authentic(packet, authenticator, secret) {
             return Err(Unfit::Authenticator);
         }
         // The place of the value; all attributes must be whole.

@@ -1,6 +1,6 @@
 //! What each subcommand does.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::Value;
@@ -44,7 +44,10 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
-        Command::TicketKey { file } => written(config::make_ticket_key(&file)),
+        Command::TicketKey { file } => written(
+            config::make_ticket_key(&file)
+                .map_err(|error| io::Error::other(format!("{}: {error}", file.display()))),
+        ),
         Command::Signer => match signer::serve_stdin() {
             Ok(()) => Status::Done,
             Err(error) => {
@@ -55,17 +58,17 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::Pki(args) => pki::run(&args),
         Command::Man { config, out } => written(match out {
             Some(folder) => man::write_to(&folder),
-            None => man::page(config, &mut std::io::stdout()),
+            None => man::page(config, &mut io::stdout()),
         }),
         Command::Completions { shell } => {
-            man::completions(shell, &mut std::io::stdout());
+            man::completions(shell, &mut io::stdout());
             Status::Done
         }
         Command::Demo { suite, json } => demonstrate(suite, json),
     }
 }
 
-fn written(outcome: std::io::Result<()>) -> Status {
+fn written(outcome: io::Result<()>) -> Status {
     match outcome {
         Ok(()) => Status::Done,
         Err(error) => {
@@ -93,7 +96,7 @@ fn demonstrate(suite: demo::Suite, json: bool) -> Status {
         account.to_string()
     };
     // Who reads only the beginning gets the status all the same.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = writeln!(io::stdout(), "{text}");
     if account.ok { Status::Done } else { Status::Failed }
 }
 

@@ -5,61 +5,27 @@
 #![cfg(target_os = "linux")]
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use ike_daemon::net::path_mtu::path_mtu;
 use ike_daemon::net::socket::{PktSocket, SocketOptions};
-use ike_test_namespace::{VETH, in_namespace};
-
-fn run(command: &str) {
-    let mut words = command.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {error}");
-}
-
-/// A host of its own, for as long as this is kept.
-struct Host(Child);
-
-impl Host {
-    fn new() -> Self {
-        let host = Self(Command::new("unshare").args(["--net", "sleep", "100"]).spawn().unwrap());
-        // Until it has left this namespace.
-        let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let theirs = format!("/proc/{}/ns/net", host.0.id());
-        while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == ours) {
-            sleep(Duration::from_millis(5));
-        }
-        host
-    }
-
-    fn run(&self, command: &str) {
-        run(&format!("nsenter --target {} --net {command}", self.0.id()));
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use ike_test_namespace::{Host, VETH, in_namespace, run};
 
 /// 192.0.2.1, and behind the router 192.0.2.254 a link with an MTU of 1000 to 198.51.100.2.
 fn behind_a_narrow_link() -> (Host, Host) {
     let (router, far) = (Host::new(), Host::new());
     run("ip link set lo up");
     run("ip link add out0 type veth peer name in0");
-    run(&format!("ip link set in0 netns {}", router.0.id()));
+    run(&format!("ip link set in0 netns {}", router.id()));
     run("ip addr add 192.0.2.1/24 dev out0");
     run("ip -6 addr add 2001:db8::1/64 dev out0 nodad");
     run("ip link set out0 up");
     router.run("ip addr add 192.0.2.254/24 dev in0");
     router.run("ip link set in0 up");
     router.run("ip link add mid0 type veth peer name mid1");
-    router.run(&format!("ip link set mid1 netns {}", far.0.id()));
+    router.run(&format!("ip link set mid1 netns {}", far.id()));
     router.run("ip addr add 198.51.100.1/24 dev mid0");
     router.run("ip link set mid0 mtu 1000");
     router.run("ip link set mid0 up");

@@ -3,7 +3,8 @@
 //! they show, and says so; with `IKE_KERNEL_TESTS=must`, as in CI, that is a failure.
 #![forbid(unsafe_code)]
 
-use std::process::Command;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 /// Set in the copy of the test program that runs inside.
 const INSIDE: &str = "IKE_TEST_INSIDE_NAMESPACE";
@@ -52,6 +53,69 @@ pub fn in_namespace(name: &str, need: Need, test: impl FnOnce()) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Runs `command`, words with a space between.
+///
+/// # Panics
+///
+/// If it fails.
+pub fn run(command: &str) {
+    let mut words = command.split(' ');
+    let program = words.next().unwrap_or_default();
+    let output = Command::new(program).args(words).output().expect("the program is there");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {error}");
+}
+
+/// Another host: a network namespace beside this one, as long as this is kept.
+#[derive(Debug)]
+pub struct Host(Child);
+
+impl Host {
+    /// A host without any device that is up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `unshare`, or it may not.
+    #[expect(clippy::new_without_default, reason = "it starts a process")]
+    pub fn new() -> Self {
+        let holder = Command::new("unshare").args(["--net", "sleep", "100"]).spawn();
+        let host = Self(holder.expect("there is unshare"));
+        // Until it has left this namespace.
+        let ours = std::fs::read_link("/proc/self/ns/net").expect("there is a namespace");
+        let theirs = format!("/proc/{}/ns/net", host.id());
+        while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == ours) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        host
+    }
+
+    /// The process that keeps it.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The command that runs `command` there.
+    pub fn inside(&self, command: &str) -> String {
+        format!("nsenter --target {} --net {command}", self.id())
+    }
+
+    /// Runs `command` there.
+    ///
+    /// # Panics
+    ///
+    /// If it fails.
+    pub fn run(&self, command: &str) {
+        run(&self.inside(command));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Runs `ip` with these words; what it prints.

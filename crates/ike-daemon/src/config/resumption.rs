@@ -99,8 +99,12 @@ fn load(file: &Path, report: &mut Report<'_>) -> Result<Arc<TicketKey>, String> 
     if !meta.is_file() || meta.len() > LONGEST_FILE {
         return Err(format!("{file:?} is no ticket key"));
     }
-    if meta.permissions().mode() & 0o077 != 0 {
-        let message = format!("{}: a ticket key that others may read", file.display());
+    let mode = meta.permissions().mode();
+    if mode & 0o007 != 0 {
+        return Err(format!("{file:?}: a ticket key that others may read or write"));
+    }
+    if mode & 0o077 != 0 {
+        let message = format!("{}: a ticket key that its group may read", file.display());
         report.warn(None, message);
     }
     let text = Zeroizing::new(fs::read(file).map_err(cannot)?);
@@ -164,6 +168,20 @@ mod tests {
         fs::write(folder.join("README"), "no key").unwrap();
         let names: Vec<_> = files(&folder).unwrap();
         assert_eq!(names, [folder.join("b.key"), file]);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        let folder = tempfile("mode");
+        let file = folder.join("a.key");
+        make_ticket_key(&file).unwrap();
+        for (mode, good, warnings) in [(0o600, true, 0), (0o640, true, 1), (0o604, false, 0)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            let mut report = Report::new("");
+            assert_eq!(load(&file, &mut report).is_ok(), good, "{mode:o}");
+            assert_eq!(report.take_warnings().len(), warnings, "{mode:o}");
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -6,49 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ike_test_namespace::{VETH, in_namespace};
+use ike_test_namespace::{Host, VETH, in_namespace, run};
 
 use crate::common::tempdir;
 use crate::program::Running;
 
 /// IKE SAs: the odds that they are all on one shard are nil.
 const PEERS: usize = 8;
-
-fn run(command: &str) {
-    let mut words = command.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {error}");
-}
-
-/// A network namespace, as long as this is kept.
-struct Host(Child);
-
-impl Host {
-    fn new() -> Self {
-        let host = Self(Command::new("unshare").args(["--net", "sleep", "100"]).spawn().unwrap());
-        let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let theirs = format!("/proc/{}/ns/net", host.0.id());
-        while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == ours) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        host
-    }
-
-    fn inside(&self, command: &str) -> String {
-        format!("nsenter --target {} --net {command}", self.0.id())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn configuration(folder: &Path, us: &str) -> PathBuf {
     let mut text = "[charon]\nshards = 4\ncookie_threshold = 0\ncookie_threshold_ip = 0\n\
@@ -115,15 +82,15 @@ fn moves_of_either_end_keep_every_sa_on_its_shard() {
         let host = Host::new();
         run("ip link set lo up");
         run("ip link add out0 type veth peer name in0");
-        run(&format!("ip link set in0 netns {}", host.0.id()));
+        run(&format!("ip link set in0 netns {}", host.id()));
         // The second address stays when the first one goes.
         run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
         run("ip addr add 192.0.2.2/24 dev out0");
         run("ip link set out0 up");
-        run(&host.inside("sysctl -qw net.ipv4.conf.all.promote_secondaries=1"));
-        run(&host.inside("ip link set lo up"));
-        run(&host.inside("ip addr add 192.0.2.1/24 dev in0"));
-        run(&host.inside("ip link set in0 up"));
+        host.run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
+        host.run("ip link set lo up");
+        host.run("ip addr add 192.0.2.1/24 dev in0");
+        host.run("ip link set in0 up");
         let folder = tempdir("mobike-shards");
         let exe = env!("CARGO_BIN_EXE_ike-daemon");
         let start = |us: &str, prefix: String| {
@@ -148,8 +115,8 @@ fn moves_of_either_end_keep_every_sa_on_its_shard() {
         shards.dedup();
         assert!(shards.len() > 1, "{before:#?}");
 
-        run(&host.inside("ip addr add 192.0.2.11/24 dev in0"));
-        run(&host.inside("ip addr del 192.0.2.1/24 dev in0"));
+        host.run("ip addr add 192.0.2.11/24 dev in0");
+        host.run("ip addr del 192.0.2.1/24 dev in0");
         until_at(&gateway, "192.0.2.11");
         assert_eq!(spis(&gateway), before);
 

@@ -11,7 +11,7 @@ use crate::child::{ChildSa, Heritage};
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
-use crate::crypto::{PendingKe, Prf, Secret};
+use crate::crypto::{CipherLengths, CryptoError, CryptoProvider, PendingKe, Prf, Secret};
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
@@ -74,6 +74,25 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A session of `selected`, by the keys that `derive` makes of PRF and lengths.
+    pub(crate) fn new(
+        crypto: &CryptoProvider,
+        selected: Selected,
+        initiator: bool,
+        derive: impl FnOnce(&'static dyn Prf, &CipherLengths) -> IkeKeys,
+    ) -> Result<Self, CryptoError> {
+        let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
+        let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
+        let keys = derive(prf, &lengths);
+        let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
+        let mut session = Self { epoch, previous: None, prf, keys, selected };
+        if !initiator {
+            // An initiator compares SK_ei of its candidates.
+            session.wipe_cipher_keys();
+        }
+        Ok(session)
+    }
+
     /// Wipes the keys that [`Epoch`] has by now.
     pub(crate) fn wipe_cipher_keys(&mut self) {
         let IkeKeys { ai, ar, ei, er, .. } = &mut self.keys;

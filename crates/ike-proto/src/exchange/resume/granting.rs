@@ -21,6 +21,17 @@ const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A gateway that gave none is asked again after that.
 const AGAIN: Duration = Duration::from_secs(120);
 
+/// Octets of a ticket at most: IKE_SESSION_RESUME is never fragmented, and many tickets may be kept.
+const LARGEST: usize = 4096;
+
+/// Lifetime and ticket of TICKET_LT_OPAQUE (RFC 5723 §7.2), if they are of any use.
+fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
+    let (lifetime, ticket) = data.split_first_chunk()?;
+    let lifetime = Duration::from_secs(u32::from_be_bytes(*lifetime).into()).min(LONGEST);
+    let good = !lifetime.is_zero() && (1..=LARGEST).contains(&ticket.len());
+    good.then_some((lifetime, ticket))
+}
+
 impl IkeSa {
     // ---- client ----
 
@@ -57,10 +68,7 @@ impl IkeSa {
             }
             return;
         };
-        let Some((lifetime, octets)) = given.data.split_first_chunk() else { return };
-        let lifetime = Duration::from_secs(u32::from_be_bytes(*lifetime).into()).min(LONGEST);
-        let Some(former) = Former::of(self).filter(|_| !octets.is_empty() && !lifetime.is_zero())
-        else {
+        let (Some((lifetime, octets)), Some(former)) = (read(given.data), Former::of(self)) else {
             return;
         };
         let now = ctx.now.mono;
@@ -145,5 +153,21 @@ impl IkeSa {
         };
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_ticket_is_not_kept() {
+        let data = |seconds: u32, len: usize| [&seconds.to_be_bytes()[..], &vec![7; len]].concat();
+        assert_eq!(read(&data(60, 3)), Some((Duration::from_secs(60), &[7; 3][..])));
+        assert_eq!(read(&data(u32::MAX, 3)).map(|(lifetime, _)| lifetime), Some(LONGEST));
+        assert!(read(&data(60, LARGEST)).is_some());
+        for bad in [data(60, LARGEST + 1), data(60, 0), data(0, 3), vec![0; 3]] {
+            assert_eq!(read(&bad), None);
+        }
     }
 }

@@ -21,7 +21,6 @@ pub(crate) mod ticket;
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
 use crate::ike_sa::state::Session;
-use crate::keys::epoch::Epoch;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::registry::AuthMethod;
 
@@ -38,13 +37,7 @@ pub(crate) fn session(
     (spi_i, spi_r): (u64, u64),
     initiator: bool,
 ) -> Result<Session, CryptoError> {
-    let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
-    let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
-    let keys = IkeKeys::resumed(prf, sk_d, ni, nr, spi_i, spi_r, &lengths);
-    let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
-    let mut session = Session { epoch, previous: None, prf, keys, selected };
-    if !initiator {
-        session.wipe_cipher_keys();
-    }
-    Ok(session)
+    Session::new(crypto, selected, initiator, |prf, lengths| {
+        IkeKeys::resumed(prf, sk_d, ni, nr, spi_i, spi_r, lengths)
+    })
 }

@@ -29,7 +29,6 @@ use crate::config::proposal::Selected;
 use crate::config::{ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
 use crate::ike_sa::state::{Extensions, Session};
-use crate::keys::epoch::Epoch;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
@@ -89,6 +88,7 @@ pub(crate) fn refuses_short_transcript(
     connection.downgrade_prevention == DowngradePrevention::Require && !extensions.full_transcript
 }
 
+/// The keys of an IKE SA that begins with the secret `shared`.
 pub(crate) fn session(
     crypto: &CryptoProvider,
     selected: Selected,
@@ -97,16 +97,9 @@ pub(crate) fn session(
     (spi_i, spi_r): (u64, u64),
     initiator: bool,
 ) -> Result<Session, CryptoError> {
-    let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
-    let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
-    let keys = IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, &lengths);
-    let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
-    let mut session = Session { epoch, previous: None, prf, keys, selected };
-    if !initiator {
-        // An initiator compares SK_ei of its candidates.
-        session.wipe_cipher_keys();
-    }
-    Ok(session)
+    Session::new(crypto, selected, initiator, |prf, lengths| {
+        IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, lengths)
+    })
 }
 
 /// A status notify without data.
