@@ -189,14 +189,16 @@ async fn sessions_wait_for_sockets_and_leave_some_to_logins() {
             tokio::spawn(async move { account.tell(Status::Stop, Some(Cause::UserRequest)).await })
         })
         .collect();
-    let mut from = HashSet::new();
+    // Requests and not ports: a socket may get the port of one that is gone. None is sent twice so soon.
+    let mut requests = 0;
     let mut listen = async || {
         let mut buffer = [0; 4096];
         let wait = Duration::from_millis(300);
         while let Ok(heard) = tokio::time::timeout(wait, server.recv_from(&mut buffer)).await {
-            from.insert(heard.expect("a request").1);
+            heard.expect("a request");
+            requests += 1;
         }
-        from.len()
+        requests
     };
     assert_eq!(listen().await, EXCHANGES / 2);
     tasks.iter().take(20).for_each(|task| task.abort());
