@@ -69,9 +69,9 @@ pub struct Exchange {
     pub message_id: u32,
     /// Who asked: `left` or `right`.
     pub from: &'static str,
-    /// Datagrams and octets of the request.
+    /// Datagrams and octets of who asked: the request, and acknowledgments of fragments.
     pub request: Total,
-    /// Datagrams and octets of the response.
+    /// The same of who answered.
     pub response: Total,
 }
 
@@ -256,15 +256,19 @@ impl fmt::Display for Line {
 fn exchanges(messages: &[Line]) -> Vec<Exchange> {
     let mut exchanges: Vec<Exchange> = Vec::new();
     for line in messages {
+        let asked_by = |from: &str| {
+            let this = |exchange: &Exchange| {
+                (exchange.message_id, exchange.from) == (line.message_id, from)
+                    && exchange.exchange == line.exchange
+            };
+            exchanges.iter().position(this)
+        };
         let request = line.kind == "request";
         let other = if line.from == "left" { "right" } else { "left" };
         let from = if request { line.from } else { other };
-        let known = exchanges.iter().position(|exchange| {
-            (exchange.message_id, exchange.from) == (line.message_id, from)
-                && exchange.exchange == line.exchange
-        });
-        let index = known.unwrap_or(exchanges.len());
-        if known.is_none() {
+        // Who acknowledges fragments of a response answers an answer.
+        let acknowledged = || asked_by(line.from).filter(|_| !request);
+        let index = asked_by(from).or_else(acknowledged).unwrap_or_else(|| {
             exchanges.push(Exchange {
                 exchange: line.exchange.clone(),
                 message_id: line.message_id,
@@ -272,9 +276,11 @@ fn exchanges(messages: &[Line]) -> Vec<Exchange> {
                 request: Total::default(),
                 response: Total::default(),
             });
-        }
+            exchanges.len() - 1
+        });
         let Some(exchange) = exchanges.get_mut(index) else { continue };
-        let total = if request { &mut exchange.request } else { &mut exchange.response };
+        let of_who_asked = line.from == exchange.from;
+        let total = if of_who_asked { &mut exchange.request } else { &mut exchange.response };
         total.add(line);
     }
     exchanges
@@ -312,4 +318,31 @@ impl fmt::Display for Exchange {
 /// Milliseconds to the microsecond.
 fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of an exchange.
+    fn line(from: &'static str, kind: &'static str, message_id: u32, size: usize) -> Line {
+        let exchange = "IKE_INTERMEDIATE".to_owned();
+        Line { ms: 0.0, from, exchange, kind, message_id, size, fragment: None, again: false }
+    }
+
+    #[test]
+    fn acknowledgments_of_fragments_belong_to_the_exchange_of_what_they_acknowledge() {
+        let found = exchanges(&[
+            line("left", "request", 2, 1000),
+            line("right", "response", 2, 10),
+            line("right", "response", 2, 500),
+            line("left", "response", 2, 20),
+            // Another, of the same number.
+            line("right", "request", 2, 7),
+            line("left", "response", 2, 8),
+        ]);
+        let bytes: Vec<_> =
+            found.iter().map(|one| (one.from, one.request.bytes, one.response.bytes)).collect();
+        assert_eq!(bytes, [("left", 1020, 510), ("right", 7, 8)]);
+    }
 }
