@@ -149,6 +149,19 @@ pub enum CopyDscp {
     No,
 }
 
+/// How long packets are made that leave in tunnel mode, so that they do not tell how long those in them are
+/// (`tfc_padding`, RFC 4303 §2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TfcPadding {
+    /// As long as they are.
+    #[default]
+    None,
+    /// As if the inner packet had so many octets, or as many as fit into the path MTU.
+    To(u32),
+    /// As long as the path MTU.
+    Mtu,
+}
+
 /// How AGGFRAG payloads (RFC 9347) are sent and received: `charon.iptfs` of strongswan.conf(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iptfs {
@@ -223,6 +236,8 @@ pub struct Processing {
     /// Outbound policies ask for an SA for each CPU (RFC 9611). As configured in a child's configuration;
     /// in what the data plane gets, true once the peers have agreed on it.
     pub per_cpu: bool,
+    /// `tfc_padding`. In what the data plane gets, that of tunnel mode if the peer takes it.
+    pub tfc_padding: TfcPadding,
     /// For SAs of [`Mode::Iptfs`].
     pub iptfs: Iptfs,
 }
@@ -247,6 +262,7 @@ impl Default for Processing {
             policies: true,
             policies_fwd_out: false,
             per_cpu: false,
+            tfc_padding: TfcPadding::None,
             iptfs: Iptfs::default(),
         }
     }
@@ -454,6 +470,17 @@ pub enum Event {
     },
     /// First authenticated packet on this inbound SA: the peer uses it.
     FirstPacket(SaId),
+    /// An ESP packet came for which there is no SA. Whoever raises this does so a bounded number of times a second.
+    UnknownSpi {
+        /// What it says.
+        spi: u32,
+        /// Where it came to.
+        local: IpAddr,
+        /// Where it came from; the port is 0 if it was not in UDP.
+        remote: SocketAddr,
+        /// Its length in octets, from the SPI on.
+        octets: usize,
+    },
 }
 
 /// What a data plane can do.
@@ -501,6 +528,7 @@ impl Capabilities {
             policies,
             policies_fwd_out,
             per_cpu,
+            tfc_padding: _,
             iptfs: _,
         } = *processing;
         let none = Mark::default();

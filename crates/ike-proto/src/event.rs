@@ -11,7 +11,7 @@ use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
 };
-use crate::question::{Answer, Assignment, Question};
+use crate::question::{Answer, Assignment, Authorization, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
@@ -127,6 +127,9 @@ pub enum Notice {
     NotFirstContact,
     /// The IKE SA with these SPIs was resumed: it is over, if it is that one.
     Resumed(u64, u64),
+    /// The peer of this outbound SA says, unprotected, that it has none such. The number is not of an IKE SA, but of
+    /// the shard.
+    UnknownSpi(SaId),
 }
 
 /// What happens to a TCP connection.
@@ -184,6 +187,8 @@ pub enum Command {
     RekeyChild(ChildSaId),
     /// Sends the client of an IKE SA to the gateway at this address (RFC 5685).
     Redirect(IkeSaId, IpAddr),
+    /// Has the peer of an IKE SA authenticate anew within that time, or ends the SA (RFC 4478). Done at once.
+    LimitAuthentication(IkeSaId, Duration),
     /// Drops the tickets of this connection's lost IKE SAs, so that it begins anew in full.
     /// [`Failure::NotFound`] if there are none.
     ForgetTickets(String),
@@ -235,6 +240,8 @@ pub struct Transmit {
     pub path: Path,
     /// What it is.
     pub kind: TransmitKind,
+    /// DSCP of the IP packet, 6 bits (RFC 2474).
+    pub dscp: u8,
     /// The octets, without the non-ESP marker. Shared with the retransmission buffer.
     pub octets: Arc<[u8]>,
 }
@@ -640,6 +647,8 @@ pub struct UsedEap {
     /// The EAP identity of a peer, which tells it from others; of type [`IdData::EAP`], or ID_NULL if its method
     /// left open who it is. `None` of this end.
     pub id: Option<IdData>,
+    /// What the peer was granted with it.
+    pub authorization: Option<Box<Authorization>>,
 }
 
 /// One Child SA as `list` shows it.
@@ -651,6 +660,8 @@ pub struct ChildStatus {
     pub name: String,
     /// `updown` of its configuration.
     pub updown: Option<String>,
+    /// `hostaccess` of its configuration.
+    pub hostaccess: bool,
     /// State.
     pub state: ChildState,
     /// Mode.

@@ -23,14 +23,14 @@ mod question;
 mod table;
 pub mod wire;
 
-pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus};
+pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
     ChildSaId, ChildState, ChildStatus, Command, Event, Failure, IkeSaId, IkeState, IkeStatus,
     Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand, StreamEvent,
     Ticket, Transmit, TransmitKind, Transport, UsedAuth, UsedEap,
 };
 pub use question::{
-    AcceptedScheme, Answer, Assignment, EapAnswer, EapMessage, EapState, EapSuccess, Exchange,
-    Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest,
-    Signed,
+    AcceptedScheme, Answer, Assignment, Authorization, EapAnswer, EapMessage, EapState, EapSuccess,
+    Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question,
+    SignRequest, Signed,
 };

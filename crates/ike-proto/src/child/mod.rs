@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use self::processing::Lease;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, PpkId};
+use crate::crypto::CipherSuite;
 use crate::dataplane::{
     Command, Direction, EncapPorts, Encapsulation, Flow, Mode, PolicyAction, PolicyId, PolicySpec,
     Processing, SaId, SaSpec, TrafficSelector,
 };
 use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
 use crate::keys::schedule::DirectionKeys;
+use crate::wire::registry::IntegId;
 
 /// Where a Child SA is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +185,7 @@ impl ChildSa {
             direction,
             mode: self.mode,
             policy: self.policy,
-            suite: self.selected.suite,
+            suite: self.suite(),
             encr_key: keys.encr,
             integ_key: keys.integ,
             esn: self.selected.esn,
@@ -195,6 +197,16 @@ impl ChildSa {
             cpu: self.cpu,
             processing: Arc::clone(&self.processing),
         })
+    }
+
+    /// What was negotiated, or what this end takes that for (`sha256_96`).
+    fn suite(&self) -> CipherSuite {
+        match self.selected.suite {
+            suite if suite.integ == IntegId::HMAC_SHA2_256_128 && self.config.sha256_96 => {
+                CipherSuite { integ: IntegId::HMAC_SHA2_256_96, ..suite }
+            }
+            suite => suite,
+        }
     }
 
     /// The policy, with traffic going out through this SA.
@@ -233,6 +245,7 @@ impl ChildSa {
             id: self.id,
             name: self.config.name.clone(),
             updown: self.config.updown.clone(),
+            hostaccess: self.config.hostaccess,
             state: match self.phase {
                 Phase::Installing => ChildState::Installing,
                 Phase::Installed => ChildState::Installed,

@@ -1,10 +1,11 @@
 //! How the ends of a connection authenticate: the `local<suffix>` and `remote<suffix>` sections of
 //! swanctl.conf(5), and their option `auth`.
 
+use super::IdRegex;
 use crate::crypto::SignatureScheme;
 use crate::crypto::sign::SubjectPublicKeyInfo;
 use crate::wire::payload::{CertReq, IdData};
-use crate::wire::registry::CertEncoding;
+use crate::wire::registry::{CertEncoding, IdType};
 
 mod parse;
 
@@ -21,6 +22,39 @@ pub enum IdMatch {
     Suffix(IdData),
     /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
     DnPattern(IdData),
+    /// Whatever a regular expression matches.
+    Regex(IdRegex),
+}
+
+impl IdMatch {
+    /// True if `id` is one of them. ID_NULL is nobody, and must be asked for by name.
+    pub fn admits(&self, id: &IdData) -> bool {
+        match self {
+            Self::Any => id.kind != IdType::NULL,
+            Self::Exact(exact) => exact.matches(id.as_id()),
+            Self::DnPattern(pattern) => pattern.covers(id.as_id()),
+            Self::Regex(regex) => regex.admits(id),
+            Self::Suffix(pattern) => {
+                let suffix = pattern.data.strip_prefix(b"*").unwrap_or(&pattern.data);
+                pattern.kind == id.kind
+                    && id.data.len() > suffix.len()
+                    && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+            }
+        }
+    }
+
+    /// How exactly they say who somebody is: of several that admit an identity, the largest number says it best.
+    /// A pattern is the more exact the more of it is literal; a regular expression says less than any of them, and
+    /// `*` alone says nothing.
+    pub(crate) fn exactness(&self) -> usize {
+        match self {
+            Self::Any => 0,
+            Self::Suffix(pattern) if pattern.data == b"*" => 0,
+            Self::Regex(_) => 1,
+            Self::Suffix(pattern) | Self::DnPattern(pattern) => pattern.data.len(),
+            Self::Exact(_) => usize::MAX,
+        }
+    }
 }
 
 /// How one end authenticates in one round.
@@ -79,6 +113,9 @@ pub struct RemoteAuth {
     pub id: IdMatch,
     /// What to ask the peer for in CERTREQ payloads; empty with `send_certreq = no`.
     pub certreqs: Vec<CertRequest>,
+    /// How EAP is to be done, in words that only have to differ where that does: a ticket (RFC 5723) is worth
+    /// nothing any more once they are others. 256 octets at the most; empty without EAP.
+    pub eap: String,
 }
 
 /// The body of a CERTREQ payload that owns its data (RFC 7296 §3.7).
@@ -125,7 +162,8 @@ impl LocalAuth {
 impl RemoteAuth {
     /// A round called `name` by `auth`, of anybody.
     pub fn new(name: impl Into<String>, auth: AuthConfig) -> Self {
-        Self { name: name.into(), auth, id: IdMatch::Any, certreqs: Vec::new() }
+        let (id, certreqs, eap) = (IdMatch::Any, Vec::new(), String::new());
+        Self { name: name.into(), auth, id, certreqs, eap }
     }
 }
 

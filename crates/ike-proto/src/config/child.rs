@@ -122,8 +122,12 @@ pub struct ChildConfig {
     pub failure_shunt: FailureShunt,
     /// `updown`. The engine leaves it to who runs it.
     pub updown: Option<String>,
+    /// `hostaccess`, for that program.
+    pub hostaccess: bool,
     /// `inactivity`: the child is deleted after this without traffic; zero for never.
     pub inactivity: Duration,
+    /// `sha256_96`: HMAC-SHA-256 is cut to 96 bits, as some peers do. Nothing is said about it to the peer.
+    pub sha256_96: bool,
     /// `priority` of the policies; 0 for automatic.
     pub priority: u32,
     /// `replay_window` in packets.
@@ -155,7 +159,9 @@ impl ChildConfig {
             dpd_action: Action::None,
             failure_shunt: FailureShunt::default(),
             updown: None,
+            hostaccess: false,
             inactivity: Duration::ZERO,
+            sha256_96: false,
             priority: 0,
             replay_window: 32,
             processing: Arc::default(),

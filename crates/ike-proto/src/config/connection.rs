@@ -159,6 +159,8 @@ pub struct ConnectionConfig {
     pub send_cert: SendCert,
     /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
     pub encap: bool,
+    /// `dscp` of IKE messages over UDP: 6 bits.
+    pub dscp: u8,
     /// `enable_tcp`.
     pub enable_tcp: TcpUse,
     /// `tcp_remoteport`: the peer's TCP port, 4500 by default.
@@ -226,6 +228,7 @@ impl ConnectionConfig {
             remote: vec![RemoteAuth::new("remote", AuthConfig::Psk)],
             send_cert: SendCert::IfAsked,
             encap: false,
+            dscp: 0,
             enable_tcp: TcpUse::No,
             tcp_remote_port: 4500,
             separate_transports: SeparateTransports::Accept,

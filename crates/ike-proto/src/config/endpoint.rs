@@ -97,6 +97,9 @@ pub struct EndpointConfig {
     /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
     /// private range as well.
     pub separate_transports: u16,
+    /// `send_invalid_spi`: whoever sends ESP packets for which there is no SA is told so (RFC 7296 §1.5), as far as the
+    /// data plane says it ([`Event::UnknownSpi`](crate::dataplane::Event::UnknownSpi)).
+    pub send_invalid_spi: bool,
     /// The driver accepts TCP connections (RFC 9329): a peer that begins over UDP may go on over TCP.
     pub accepts_tcp: bool,
     /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
@@ -166,6 +169,7 @@ impl Default for EndpointConfig {
             retransmission: Retransmission::default(),
             fragment_ack: Some(FragmentAckTypes::default()),
             separate_transports: 51_524,
+            send_invalid_spi: false,
             accepts_tcp: false,
             cookie_threshold: 30,
             cookie_threshold_ip: 3,

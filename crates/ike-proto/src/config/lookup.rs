@@ -58,6 +58,8 @@ impl Padded {
 pub(crate) struct Lookup {
     connections: HashMap<String, Arc<ConnectionConfig>>,
     by_address: ByAddress,
+    /// Whether any connection has a DSCP.
+    has_dscp: bool,
     secrets: Vec<Arc<Psk>>,
     decoy: Padded,
     /// Secrets by each identity they name.
@@ -72,6 +74,7 @@ impl Lookup {
     pub(crate) fn new(config: &EndpointConfig) -> Self {
         let mut lookup = Self {
             by_address: ByAddress::new(&config.connections),
+            has_dscp: config.connections.iter().any(|connection| connection.dscp != 0),
             secrets: config.secrets.iter().map(Psk::new).collect(),
             ..Self::default()
         };
@@ -100,6 +103,11 @@ impl Lookup {
     /// The connection of this name.
     pub(crate) fn connection(&self, name: &str) -> Option<&Arc<ConnectionConfig>> {
         self.connections.get(name)
+    }
+
+    /// True if any connection has a DSCP.
+    pub(crate) fn has_dscp(&self) -> bool {
+        self.has_dscp
     }
 
     /// Connections by the addresses of their peers.

@@ -374,7 +374,8 @@ impl Attempt {
             let Some(line) = open else { return };
             line.stream.on_asked(ctx.now.mono);
         }
-        ctx.out.push_back(Output::Transmit(Transmit { path: self.path, kind, octets }));
+        let (path, dscp) = (self.path, self.connection.dscp);
+        ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
     }
 
     /// A datagram for this attempt's SPI.

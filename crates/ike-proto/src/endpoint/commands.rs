@@ -56,6 +56,13 @@ impl Endpoint {
                     self.done(request, Err(failure));
                 }
             }
+            Command::LimitAuthentication(ike, lifetime) => {
+                let mut done = false;
+                self.with_sa(now, ike, |sa, ctx| {
+                    done = sa.change_auth_lifetime(ctx, lifetime);
+                });
+                self.done(request, if done { Ok(()) } else { Err(Failure::NotFound) });
+            }
             Command::ForgetTickets(connection) => {
                 let found = self.forget_tickets(&connection);
                 self.done(request, if found { Ok(()) } else { Err(Failure::NotFound) });
@@ -343,6 +350,10 @@ impl Endpoint {
         if matches!(self.entries.get(&ike), Some(Slot { entry: Entry::Attempt(_), .. })) {
             self.cancel(now, ike);
             return self.done(request, Ok(()));
+        }
+        // Who does not answer the Delete is not to come back by a ticket meanwhile.
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
+            self.end_ticket(now, ike, sa.spis_of_tickets());
         }
         let task = Task::DeleteIke { reason: Failure::Terminated, request: Some(request) };
         self.ike_task(now, request, ike, task);

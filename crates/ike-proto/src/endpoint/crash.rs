@@ -21,6 +21,8 @@ const SOON_ANSWERS: Limits = Limits { all: 1000, one: 64 };
 const LATER_ANSWERS: Limits = Limits { all: 100, one: 16 };
 /// Messages with wrong tokens that are told apart in a second.
 const TRIES: Limits = Limits { all: 2048, one: 16 };
+/// Hosts that are told a second that there is no SA for their ESP packets, and what is heard of that from others.
+const HINTS: Limits = Limits { all: 100, one: 2 };
 
 /// How many in a second: of all, and of one address or IPv6 prefix.
 struct Limits {
@@ -34,11 +36,24 @@ pub(super) struct Crash {
     begun: Option<Instant>,
     answers: Shares,
     tries: Shares,
+    told: Shares,
+    hints: Shares,
 }
 
 impl Crash {
     pub(super) fn new() -> Self {
-        Self { begun: None, answers: Shares::default(), tries: Shares::default() }
+        let [answers, tries, told, hints] = Default::default();
+        Self { begun: None, answers, tries, told, hints }
+    }
+
+    /// True if one more may be told that its ESP packets are of no SA.
+    pub(super) fn may_tell(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.told.take(now, address, &HINTS)
+    }
+
+    /// True if something is to be done about what `address` says of that.
+    pub(super) fn may_hint(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.hints.take(now, address, &HINTS)
     }
 
     /// There is an input.

@@ -5,6 +5,7 @@ use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Transport};
+use crate::exchange::auth::first_contact::LastAnswer;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, State, Task};
 use crate::ike_sa::succession::Inheritance;
@@ -22,6 +23,7 @@ impl Endpoint {
                 Effect::Established { ike, initial_contact } => {
                     self.on_established(now, ike, initial_contact);
                 }
+                Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
                 Effect::Rekeyed(sa) => {
                     let (id, spi) = (sa.id, sa.local_spi());
                     self.insert(now, id, spi, Entry::Sa(sa));
@@ -64,12 +66,29 @@ impl Endpoint {
                 }
                 Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
                 Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
-                Effect::TicketOver(ike, spis) => self.end_ticket(now, ike, spis),
+                Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
                 Effect::Reauthenticate(ike) => {
                     let _ = self.reauthenticate(now, ike, None);
                 }
             }
         }
+    }
+
+    /// Ends what `ike` puts an end to without a Delete, and has it answer. Those of another shard go when that hears
+    /// of it.
+    fn end_others(&mut self, now: Now, ike: IkeSaId, answer: LastAnswer) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let forgets = sa.forgets_others(answer.is_first_contact());
+        let identities = sa.identities();
+        let others =
+            identities.map(|both| self.registry.all_established(&both)).unwrap_or_default();
+        if let Some(spis) = self.resumes(ike) {
+            self.tell_resumed(now, &others, spis);
+        }
+        for other in others.into_iter().filter(|other| forgets && *other != ike) {
+            self.notify(now, other, Notice::Forgotten);
+        }
+        self.with_sa(now, ike, |sa, ctx| sa.answer_now(ctx, answer));
     }
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
@@ -203,6 +222,7 @@ impl Endpoint {
                     self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
                 }
             }
+            Notice::UnknownSpi(sa) => self.doubt(now, sa),
             Notice::Resumed(spi_i, spi_r) => self.on_resumed(now, ike, (spi_i, spi_r)),
             Notice::NotFirstContact => {
                 let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);

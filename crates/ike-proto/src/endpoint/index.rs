@@ -260,7 +260,7 @@ impl Index {
 
 /// One form of an identity for all that [`IdData::matches`] takes for the same. Distinguished names that
 /// differ in their string types stay different.
-pub(super) fn folded(id: &IdData) -> IdData {
+pub(crate) fn folded(id: &IdData) -> IdData {
     let mut id = id.clone();
     if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
         id.data.make_ascii_lowercase();

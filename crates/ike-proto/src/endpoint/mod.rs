@@ -19,6 +19,7 @@ mod spent;
 mod tickets;
 mod transports;
 pub(crate) mod unattended;
+mod unknown_spi;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, VecDeque};
@@ -54,8 +55,10 @@ use closed::{Closed, Late};
 use cookie::Cookies;
 use crash::Crash;
 use index::Index;
+pub(crate) use index::folded;
 use parked::Parked;
 pub use registry::Registry;
+pub use spent::Void;
 use tickets::Tickets;
 use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
@@ -301,6 +304,11 @@ impl Endpoint {
         self.half_open.all()
     }
 
+    /// IKE SAs whose tickets are void before they are over (RFC 5723 §9.8), of all shards.
+    pub fn void_tickets(&self) -> usize {
+        self.registry.spent()
+    }
+
     /// The settings in force.
     pub fn config(&self) -> &EndpointConfig {
         &self.config
@@ -400,6 +408,9 @@ impl Endpoint {
     }
 
     fn on_unknown_spi(&mut self, now: Now, path: Path, message: &Message<'_>, octets: &[u8]) {
+        if let Some(spi) = crate::exchange::invalid_spi::read(message) {
+            return self.on_invalid_spi(now, path, spi);
+        }
         let header = &message.header;
         let request = !header.flags.response && header.spi_r != 0;
         if request {
@@ -416,9 +427,9 @@ impl Endpoint {
     }
 
     fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
-        let kind = TransmitKind::Retransmission;
+        let (kind, dscp) = (TransmitKind::Retransmission, self.dscp(path));
         let transmits =
-            datagrams.iter().map(|octets| Transmit { path, kind, octets: octets.clone() });
+            datagrams.iter().map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
         self.out.extend(transmits.map(Output::Transmit));
     }
 
@@ -427,8 +438,8 @@ impl Endpoint {
     }
 
     fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
-        let kind = TransmitKind::Ike;
-        let transmit = Transmit { path, kind, octets: octets.into() };
+        let (kind, dscp) = (TransmitKind::Ike, self.dscp(path));
+        let transmit = Transmit { path, kind, dscp, octets: octets.into() };
         self.out.push_back(Output::Transmit(transmit));
     }
 
@@ -465,6 +476,9 @@ impl Endpoint {
             }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
             Plane::Mapping { sa, .. } => sa,
+            Plane::UnknownSpi { spi, local, remote, octets } => {
+                return self.on_unknown_esp(now, spi, (local, remote), octets);
+            }
         };
         let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
         self.with_sa(now, ike, |sa, ctx| match event {
@@ -637,6 +651,9 @@ impl Endpoint {
             Entry::Attempt(attempt) => self.on_attempt_failed(now, *attempt, reason),
             Entry::Sa(mut sa) => {
                 self.lose_ticket(id);
+                if sa.ticketed {
+                    self.registry.take_back((sa.spi_i, sa.spi_r));
+                }
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, NOBODY)));
             }

@@ -4,12 +4,13 @@
 //! A single endpoint has one to itself.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::id_set::IdSet;
 use super::index::IdKey;
-use super::spent::Spent;
+use super::spent::{Spent, Void};
 use crate::dataplane::SaId;
 use crate::event::IkeSaId;
 use crate::table::Table;
@@ -41,6 +42,8 @@ struct Tables {
     outbound: Table<SaId, u8>,
     /// IKE SAs whose tickets are not taken any more.
     spent: Spent,
+    /// The virtual IPs that IKE SAs with a ticket have given to their peers, by their SPIs.
+    lent: Table<(u64, u64), Box<[IpAddr]>>,
 }
 
 /// Attempts and established SAs between two identities.
@@ -142,6 +145,49 @@ impl Registry {
         self.tables().spent.holds(spis)
     }
 
+    /// Takes no ticket of the IKE SA with these SPIs, the initiator's first, `until` none can be good any more: an
+    /// earlier run says so (RFC 5723 §9.8).
+    pub fn make_void(&self, spis: (u64, u64), now: SystemTime, until: SystemTime) {
+        self.spend(spis, now, until);
+    }
+
+    /// The IKE SAs whose tickets have become void after the first `seen` of all that have, and until when that
+    /// counts; and how many they are by now. Whoever writes them down can tell a later run.
+    pub fn void_since(&self, seen: u64) -> (u64, Vec<Void>) {
+        self.tables().spent.since(seen)
+    }
+
+    /// How many IKE SAs there are whose tickets are not taken.
+    pub(super) fn spent(&self) -> usize {
+        self.tables().spent.len()
+    }
+
+    /// The peer of the IKE SA with `spis`, which is there, has these virtual IPs and a ticket.
+    pub(crate) fn lend(&self, spis: (u64, u64), addresses: &[IpAddr]) {
+        self.tables().lent.insert(spis, addresses.into());
+    }
+
+    /// The virtual IPs of that peer, if its IKE SA is there still.
+    pub(crate) fn lent(&self, spis: (u64, u64)) -> Vec<IpAddr> {
+        self.tables().lent.get(&spis).map(|addresses| addresses.to_vec()).unwrap_or_default()
+    }
+
+    /// The IKE SA is over.
+    pub(super) fn take_back(&self, spis: (u64, u64)) {
+        self.tables().lent.remove(&spis);
+    }
+
+    /// True if somebody is established between these identities.
+    pub(crate) fn has_established(&self, identities: &Identities) -> bool {
+        self.tables().established.contains_key(identities)
+    }
+
+    /// Who is.
+    pub(super) fn all_established(&self, identities: &Identities) -> Vec<IkeSaId> {
+        let tables = self.tables();
+        tables.established.get(identities).map(|all| all.iter().collect()).unwrap_or_default()
+    }
+
     /// Takes the outbound SA `id` for the shard `index`; false if another has it.
     pub(crate) fn claim(&self, id: SaId, index: u8) -> bool {
         *self.tables().outbound.entry(id).or_insert(index) == index
@@ -150,6 +196,11 @@ impl Registry {
     /// True if a shard has the outbound SA.
     pub(crate) fn is_claimed(&self, id: &SaId) -> bool {
         self.tables().outbound.contains_key(id)
+    }
+
+    /// The shard that has the outbound SA, where there are several.
+    pub(crate) fn claimant(&self, id: &SaId) -> Option<u8> {
+        self.tables().outbound.get(id).copied()
     }
 
     /// Gives the outbound SA back.

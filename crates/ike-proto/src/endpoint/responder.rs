@@ -279,6 +279,16 @@ impl Endpoint {
         self.lists.share(found.iter().map(|(_, connection)| *connection))
     }
 
+    /// DSCP of what leaves before a connection is chosen: that of the first whose addresses fit.
+    pub(super) fn dscp(&self, path: Path) -> u8 {
+        if !self.lookup.has_dscp() {
+            return 0;
+        }
+        let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
+        let found = self.lookup.by_address().fitting(&self.config.connections, local, remote);
+        found.first().map_or(0, |(_, connection)| connection.dscp)
+    }
+
     /// True if the request brought a good cookie: its sender receives what is sent to its address.
     fn has_cookie(&self, path: Path, message: &Message<'_>) -> bool {
         let Some(cookies) = &self.cookies else { return true };
@@ -326,7 +336,8 @@ impl Endpoint {
     }
 
     pub(super) fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
-        self.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+        let dscp = self.dscp(path);
+        self.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
     }
 }
 

@@ -181,8 +181,9 @@ impl Endpoint {
     // ---- both ----
 
     /// The ticket of an IKE SA is good for nothing any more.
-    pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
+    pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, given: Option<(u64, u64)>) {
         self.tickets.forget(ike);
+        let Some(spis) = given else { return };
         let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);
         self.registry.spend(spis, now.wall, until);
     }
@@ -196,10 +197,10 @@ impl Endpoint {
         if !sa.connection.session_resumption {
             return;
         }
-        let spis = (sa.spi_i, sa.spi_r);
+        let given = sa.spis_of_tickets();
         // A gateway that has given none is not asked again.
         let client = sa.wants_ticket() && self.tickets.of.contains_key(&from);
-        self.end_ticket(now, from, spis);
+        self.end_ticket(now, from, given);
         if client {
             self.with_sa(now, to, |sa, _| sa.enqueue(Task::RequestTicket));
         }

@@ -10,7 +10,7 @@ use super::key_exchange::Undone;
 use super::mode::{self, Asked, Requirements};
 use super::ppk::{self, MixedPpk};
 use super::resource::{self, Join};
-use super::{Payloads, Refusal, required};
+use super::{Payloads, Refusal, required, tfc};
 use crate::child::ChildSa;
 use crate::child::processing::Asker;
 use crate::child::selectors::narrow;
@@ -208,7 +208,8 @@ impl ChildOffer {
     /// What goes in front of SA: the mode, and whether there may be more for the same traffic.
     pub(crate) fn notifies(&self) -> impl Iterator<Item = Payload<'_>> {
         let resource = self.resource().map(resource::payload);
-        mode::payload(self.mode, &self.config.processing).into_iter().chain(resource)
+        let mode = mode::payload(self.mode, &self.config.processing);
+        mode.into_iter().chain(tfc::payload(self.mode)).chain(resource)
     }
 
     /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
@@ -301,6 +302,7 @@ impl IkeSa {
             per_cpu,
             heritage,
             dont_fragment,
+            takes_tfc: tfc::is_taken(payloads),
             asker: self.asker(offer.packet),
             started: offer.started,
         };

@@ -11,7 +11,7 @@ use super::mode::{Asked, Requirements};
 use super::ppk::MixedPpk;
 use super::resource;
 use super::sa_init::invalid_ke;
-use super::{Payloads, Refusal, detail, required};
+use super::{Payloads, Refusal, detail, required, tfc};
 use crate::child::processing::{Asker, NoneLeft};
 use crate::child::selectors::narrow;
 use crate::child::{ChildSa, Heritage, Phase};
@@ -139,6 +139,7 @@ impl IkeSa {
                 None => place.map(|(_, heritage)| heritage),
             },
             dont_fragment,
+            takes_tfc: tfc::is_taken(payloads),
             asker: Asker::Peer,
             started,
         };
@@ -301,6 +302,10 @@ impl IkeSa {
         if parts.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
             Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
         }
+        let padding = tfc::agreed(config.processing.tfc_padding, parts.mode, parts.takes_tfc);
+        if heritage.processing.tfc_padding != padding {
+            Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
+        }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
         let behind_nat = self.nat.local || self.nat.remote;
         let owner = match &self.state {
@@ -360,6 +365,8 @@ pub(super) struct Parts {
     pub(super) heritage: Option<Heritage>,
     /// The peer takes no split packets.
     pub(super) dont_fragment: bool,
+    /// The peer takes padding against traffic analysis.
+    pub(super) takes_tfc: bool,
     pub(super) asker: Asker,
     pub(super) started: Instant,
 }

@@ -150,7 +150,7 @@ impl IkeSa {
         let first_contact = Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some();
         drop(payloads);
         let wanted = addresses(&asked);
-        let identity = waiting.rounds.lease_identity();
+        let (identity, granted) = (waiting.rounds.lease_identity(), waiting.rounds.granted());
         match (wanted.is_empty(), has_pools) {
             (true, false) => self.finish_auth(ctx, auth, ppk, None),
             // RFC 7296 §3.10.1: it was expected and did not come.
@@ -161,11 +161,17 @@ impl IkeSa {
             }
             (false, true) => {
                 let Some(identity) = identity else { return };
+                let former = waiting.rounds.resumes();
+                let own = former.is_some_and(|former| {
+                    let lent = ctx.registry.lent(former);
+                    wanted.iter().all(|address| lent.contains(address))
+                });
                 let request = LeaseRequest {
                     ike: self.id,
                     connection: self.connection.name.clone(),
                     pools: self.connection.pools.clone(),
                     identity,
+                    granted,
                     path: self.path,
                     addresses: wanted,
                     sole: match self.connection.unique {
@@ -173,6 +179,8 @@ impl IkeSa {
                         Unique::No => first_contact,
                         Unique::Keep | Unique::Never => false,
                     },
+                    own,
+                    resumed: former.is_some(),
                     asked,
                 };
                 let ticket = ctx.ask(Question::Lease(request.clone()));

@@ -65,7 +65,12 @@ impl IkeSa {
         self.inform(ctx, &[Payload::Delete(delete)], Initiated::DeleteIke { reason, request });
     }
 
-    fn inform(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>], ours: Initiated) {
+    pub(crate) fn inform(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        ours: Initiated,
+    ) {
         self.request(ctx, ExchangeType::INFORMATIONAL, payloads);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(ours);
@@ -108,6 +113,7 @@ impl IkeSa {
             return self.close(ctx, Failure::Peer(kind));
         }
         self.take_token(payloads);
+        self.take_auth_lifetime(ctx.now.mono, &parsed);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
             for &spi in &delete.spis {

@@ -1,6 +1,7 @@
 //! The exchanges, one file each, initiator and responder side by side.
 
 pub(crate) mod auth;
+pub(crate) mod auth_lifetime;
 pub(crate) mod child_offer;
 pub(crate) mod child_sa;
 pub(crate) mod config;
@@ -9,6 +10,7 @@ pub(crate) mod detail;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;
+pub(crate) mod invalid_spi;
 pub(crate) mod key_exchange;
 pub(crate) mod mobike;
 pub(crate) mod mode;
@@ -19,6 +21,7 @@ pub(crate) mod rekey_ike;
 pub(crate) mod resource;
 pub(crate) mod resume;
 pub(crate) mod sa_init;
+pub(crate) mod tfc;
 
 use std::fmt;
 

@@ -172,7 +172,8 @@ impl IkeSa {
         }
         established.phase = IkePhase::Replaced(to);
         self.drop_chains(ctx, |_| true);
-        for timer in [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Dpd] {
+        let lives = [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Authorization];
+        for timer in lives.into_iter().chain([Timer::Dpd]) {
             self.timers.clear(TimerKey::Ike(timer));
         }
         self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
@@ -480,8 +481,9 @@ impl IkeSa {
         sa.inherit_turns(self.turns());
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.arm_lifetimes(ctx);
-        let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
-        sa.timers.set_or_clear(TimerKey::Ike(Timer::ReauthIke), reauth);
+        for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
+            sa.timers.set_or_clear(timer, self.timers.get(timer));
+        }
         Ok(sa)
     }
 }

@@ -121,7 +121,7 @@ impl IkeSa {
         // that it is lost does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
         if self.connection.session_resumption && (wanted || !lost) {
-            ctx.effects.push_back(Effect::TicketOver(ike, (self.spi_i, self.spi_r)));
+            ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
         }
         let mut batch = Vec::new();
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {

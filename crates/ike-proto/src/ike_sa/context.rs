@@ -22,6 +22,7 @@ use crate::endpoint::unattended::{Removal, Unattended};
 use crate::event::{
     ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
 };
+use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::table::{OwnTable, Table};
@@ -152,6 +153,8 @@ pub(crate) enum Effect {
     /// Both ends of this SA are authenticated; `initial_contact` if the peer says that this is the
     /// only one. The endpoint applies `unique` and indexes the SA.
     Established { ike: IkeSaId, initial_contact: bool },
+    /// What is over by this SA goes; then it answers.
+    EndOthers(IkeSaId, Box<LastAnswer>),
     /// A rekey made this SA.
     Rekeyed(Box<IkeSa>),
     /// The peer uses the SA `to` of its rekey of `from`: it has the children from now on.
@@ -170,8 +173,8 @@ pub(crate) enum Effect {
     Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
     /// This client has got a ticket for the SA.
     Ticket(IkeSaId, Box<Held>),
-    /// The ticket of the SA with these SPIs is good for nothing any more.
-    TicketOver(IkeSaId, (u64, u64)),
+    /// The tickets of this SA are good for nothing any more; its SPIs, if it is a gateway's and has given one.
+    TicketOver(IkeSaId, Option<(u64, u64)>),
     /// The gateway has given no ticket.
     NoTicket(IkeSaId),
     /// Start over with a new IKE SA that replaces this one.
@@ -292,6 +295,11 @@ impl EspIndex {
         // Peers choose these SPIs: what another shard sends by may have the number of an inbound one here.
         let elsewhere = self.shared.as_ref().is_some_and(|(all, _)| all.is_claimed(&sa));
         self.get(&sa.spi).copied().filter(|_| !elsewhere)
+    }
+
+    /// The IKE SA whose child sends by `sa`.
+    pub(crate) fn sender_by(&self, sa: SaId) -> Option<IkeSaId> {
+        self.get(&self.outbound.get(&sa)?.spi_in).map(|(ike, _)| *ike)
     }
 
     /// Hands an SPI that is in use to another owner.

@@ -330,8 +330,8 @@ impl IkeSa {
         let Ok(sealed) = self.session.epoch.seal(&outgoing, ctx.rng) else { return false };
         let path = if of_response { self.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
-            let kind = TransmitKind::FragmentAck;
-            ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+            let (kind, dscp) = (TransmitKind::FragmentAck, self.connection.dscp);
+            ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         }
         self.arm_keepalive(ctx);
         if let Some(arrivals) = self.acks.arrivals(of_response) {

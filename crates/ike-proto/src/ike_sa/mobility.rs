@@ -10,6 +10,9 @@ use super::IkeSa;
 use super::context::Context;
 use super::rtt::Rtt;
 use super::state::{IkePhase, Initiated, NatStatus, State, Task};
+use super::stream::Stream;
+use super::timer::{Timer, TimerKey};
+use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
 use crate::exchange::sa_init::NATT_PORT;
@@ -42,6 +45,8 @@ pub(crate) struct Mobike {
     pub(crate) probing: bool,
     /// Responder: its own address has gone, and the peer has not been heard since.
     pub(crate) astray: bool,
+    /// IKE was in TCP once, with ESP.
+    pub(crate) had_tcp: bool,
     /// Updates in a row that the peer refused.
     pub(crate) retries: u8,
 }
@@ -51,6 +56,7 @@ pub(crate) struct Whereabouts {
     path: Path,
     nat: NatStatus,
     mobike: Box<Mobike>,
+    stream: Option<Box<Stream>>,
 }
 
 impl IkeSa {
@@ -169,6 +175,7 @@ impl IkeSa {
 
     /// Initiator: the SA goes by `path` from now on.
     fn move_to(&mut self, ctx: &mut Context<'_>, path: Path) {
+        let path = self.first_tried(ctx, path);
         let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
         self.take_path(ctx, path);
         //= RFC 4555 §3.7
@@ -225,16 +232,14 @@ impl IkeSa {
     }
 
     /// IKE goes by `path` from now on, and so does the request in flight. Nothing is known of how far it is.
-    fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
+    pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
         let Some(mobike) = &mut self.mobike else { return };
         mobike.moves = mobike.moves.wrapping_add(1);
         (mobike.seen, mobike.esp_remote) = (None, None);
         self.probe = self.probe.moved();
-        self.path = path;
+        let before = std::mem::replace(&mut self.path, path).transport;
         self.bring_separate();
-        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours) {
-            stream.open(ctx, &mut self.path);
-        }
+        self.change_line(ctx, before);
         self.window.inherit(Rtt::default());
         //= RFC 4555 §3.5
         //# continues retransmitting
@@ -341,16 +346,19 @@ impl IkeSa {
         if let Some(mobike) = self.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
         }
-        let kind = TransmitKind::Retransmission;
+        let (kind, dscp) = (TransmitKind::Retransmission, self.connection.dscp);
         for path in paths {
             let all = datagrams.iter();
-            let all = all.map(|octets| Transmit { path, kind, octets: octets.clone() });
+            let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
             ctx.out.extend(all.map(Output::Transmit));
         }
     }
 
     /// An authentic response came by `path`.
     pub(crate) fn on_response_by(&mut self, ctx: &mut Context<'_>, path: Path) {
+        if self.mobike.is_some() {
+            self.on_response_over(path.transport);
+        }
         let Some(mobike) = &mut self.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
         (mobike.probing, mobike.astray) = (false, false);
@@ -396,7 +404,8 @@ impl IkeSa {
     /// What the successor has to know of where this SA is.
     pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
         let mobike = self.mobike.clone()?;
-        Some(Whereabouts { path: self.path, nat: self.nat, mobike })
+        let stream = self.stream.clone();
+        Some(Whereabouts { path: self.path, nat: self.nat, mobike, stream })
     }
 
     /// Takes over where the SA before this one was, if that is news, and tells the peer what it may not know.
@@ -406,6 +415,16 @@ impl IkeSa {
         let told = before.mobike.confirmed == before.mobike.moves;
         if newer {
             **mobike = Mobike { seen: None, ..*before.mobike };
+            if before.path.transport != self.path.transport {
+                self.stream = before.stream;
+                let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
+                if let TcpUse::Fallback(patience) = self.connection.enable_tcp
+                    && self.stream.is_none()
+                    && self.decides()
+                {
+                    self.timers.set(fallback, now + patience);
+                }
+            }
             (self.path, self.nat) = (before.path, before.nat);
             self.window.on_moved(ctx.now.mono, ctx.rng);
         } else if before.path == self.path {

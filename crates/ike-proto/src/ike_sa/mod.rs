@@ -24,6 +24,7 @@ mod status;
 pub(crate) mod stream;
 pub(crate) mod succession;
 pub(crate) mod timer;
+mod transport_move;
 pub(crate) mod window;
 
 use std::net::IpAddr;
@@ -123,6 +124,8 @@ pub(crate) struct IkeSa {
     pub(crate) twins: Vec<Twin>,
     /// Initiator: the peer has proven itself in one round at least.
     pub(crate) genuine: bool,
+    /// Gateway: a ticket was given for it (RFC 5723).
+    pub(crate) ticketed: bool,
     /// What the peer will show if it loses this SA (RFC 6290).
     pub(crate) peer_token: Option<Secret>,
     /// Slow key exchanges that are being done elsewhere.
@@ -216,6 +219,7 @@ impl IkeSa {
             follows_auth: None,
             twins: Vec::new(),
             genuine: false,
+            ticketed: false,
             peer_token: None,
             pending: None,
             probe: Probe::default(),
@@ -299,10 +303,12 @@ impl IkeSa {
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
                     let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
-                    ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+                    let dscp = self.connection.dscp;
+                    ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
                     self.arm_keepalive(ctx);
                 }
                 TimerKey::Ike(Timer::Reopen) => self.reopen(ctx),
+                TimerKey::Ike(Timer::Fallback) => self.fall_back(ctx),
                 TimerKey::Ike(Timer::Forget) => {
                     self.window.forget_answer();
                     self.acks.forget();

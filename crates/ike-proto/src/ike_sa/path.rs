@@ -93,7 +93,7 @@ impl IkeSa {
             //# allow packets for existing SAs to be received from new source IP
             //# addresses and ports.
             // The end that opens connections knows by itself which is the newest.
-            return self.takes_from(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
+            return self.is_on_line(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
         }
         if self.mobike.is_some() && matches!(self.state, State::Established(_)) {
             //= RFC 4555 §3.8

@@ -160,7 +160,8 @@ impl IkeSa {
         }
         let Departure { octets, again } = departure;
         let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
-        ctx.out.push_back(Output::Transmit(Transmit { path, kind, octets }));
+        let dscp = self.connection.dscp;
+        ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         self.arm_keepalive(ctx);
     }
 }

@@ -380,6 +380,10 @@ pub(crate) enum Task {
     Liveness,
     /// Tells the peer the token of this SA (RFC 6290).
     Token,
+    /// Tells the client when to authenticate anew (RFC 4478).
+    AuthLifetime,
+    /// Tells the peer that there is no SA for its ESP packets with this SPI.
+    InvalidSpi(u32),
     /// Tells the peer of addresses (RFC 4555).
     Mobility(Mobility),
     /// Asks for a ticket (RFC 5723).
@@ -525,7 +529,9 @@ impl Task {
             Self::DeleteSpi(_)
             | Self::Liveness
             | Self::Token
+            | Self::AuthLifetime
             | Self::RequestTicket
+            | Self::InvalidSpi(_)
             | Self::Mobility(_) => (None, false),
         }
     }

@@ -130,6 +130,11 @@ impl IkeSa {
 
     /// True if a message for this SA may come by `path`, as far as transports go.
     pub(super) fn takes_from(&self, path: Path) -> bool {
+        self.is_on_line(path) || self.switches_transports()
+    }
+
+    /// The same without a move to another transport.
+    pub(super) fn is_on_line(&self, path: Path) -> bool {
         match (self.path.transport, path.transport) {
             //= RFC 9329 §5
             //# all IKE

@@ -25,6 +25,8 @@ pub(crate) enum Timer {
     ReauthIke,
     /// The IKE SA must go, rekeyed or not.
     HardLifeIke,
+    /// The peer had to authenticate anew, and has not (RFC 4478).
+    Authorization,
     /// Ask whether the peer is alive.
     Dpd,
     /// Keep a NAT mapping (RFC 7296 §2.23).
@@ -37,6 +39,8 @@ pub(crate) enum Timer {
     Followup,
     /// Open a TCP connection anew that broke (RFC 9329 §6.1).
     Reopen,
+    /// Nobody answers over UDP in another network (RFC 9329 §7.1).
+    Fallback,
     /// The ticket expires before long (RFC 5723).
     Ticket,
     /// Forget the last answer (RFC 7296 §2.1).

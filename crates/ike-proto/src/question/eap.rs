@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::time::Duration;
 
 use crate::crypto::Secret;
 use crate::event::Path;
@@ -28,6 +29,9 @@ pub struct EapMessage {
     pub path: Path,
     /// The packet; `None` if this end is to begin.
     pub packet: Option<Vec<u8>>,
+    /// Other connections that the peer may turn out to be, and their rounds, the best first: all that went before fits
+    /// them, too. See [`Authorization::connection`].
+    pub others: Vec<(String, String)>,
     /// What the last answer left; empty at the first question.
     pub state: EapState,
 }
@@ -70,6 +74,21 @@ pub struct EapSuccess {
     /// INITIAL_CONTACT and leases: clients often have an address of their own network as IDi. `None` if the
     /// method leaves open who the peer is: it is nobody to them then, as with NULL authentication.
     pub identity: Option<Vec<u8>>,
+    /// On a responder: what the peer is granted, if somebody knows more of it than its password.
+    pub authorization: Option<Box<Authorization>>,
+}
+
+/// What a peer is granted by whoever knows its account.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Authorization {
+    /// The connection that it is to have, the one that was asked for or one of [`EapMessage::others`]; `None` for the
+    /// one that was asked for.
+    pub connection: Option<String>,
+    /// It must authenticate anew within that (RFC 4478).
+    pub lifetime: Option<Duration>,
+    /// Anything else, which the engine does not understand: it is in [`LeaseRequest`](super::LeaseRequest), in what
+    /// [`IkeStatus`](crate::IkeStatus) shows, and in tickets, which must not become too long by it.
+    pub granted: Box<[u8]>,
 }
 
 impl EapState {

@@ -16,6 +16,8 @@ pub struct LeaseRequest {
     pub pools: Vec<String>,
     /// Who the peer is; ID_NULL for one that has shown nothing.
     pub identity: IdData,
+    /// What it was [granted](super::Authorization::granted) in EAP; nothing as a rule.
+    pub granted: Box<[u8]>,
     /// Where the peer is.
     pub path: Path,
     /// One for each address it wants: the one it would like to have, unspecified if any will do.
@@ -23,6 +25,11 @@ pub struct LeaseRequest {
     /// True if its other IKE SAs end as soon as this one is up, by INITIAL_CONTACT or `unique`: it may have
     /// their addresses.
     pub sole: bool,
+    /// True if it has these `addresses` by an IKE SA that ends as soon as this one is up, because this one goes on for
+    /// it (RFC 5723): it may have them, from wherever it comes.
+    pub own: bool,
+    /// True if it has shown a ticket (RFC 5723): what it was granted is as old as that.
+    pub resumed: bool,
     /// All of its attributes.
     pub asked: Vec<Attribute>,
 }

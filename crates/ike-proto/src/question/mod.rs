@@ -17,7 +17,7 @@ use crate::crypto::SignatureScheme;
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Cert, IdData};
 use crate::wire::registry::CertEncoding;
-pub use eap::{EapAnswer, EapMessage, EapState, EapSuccess};
+pub use eap::{Authorization, EapAnswer, EapMessage, EapState, EapSuccess};
 pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
 pub use lease::{Assignment, Lease, LeaseRequest};
@@ -103,6 +103,7 @@ pub struct OwnedCert {
 
 /// The answer to a [`Question`].
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is handed over at once, and none is kept")]
 pub enum Answer {
     /// The signatures.
     Signed(Signed),

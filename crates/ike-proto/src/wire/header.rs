@@ -20,7 +20,7 @@ pub struct Flags {
 /// The header of every IKE message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Initiator's SPI, never 0.
+    /// Initiator's SPI, never 0 but in what [`is_outside`](Self::is_outside).
     pub spi_i: u64,
     /// Responder's SPI, 0 in the first request.
     pub spi_r: u64,
@@ -80,6 +80,13 @@ impl Header {
         Self::read(datagram).ok().map(|(header, _)| header)
     }
 
+    /// True for an INFORMATIONAL request without SPIs: it is of no IKE SA and never to be (RFC 7296 §1.5).
+    pub fn is_outside(&self) -> bool {
+        (self.spi_i, self.spi_r) == (0, 0)
+            && self.exchange == ExchangeType::INFORMATIONAL
+            && !self.flags.response
+    }
+
     fn read(datagram: &[u8]) -> Result<(Self, u8), DecodeError> {
         let mut r = Reader::new(datagram);
         let spi_i = r.u64("IKE header")?;
@@ -135,6 +142,32 @@ mod tests {
         header.encode(&mut encoded);
         assert_eq!(encoded, octets);
         assert_eq!(Header::decode(&octets), Ok(header));
+    }
+
+    /// Everything else needs an initiator's SPI to be answered by.
+    #[test]
+    fn only_a_request_outside_of_an_ike_sa_has_no_spis() {
+        let flags = Flags { initiator: true, version: false, response: false };
+        let outside = Header {
+            spi_i: 0,
+            spi_r: 0,
+            next_payload: PayloadType::NONE,
+            minor_version: 0,
+            exchange: ExchangeType::INFORMATIONAL,
+            flags,
+            message_id: 0,
+            length: 28,
+        };
+        let sa_init = Header { exchange: ExchangeType::IKE_SA_INIT, ..outside };
+        let answer = Header { flags: Flags { response: true, ..flags }, ..outside };
+        let of_one = Header { spi_r: 7, ..outside };
+        let decodes = |header: Header| {
+            let mut octets = Vec::new();
+            header.encode(&mut octets);
+            super::super::Message::decode(&octets).is_ok()
+        };
+        assert!(decodes(outside));
+        assert!(![sa_init, answer, of_one].into_iter().any(decodes));
     }
 
     #[test]

@@ -24,13 +24,14 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// Decodes a datagram, without the non-ESP marker of port 4500.
     ///
-    /// The header's length must be the datagram's, and the initiator's SPI not zero.
+    /// The header's length must be the datagram's, and the initiator's SPI not zero but in an INFORMATIONAL request
+    /// outside of an IKE SA (RFC 7296 §1.5).
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DecodeError> {
         let header = Header::decode(datagram)?;
         if usize::try_from(header.length) != Ok(datagram.len()) {
             return Err(DecodeError::Invalid("message length"));
         }
-        if header.spi_i == 0 {
+        if header.spi_i == 0 && !header.is_outside() {
             return Err(DecodeError::Invalid("initiator's SPI"));
         }
         let chain = datagram.get(HEADER_LEN..).unwrap_or_default();

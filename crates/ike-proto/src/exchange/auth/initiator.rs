@@ -15,7 +15,7 @@ use crate::event::{Failure, UsedAuth};
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
-use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource};
+use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
@@ -394,6 +394,7 @@ impl IkeSa {
         }
         self.take_token(payloads);
         self.take_configuration(ctx, &vips, payloads);
+        self.take_auth_lifetime(ctx.now.mono, &Payloads(payloads));
         self.take_ticket(ctx, &Payloads(payloads), true);
         ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
         if let Some(offer) = child {
@@ -465,6 +466,7 @@ impl OfferParts {
             // In IKE_AUTH it is the first for its traffic, which has no identifier.
             notifies: mode::payload(offer.mode, &offer.config.processing)
                 .into_iter()
+                .chain(tfc::payload(offer.mode))
                 .chain(offer.per_cpu.then(|| resource::payload(&[])))
                 .collect(),
         }

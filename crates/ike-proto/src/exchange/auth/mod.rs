@@ -12,6 +12,7 @@
 pub(crate) mod announce;
 pub(crate) mod blame;
 pub(crate) mod eap;
+pub(crate) mod first_contact;
 mod initiator;
 mod psk;
 pub(crate) mod questions;
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Payloads;
+use super::resume::fits::{self, Used};
 use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Failure, Path};
@@ -63,9 +65,15 @@ impl IkeSa {
     fn establish(
         &mut self,
         ctx: &mut Context<'_>,
-        authenticated: Authenticated,
+        mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> bool {
+        if self.connection.session_resumption && !self.extensions.client {
+            let ppk = self.ppk.used();
+            let Authenticated { local, remote, .. } = &authenticated;
+            let used = Used { local, remote, ppk };
+            authenticated.secrets = fits::print(ctx, self.session.prf, used);
+        }
         let (Some(local), Some(remote)) =
             (authenticated.local.first(), authenticated.remote.first())
         else {
@@ -161,29 +169,18 @@ fn takes(round: &RemoteAuth, id: &IdData, method: AuthMethod) -> bool {
     }
 }
 
-/// True if `id` is one the peer may assert. ID_NULL is nobody, and must be asked for by name.
+/// True if `id` is one the peer may assert.
 pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
-    match wanted {
-        IdMatch::Any => id.kind != IdType::NULL,
-        IdMatch::Exact(exact) => exact.matches(id.as_id()),
-        IdMatch::DnPattern(pattern) => pattern.covers(id.as_id()),
-        IdMatch::Suffix(pattern) => {
-            let suffix = pattern.data.strip_prefix(b"*").unwrap_or(&pattern.data);
-            pattern.kind == id.kind
-                && id.data.len() > suffix.len()
-                && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
-        }
-    }
+    wanted.admits(id)
 }
 
 /// How exactly `round` says who the peer is: of several rounds that admit an identity, the one with the
-/// largest number says it best. A pattern is the more exact the more of it is literal.
+/// largest number says it best.
 fn exactness(round: &RemoteAuth) -> usize {
-    match (&round.auth, &round.id) {
+    match &round.auth {
         // Whatever it calls itself does not matter.
-        (AuthConfig::Null, _) | (_, IdMatch::Any) => 0,
-        (_, IdMatch::Suffix(pattern) | IdMatch::DnPattern(pattern)) => pattern.data.len(),
-        (_, IdMatch::Exact(_)) => usize::MAX,
+        AuthConfig::Null => 0,
+        _ => round.id.exactness(),
     }
 }
 

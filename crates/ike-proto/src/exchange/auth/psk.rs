@@ -11,7 +11,7 @@ use crate::wire::payload::IdData;
 pub(super) fn own_psk(lookup: &Lookup, local: &IdData, remote: &IdMatch) -> Option<Arc<Psk>> {
     match remote {
         IdMatch::Exact(remote) => peer_psk(lookup, local, remote),
-        IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) => {
+        IdMatch::Any | IdMatch::Suffix(_) | IdMatch::DnPattern(_) | IdMatch::Regex(_) => {
             best(lookup.all_secrets().iter(), |psk| {
                 match psk.ids().iter().find(|id| !id.matches(local.as_id())) {
                     None => Some(u8::from(!psk.ids().is_empty())),

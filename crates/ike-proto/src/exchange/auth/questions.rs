@@ -20,7 +20,7 @@ use crate::question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
 };
 use crate::wire::payload::{IdData, Payload};
-use crate::wire::registry::{AuthMethod, NotifyType};
+use crate::wire::registry::{AuthMethod, CertEncoding, NotifyType};
 
 /// A round of this end that is being signed.
 #[derive(Debug)]
@@ -224,9 +224,11 @@ impl SigningRound {
             method = by;
             data.push(Secret::new(octets));
         }
-        let asked = !announced.requests.is_empty();
+        // An OCSP request (RFC 4806) asks for no certificate, and what answers it is none.
+        let ocsp = |encoding| encoding == CertEncoding::OCSP;
+        let asked = announced.requests.iter().any(|request| !ocsp(request.encoding));
         if send_cert == SendCert::Never || send_cert == SendCert::IfAsked && !asked {
-            certs.clear();
+            certs.retain(|cert| ocsp(cert.encoding));
         }
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::blame::{Blame, Claim, Unbelieved};
 use super::eap::NO_AUTH;
+use super::first_contact::LastReply;
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
@@ -41,8 +42,8 @@ enum Plan {
     Proven(Arc<ConnectionConfig>, UsedAuth, PeerAuthenticated),
     /// It shows a public key.
     Judge(Judging),
-    /// It is to be authenticated by EAP, as `connection` wants.
-    Eap(Arc<ConnectionConfig>),
+    /// It is to be authenticated by EAP, as the first of these wants; by what that shows it may turn out to be another.
+    Eap(VecDeque<Arc<ConnectionConfig>>),
 }
 
 impl IkeSa {
@@ -76,7 +77,7 @@ impl IkeSa {
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
-            Ok(Plan::Eap(connection)) => self.begin_eap(ctx, &connection, payloads, opened),
+            Ok(Plan::Eap(candidates)) => self.begin_eap(ctx, candidates, payloads, opened),
             Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
                 let failed = NotifyType::AUTHENTICATION_FAILED.into();
                 self.refuse_because(ctx, &failed, too_much());
@@ -132,9 +133,9 @@ impl IkeSa {
         let mut candidates: VecDeque<_> =
             candidates.into_iter().take(MAX_CANDIDATES).cloned().collect();
         let first = candidates.front().cloned();
-        if let (None, Some(connection)) = (auth, &first) {
+        if let (None, Some(_)) = (auth, &first) {
             // Who takes no AUTH does EAP; a PPK comes with the AUTH after it.
-            return Ok(Plan::Eap(Arc::clone(connection)));
+            return Ok(Plan::Eap(candidates));
         }
         let taken = match &first {
             Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
@@ -478,8 +479,12 @@ impl IkeSa {
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
         let Some(authenticated) = rounds.finish(&self.connection) else { return };
+        let lifetime = authenticated.lifetime();
         if !self.establish(ctx, authenticated, VecDeque::new()) {
             return;
+        }
+        if let Some(lifetime) = lifetime {
+            self.limit_authentication(ctx.now.mono, lifetime);
         }
         let elsewhere = self.redirect_target(ctx);
         if let Some(to) = elsewhere {
@@ -497,9 +502,25 @@ impl IkeSa {
             return;
         }
         self.take_token(&payloads);
-        self.tell_assigned(ctx);
         let reply = (auth, ppk, unconfigured);
-        if self.answer_first_child(ctx, &parsed, &transcript, reply) {
+        if self.ends_others(ctx, initial_contact) {
+            drop(payloads);
+            return self.answer_after_others(ctx, request, transcript, reply);
+        }
+        self.answer_last(ctx, &parsed, &transcript, reply);
+    }
+
+    /// Ends IKE_AUTH: what the peer got is told, its first child made, and the request answered.
+    pub(super) fn answer_last(
+        &mut self,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        reply: LastReply,
+    ) {
+        self.tell_assigned(ctx);
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        if self.answer_first_child(ctx, parsed, transcript, reply) {
             ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
         }
     }
@@ -510,7 +531,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         parsed: &Payloads<'_, '_>,
         transcript: &InitTranscript,
-        (auth, ppk, unconfigured): (AuthReply, Option<Vec<u8>>, Option<NotifyType>),
+        (auth, ppk, unconfigured): LastReply,
     ) -> bool {
         let child = match parsed.sa() {
             Ok(_) if let Some(kind) = unconfigured => Some(Err(kind.into())),
@@ -530,6 +551,7 @@ impl IkeSa {
         };
         let token = self.own_token(ctx);
         let mut auth = AuthReply { notifies: self.mobike_in_auth(ctx), token, ..auth };
+        auth.notifies.extend(self.own_auth_lifetime(ctx.now.mono));
         auth.notifies.extend(self.answer_ticket_request(ctx, parsed));
         let mut payloads = auth.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));

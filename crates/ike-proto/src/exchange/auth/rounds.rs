@@ -8,6 +8,8 @@
 //!                               <--  HDR, SK {[IDr, [CERT+], AUTH], [SAr2, TSi, TSr]}
 //! ```
 
+use std::time::Duration;
+
 use super::eap::NO_AUTH;
 use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
@@ -36,6 +38,17 @@ pub(crate) struct Authenticated {
     pub(crate) remote: Box<[UsedAuth]>,
     /// They did so in an IKE SA before this one (RFC 5723), or in one that it is a rekey of.
     pub(crate) resumed: Option<Box<Resumed>>,
+    /// A gateway that gives tickets: the secrets they did it by, see [`fits::print`](crate::exchange::resume::fits).
+    pub(crate) secrets: u64,
+}
+
+impl Authenticated {
+    /// How long that is good, by whoever knows the peer's account.
+    pub(crate) fn lifetime(&self) -> Option<Duration> {
+        let granted =
+            self.remote.iter().filter_map(|used| used.eap.as_ref()?.authorization.as_ref());
+        granted.filter_map(|authorization| authorization.lifetime).min()
+    }
 }
 
 impl Rounds {
@@ -62,6 +75,11 @@ impl Rounds {
         self.resumed = Some(Box::new(resumed));
     }
 
+    /// The SPIs of the IKE SA that is resumed, if one is.
+    pub(crate) fn resumes(&self) -> Option<(u64, u64)> {
+        self.resumed.as_ref().map(|resumed| resumed.spis)
+    }
+
     /// What the peer asserted in its first round.
     pub(crate) fn remote_id(&self) -> Option<&IdData> {
         self.remote.first().map(|(used, _)| &used.id)
@@ -78,6 +96,13 @@ impl Rounds {
         // What an anonymous peer calls itself is nobody's.
         let anonymous = used.method == AuthMethod::NULL;
         Some(if anonymous { super::null_id() } else { used.id.clone() })
+    }
+
+    /// What the peer was granted in EAP, as whoever granted it has written it.
+    pub(crate) fn granted(&self) -> Box<[u8]> {
+        let mut granted = self.remote.iter().rev();
+        let last = granted.find_map(|(used, _)| used.eap.as_ref()?.authorization.as_ref());
+        last.map(|authorization| authorization.granted.clone()).unwrap_or_default()
     }
 
     /// What the peer asserted in its last round.
@@ -98,7 +123,7 @@ impl Rounds {
         let Self { local, remote, resumed } = self;
         let remote: Vec<_> = remote.into_iter().map(|(used, _)| used).collect();
         let (local, remote) = (local.into_boxed_slice(), remote.into_boxed_slice());
-        complete.then_some(Authenticated { local, remote, resumed })
+        complete.then_some(Authenticated { local, remote, resumed, secrets: 0 })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::event::{ChildSaId, Failure};
 use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::key_exchange::Halt;
-use crate::exchange::{Payloads, mode, required, resource};
+use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
@@ -279,7 +279,8 @@ pub(crate) fn answer_notifies(child: &ChildSa) -> Vec<Payload<'static>> {
     let mode = mode::payload(child.mode, &child.config.processing);
     // Whether a rekeyed one is for a CPU goes without saying (RFC 9611 §3).
     let resource = child.processing.per_cpu && child.replaces.is_none();
-    mode.into_iter().chain(resource.then(|| resource::payload(&[]))).collect()
+    let resource = resource.then(|| resource::payload(&[]));
+    mode.into_iter().chain(tfc::payload(child.mode)).chain(resource).collect()
 }
 
 impl Reply {

@@ -1,15 +1,22 @@
 //! Is what a ticket has still what the configuration wants?
 
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+
 use super::former::{Former, Held};
 use super::ticket::{DIGEST_LEN, TicketState};
 use crate::config::lookup::Lookup;
 use crate::config::{
-    AuthConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, LocalAuth, RemoteAuth,
+    AuthConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, LocalAuth, PpkId, RemoteAuth,
 };
-use crate::crypto::{CryptoProvider, Prf};
+use crate::crypto::{CryptoProvider, Prf, Secret};
 use crate::event::{Path, UsedAuth};
+use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::auth::{is_signature, matches_id, peer_psk, round_id};
 use crate::exchange::ppk::key_of;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::State;
 use crate::wire::registry::AuthMethod;
 
 /// Says why a gateway does not take a ticket of `connection` by `path` any more.
@@ -22,6 +29,9 @@ pub(crate) fn check(
 ) -> Result<(), &'static str> {
     let former = &ticket.former;
     rounds_fit(connection, path, former)?;
+    if ticket.eap != eap_of(connection) {
+        return Err("EAP is to be done otherwise");
+    }
     if connection.downgrade_prevention == DowngradePrevention::Require && !former.full_transcript {
         return Err("downgrade prevention is required");
     }
@@ -44,6 +54,62 @@ fn ct_eq(a: &[u8; DIGEST_LEN], b: &[u8; DIGEST_LEN]) -> bool {
     subtle::ConstantTimeEq::ct_eq(&a[..], &b[..]).into()
 }
 
+/// What two ends have authenticated by.
+#[derive(Clone, Copy)]
+pub(crate) struct Used<'a> {
+    pub(crate) local: &'a [UsedAuth],
+    pub(crate) remote: &'a [UsedAuth],
+    pub(crate) ppk: Option<&'a PpkId>,
+}
+
+impl Used<'_> {
+    /// The pre-shared keys and the PPK that this was done with, as they are configured now.
+    fn secrets(self, config: &EndpointConfig, lookup: &Lookup, prf: &dyn Prf) -> Vec<Secret> {
+        let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
+        let mut found = Vec::new();
+        if let (Some(local), Some(remote)) = (self.local.first(), self.remote.first()) {
+            let ours = self.local.iter().filter(by_psk).map(|used| (&used.id, &remote.id));
+            let theirs = self.remote.iter().filter(by_psk).map(|used| (&local.id, &used.id));
+            for (local, remote) in ours.chain(theirs) {
+                found.extend(peer_psk(lookup, local, remote).map(|psk| psk.padded(prf)));
+            }
+        }
+        if let Some(key) = self.ppk.and_then(|id| key_of(config, id)) {
+            found.push(prf.prf(key.secret.expose(), &[]));
+        }
+        found
+    }
+}
+
+/// Stands for the secrets of an IKE SA as they are configured now, in this run and for this end alone.
+pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
+    let mut hasher = ctx.hasher.build_hasher();
+    for secret in used.secrets(ctx.config, ctx.lookup, prf) {
+        secret.expose().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+//= RFC 5723 §6.2
+//# when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the
+//# ticket MUST be deleted.
+/// The connection by which a gateway gives a ticket for `sa`: it is configured as it was when the peers
+/// authenticated, and so are their secrets. If it is not, they have to authenticate anew.
+pub(crate) fn may_grant<'a>(ctx: &Context<'a>, sa: &IkeSa) -> Option<&'a ConnectionConfig> {
+    let State::Established(established) = &sa.state else { return None };
+    let (then, now) = (&sa.connection, ctx.lookup.connection(&sa.connection.name)?);
+    let same = Arc::ptr_eq(then, now)
+        || (&then.local, &then.remote, then.credentials)
+            == (&now.local, &now.remote, now.credentials);
+    let Authenticated { local, remote, secrets, .. } = &*established.authenticated;
+    let used = Used { local, remote, ppk: sa.ppk.used() };
+    let kept = same
+        && then.session_resumption
+        && super::responder::is_gateway(ctx.config, now)
+        && *secrets == print(ctx, sa.session.prf, used);
+    kept.then_some(now)
+}
+
 /// A digest of the pre-shared keys and the PPK that `former` was made with, as they are configured now.
 pub(crate) fn secrets(
     config: &EndpointConfig,
@@ -51,19 +117,8 @@ pub(crate) fn secrets(
     prf: &dyn Prf,
     former: &Former,
 ) -> [u8; DIGEST_LEN] {
-    let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
-    let (local, remote) = (former.local_id(), former.remote_id());
-    let mut found = Vec::new();
-    if let (Some(local), Some(remote)) = (local, remote) {
-        let ours = former.local.iter().filter(by_psk).map(|used| (&used.id, remote));
-        let theirs = former.remote.iter().filter(by_psk).map(|used| (local, &used.id));
-        for (local, remote) in ours.chain(theirs) {
-            found.extend(peer_psk(lookup, local, remote).map(|psk| psk.padded(prf)));
-        }
-    }
-    if let Some(key) = former.ppk.as_ref().and_then(|id| key_of(config, id)) {
-        found.push(prf.prf(key.secret.expose(), &[]));
-    }
+    let Former { local, remote, ppk, .. } = former;
+    let found = Used { local, remote, ppk: ppk.as_ref() }.secrets(config, lookup, prf);
     let parts: Vec<_> = found.iter().map(|secret| secret.expose()).collect();
     let digest = prf.prf(former.sk_d.expose(), &parts);
     let mut out = [0; DIGEST_LEN];
@@ -111,6 +166,12 @@ pub(crate) fn may_present(
         && (former.full_transcript || !required)
         && connection.downgrade_prevention == then.downgrade_prevention
         && ppk
+}
+
+/// How the peer's rounds by EAP are to be done, as tickets have it.
+pub(super) fn eap_of(connection: &ConnectionConfig) -> &str {
+    // There is one at the most (RFC 4739 §2).
+    connection.remote.iter().map(|round| &*round.eap).find(|eap| !eap.is_empty()).unwrap_or("")
 }
 
 fn rounds_fit(

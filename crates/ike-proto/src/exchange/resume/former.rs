@@ -77,6 +77,8 @@ pub(crate) struct Resumed {
     pub(crate) spis: (u64, u64),
     /// When the peers must authenticate again, if they must.
     pub(crate) reauth_by: Option<Instant>,
+    /// As a gateway: when it ends if they have not.
+    pub(crate) ends_by: Option<Instant>,
 }
 
 /// A ticket that a client has.

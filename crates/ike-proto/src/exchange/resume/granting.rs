@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::fits;
 use super::former::{Former, Held};
-use super::responder::{is_gateway, seconds};
+use super::responder::seconds;
 use super::ticket::TicketState;
 use crate::exchange::{OwnedNotifies, Payloads};
 use crate::ike_sa::IkeSa;
+use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
@@ -33,6 +34,11 @@ fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
 }
 
 impl IkeSa {
+    /// What the tickets are known by that this gateway has given for the SA; `None` if it has given none.
+    pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
+        self.ticketed.then_some((self.spi_i, self.spi_r))
+    }
+
     // ---- client ----
 
     /// True if this end asks for tickets.
@@ -123,15 +129,17 @@ impl IkeSa {
 
     /// A ticket for this SA.
     fn grant(&mut self, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-        if self.extensions.client || !is_gateway(ctx.config, &self.connection) {
+        if self.extensions.client {
             return None;
         }
+        let connection = fits::may_grant(ctx, self)?;
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
         let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
-        let resumed = match &self.state {
-            State::Established(established) => established.authenticated.resumed.as_ref(),
-            _ => None,
-        };
+        let State::Established(established) = &self.state else { return None };
+        if established.ike_activity() == IkeActivity::Closing {
+            return None;
+        }
+        let resumed = established.authenticated.resumed.as_ref();
         // Of an SA that was resumed it does not begin anew.
         let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
         let reauth = reauth.into_iter().flatten().min();
@@ -139,19 +147,27 @@ impl IkeSa {
         //# The lifetime of the ticket sent by the gateway SHOULD be the minimum
         //# of the IKE SA lifetime (per the gateway's local policy) and its re-
         //# authentication time
-        let ends = [self.timers.get(TimerKey::Ike(Timer::HardLifeIke)), reauth];
-        let left = ends.into_iter().flatten().map(|at| at.saturating_duration_since(now));
+        let ends = [Timer::HardLifeIke, Timer::Authorization].map(TimerKey::Ike);
+        let ends = ends.into_iter().map(|timer| self.timers.get(timer)).chain([reauth]);
+        let left = ends.flatten().map(|at| at.saturating_duration_since(now));
         let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
         let former = Former::of(self)?;
+        let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
         let ticket = TicketState {
             connection: self.connection.name.clone(),
             expires: wall + u64::from(seconds),
-            reauth_by: reauth.map(|at| wall + at.saturating_duration_since(now).as_secs()),
+            reauth_by: reauth.map(on_wall),
+            ends_by: self.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
             secrets: fits::secrets(ctx.config, ctx.lookup, self.session.prf, &former),
+            eap: fits::eap_of(connection).to_owned(),
             former,
         };
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
+        self.ticketed = true;
+        if let Some(assigned) = self.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
+            ctx.registry.lend((self.spi_i, self.spi_r), &assigned.0.addresses);
+        }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
 }

@@ -210,7 +210,7 @@ impl IkeSa {
         };
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Former { local, remote, spis, .. } = &held.former;
-        let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by };
+        let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
         (self.twins, self.genuine) = (Vec::new(), true);
         self.auth_round_done(ctx, payloads);

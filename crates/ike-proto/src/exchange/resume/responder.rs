@@ -15,7 +15,7 @@ use crate::exchange::ppk::PpkStage;
 use crate::exchange::sa_init::{Answer, NatHashes, status};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::context::Context;
+use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, State};
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
@@ -188,18 +188,22 @@ impl IkeSa {
         let (prf, keys) = (self.session.prf, &self.session.keys);
         let evidence = verify_by(prf, &keys.pi, &octets, auth.data).map_err(|_| failed())?;
         // Of two that are under way with one ticket the second gets here too late.
+        // There may be later ones of that IKE SA.
         let until = UNIX_EPOCH + Duration::from_secs(ticket.expires);
+        let until = until.max(ctx.now.wall + ctx.config.resumption.lifetime);
         if !ctx.registry.spend(*spis, ctx.now.wall, until) {
             return Err(failed());
         }
+        // Or ones of another configuration, which last longer.
+        ctx.effects.push_back(Effect::TicketOver(self.id, Some(*spis)));
         let octets = self.own_covered(&waiting.transcript, own_id).octets;
         let data = auth_by(prf, &keys.pr, &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
-        let reauth_by = ticket
-            .reauth_by
-            .map(|by| ctx.now.mono + Duration::from_secs(by.saturating_sub(seconds(ctx.now.wall))));
-        let resumed = Resumed { spis: *spis, reauth_by };
+        let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
+        let at = |by: u64| now + Duration::from_secs(by.saturating_sub(wall));
+        let (reauth_by, ends_by) = (ticket.reauth_by.map(at), ticket.ends_by.map(at));
+        let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
             self.ppk = PpkStage::Used(id.clone());
         }

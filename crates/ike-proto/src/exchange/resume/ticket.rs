@@ -19,10 +19,11 @@ use crate::crypto::{
 };
 use crate::event::{UsedAuth, UsedEap};
 use crate::keys::prf_plus;
+use crate::question::Authorization;
 use crate::wire::payload::{IdData, Sa};
 use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
 /// Octets in front of the ciphertext.
@@ -43,8 +44,12 @@ pub(crate) struct TicketState {
     /// Until when it is good, and when the peers must authenticate again if they must, in seconds since 1970.
     pub(crate) expires: u64,
     pub(crate) reauth_by: Option<u64>,
+    /// When the IKE SA ends if they have not (RFC 4478), in seconds since 1970.
+    pub(crate) ends_by: Option<u64>,
     /// A digest of the pre-shared keys that the SA was made with.
     pub(crate) secrets: [u8; DIGEST_LEN],
+    /// How EAP was to be done ([`RemoteAuth::eap`](crate::config::RemoteAuth::eap)).
+    pub(crate) eap: String,
     pub(crate) former: Former,
 }
 
@@ -96,13 +101,15 @@ impl TicketState {
     }
 
     fn encode(&self) -> Option<Zeroizing<Vec<u8>>> {
-        let Self { connection, expires, reauth_by, secrets, former } = self;
+        let Self { connection, expires, reauth_by, ends_by, secrets, eap, former } = self;
         // As long as it can be, so that no copy of SK_d is left behind.
         let mut out = Writer(Zeroizing::new(Vec::with_capacity(8 * LONGEST)));
         out.long(connection.as_bytes())?;
         out.octets(&expires.to_be_bytes());
         out.octets(&reauth_by.unwrap_or(0).to_be_bytes());
+        out.octets(&ends_by.unwrap_or(0).to_be_bytes());
         out.octets(secrets);
+        out.long(eap.as_bytes())?;
         out.octets(&former.spis.0.to_be_bytes());
         out.octets(&former.spis.1.to_be_bytes());
         let mut sa = Vec::new();
@@ -125,7 +132,9 @@ impl TicketState {
         let connection = from.text()?;
         let expires = from.number()?;
         let reauth_by = Some(from.number()?).filter(|by| *by != 0);
+        let ends_by = Some(from.number()?).filter(|by| *by != 0);
         let secrets = from.array()?;
+        let eap = from.text()?;
         let spis = (from.number()?, from.number()?);
         let mut sa = Sa::decode(from.long()?).ok()?;
         let proposal = sa.proposals.pop().filter(|_| sa.proposals.is_empty())?;
@@ -135,7 +144,7 @@ impl TicketState {
         let local = from.rounds()?;
         let remote = from.rounds()?;
         let former = Former { spis, proposal, sk_d, local, remote, ppk, full_transcript };
-        let ticket = Self { connection, expires, reauth_by, secrets, former };
+        let ticket = Self { connection, expires, reauth_by, ends_by, secrets, eap, former };
         from.0.is_empty().then_some(ticket)
     }
 }
@@ -221,7 +230,9 @@ impl Writer {
         self.option(certificate.as_ref(), |out, text| out.long(text.as_bytes()))?;
         self.option(eap.as_ref(), |out, eap| {
             out.long(eap.method.as_bytes())?;
-            out.option(eap.id.as_ref(), Self::id)
+            out.option(eap.id.as_ref(), Self::id)?;
+            // Its lifetime is in `reauth_by` and `ends_by`.
+            out.option(eap.authorization.as_ref(), |out, granted| out.long(&granted.granted))
         })
     }
 }
@@ -288,7 +299,12 @@ impl<'a> Reader<'a> {
         })?;
         let certificate = self.option(Self::text)?;
         let eap = self.option(|from| {
-            Some(Box::new(UsedEap { method: from.text()?, id: from.option(Self::id)? }))
+            let (method, id) = (from.text()?, from.option(Self::id)?);
+            let authorization = from.option(|from| {
+                let granted = from.long()?.into();
+                Some(Box::new(Authorization { granted, ..Authorization::default() }))
+            })?;
+            Some(Box::new(UsedEap { method, id, authorization }))
         })?;
         Some(UsedAuth { id, method, scheme, certificate, eap })
     }

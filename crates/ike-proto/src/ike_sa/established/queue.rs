@@ -200,6 +200,8 @@ impl IkeSa {
             Task::DeleteIke { reason, request } => self.send_delete_ike(ctx, reason, request),
             Task::Liveness => self.send_liveness(ctx),
             Task::Token => self.send_token(ctx),
+            Task::AuthLifetime => self.send_auth_lifetime(ctx),
+            Task::InvalidSpi(spi) => self.send_invalid_spi(ctx, spi),
             Task::RequestTicket => self.send_ticket_request(ctx),
             Task::Mobility(what) => self.send_mobility(ctx, what),
             Task::Redirect { to, request } => self.send_redirect(ctx, to, request),

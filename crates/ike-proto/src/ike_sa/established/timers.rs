@@ -39,9 +39,17 @@ impl IkeSa {
     pub(crate) fn keep_reauth_time(&mut self) {
         let State::Established(established) = &self.state else { return };
         let resumed = established.authenticated.resumed.as_ref();
+        let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
             let armed = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
             self.timers.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
+            self.await_reauthentication_by(by);
+        }
+        // Nor the end of an authorization.
+        if let Some(by) = ends_by {
+            let end = TimerKey::Ike(Timer::Authorization);
+            let armed = self.timers.get(end);
+            self.timers.set(end, armed.map_or(by, |at| at.min(by)));
         }
     }
 
@@ -52,8 +60,11 @@ impl IkeSa {
             Timer::RekeyIke => {
                 self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
             }
-            Timer::ReauthIke => ctx.effects.push_back(Effect::Reauthenticate(self.id)),
-            Timer::HardLifeIke => {
+            Timer::ReauthIke => match self.may_reauthenticate() {
+                true => ctx.effects.push_back(Effect::Reauthenticate(self.id)),
+                false => self.await_reauthentication(now),
+            },
+            Timer::HardLifeIke | Timer::Authorization => {
                 established.phase = IkePhase::Closing;
                 let task = Task::DeleteIke { reason: Failure::Expired, request: None };
                 established.queue.push_front(task);
@@ -78,6 +89,7 @@ impl IkeSa {
             | Timer::Acknowledge
             | Timer::KeepAlive
             | Timer::Reopen
+            | Timer::Fallback
             | Timer::Forget => {}
         }
     }

@@ -78,6 +78,12 @@ registry! {
     }
 }
 
+impl IntegId {
+    /// HMAC-SHA-256 cut to 96 bits, as a draft before RFC 4868 had it, by a number for private use. It is for data
+    /// planes: no proposal names it.
+    pub const HMAC_SHA2_256_96: Self = Self(1027);
+}
+
 registry! {
     /// Key exchange method (transform type 4, and types 6 to 12 of RFC 9370).
     ///

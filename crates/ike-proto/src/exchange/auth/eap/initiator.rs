@@ -210,7 +210,7 @@ impl IkeSa {
             return self.close(ctx, failure);
         }
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
-        let eap = Some(Box::new(UsedEap { method, id: None }));
+        let eap = Some(Box::new(UsedEap { method, id: None, authorization: None }));
         let own = UsedAuth { eap, ..used(id, AuthMethod::PSK) };
         waiting.rounds.local.push(own.clone());
         if let Some(eap) = &mut waiting.eap {

@@ -17,6 +17,8 @@
 mod initiator;
 mod responder;
 
+use std::sync::Arc;
+
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::{Prf, Secret};
 use crate::event::{Ticket, UsedAuth};
@@ -45,6 +47,10 @@ pub(crate) struct EapRound {
     packets: u32,
     /// Octets of memory that it has on a responder.
     held: usize,
+    /// What else the initiator may turn out to be, all that went before being the same.
+    others: Vec<Arc<ConnectionConfig>>,
+    /// Which of them it is, if it is one.
+    chosen: Option<Arc<ConnectionConfig>>,
 }
 
 /// How far it is.
@@ -76,6 +82,8 @@ impl EapRound {
             state: EapState::default(),
             packets: 0,
             held: 0,
+            others: Vec::new(),
+            chosen: None,
         }
     }
 
@@ -90,6 +98,15 @@ fn is_last(connection: &ConnectionConfig, initiator: bool, index: usize) -> bool
     let (local, remote) = (connection.local.len(), connection.remote.len());
     let (eap, other) = if initiator { (local, remote) } else { (remote, local) };
     eap == index + 1 && other <= index + 1
+}
+
+/// True if who does EAP for `one` may turn out to be `other`: this end has shown the same, and EAP is to come.
+fn may_be(other: &ConnectionConfig, one: &ConnectionConfig, index: usize) -> bool {
+    let eap = other.remote.get(index).is_some_and(|round| round.auth == AuthConfig::Eap);
+    eap && is_last(other, false, index)
+        && other.local == one.local
+        && other.ppk == one.ppk
+        && other.requires_ppk() == one.requires_ppk()
 }
 
 /// True if the responder's `rounds` have a signature, which must authenticate it where it does no EAP itself.
@@ -124,6 +141,9 @@ impl IkeSa {
         eap: &mut EapRound,
         packet: Option<Vec<u8>>,
     ) -> Ticket {
+        let named = |other: &Arc<ConnectionConfig>| {
+            Some((other.name.clone(), other.remote.last()?.name.clone()))
+        };
         let path = if self.initiator { self.path } else { self.answer_to() };
         let message = EapMessage {
             connection: self.connection.name.clone(),
@@ -133,6 +153,7 @@ impl IkeSa {
             local_id,
             remote_id: eap.id.clone(),
             path,
+            others: eap.others.iter().filter_map(named).collect(),
             packet,
             state: std::mem::take(&mut eap.state),
         };

@@ -1,11 +1,14 @@
 //! The responder, EAP's authenticator.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::blame::Blame;
 use super::super::rounds::{AuthReply, OwnAuth, used};
 use super::super::{local_id, null_id, too_much};
-use super::{AwaitEap, EapRound, EapStage, MAX_PACKETS, UNSIGNED, is_last, key, outcome, signs};
+use super::{
+    AwaitEap, EapRound, EapStage, MAX_PACKETS, UNSIGNED, is_last, key, may_be, outcome, signs,
+};
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{Failure, UsedAuth, UsedEap};
 use crate::exchange::ppk::auth::AuthData;
@@ -21,15 +24,16 @@ use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
 impl IkeSa {
-    /// The initiator wants to be authenticated by EAP, and `connection` does that.
+    /// The initiator wants to be authenticated by EAP, and `candidates` do that.
     pub(in crate::exchange::auth) fn begin_eap(
         &mut self,
         ctx: &mut Context<'_>,
-        connection: &Arc<ConnectionConfig>,
+        mut candidates: VecDeque<Arc<ConnectionConfig>>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+        let Some(connection) = &candidates.pop_front() else { return self.refuse(ctx, failed()) };
         let parsed = Payloads(payloads);
         let Ok(Some(id)) = parsed.id_i() else { return self.refuse(ctx, failed()) };
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
@@ -60,7 +64,10 @@ impl IkeSa {
             let ids = (Some(id.to_owned()), None);
             return self.refuse_peer(ctx, ids, blame);
         }
-        waiting.eap = Some(Box::new(EapRound::new(Some(*id), alone)));
+        let mut eap = EapRound::new(Some(*id), alone);
+        candidates.retain(|other| may_be(other, connection, index));
+        eap.others = candidates.into();
+        waiting.eap = Some(Box::new(eap));
         self.ask_about_initiator(ctx, None);
     }
 
@@ -141,13 +148,26 @@ impl IkeSa {
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
                 self.respond(ctx, &[Payload::Eap(&packet)]);
             }
-            Ok(EapAnswer::Success(EapSuccess { packet: Some(packet), msk, method, identity }))
-                if !begun =>
-            {
+            Ok(EapAnswer::Success(EapSuccess {
+                packet: Some(packet),
+                msk,
+                method,
+                identity,
+                authorization,
+            })) if !begun => {
+                let wanted = authorization.as_ref().and_then(|a| a.connection.as_ref());
+                if let Some(name) = wanted.filter(|name| **name != self.connection.name) {
+                    eap.chosen = eap.others.iter().find(|other| other.name == *name).cloned();
+                    if eap.chosen.is_none() {
+                        self.state = State::ExpectAuthRequest(Box::new(waiting));
+                        let why = "it is good for another connection".to_owned();
+                        return self.eap_failed(ctx, id, None, why);
+                    }
+                }
                 let known = identity.filter(|id| !id.is_empty() && id.len() <= MAX_ID_LEN);
                 // IDi is the peer's own choice: it is not fallen back to.
                 let proven = Some(known.map_or_else(null_id, IdData::eap));
-                let shown = Some(Box::new(UsedEap { method, id: proven }));
+                let shown = Some(Box::new(UsedEap { method, id: proven, authorization }));
                 let used = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
                 eap.stage = EapStage::Through(msk, used);
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
@@ -195,10 +215,14 @@ impl IkeSa {
         parsed: &Payloads<'_, '_>,
         auth: &Auth<'_>,
     ) {
-        let connection = Arc::clone(&self.connection);
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
         let index = waiting.rounds.proven();
-        let Some(eap) = waiting.eap.take() else { return };
+        let Some(mut eap) = waiting.eap.take() else { return };
+        if let Some(chosen) = eap.chosen.take() {
+            waiting.connections = Arc::from([Arc::clone(&chosen)]);
+            self.connection = chosen;
+        }
+        let connection = Arc::clone(&self.connection);
         let EapStage::Through(msk, used_eap) = &eap.stage else { return };
         let ids = || (Some(eap.id.clone()), None);
         let taken = match index {
@@ -227,7 +251,7 @@ impl IkeSa {
         let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
         let mut own = OwnAuth::without(id);
         let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
-        let shown = Some(Box::new(UsedEap { method, id: None }));
+        let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
         own.used = UsedAuth { eap: shown, ..used(own.used.id, AuthMethod::PSK) };
         (own.data, own.named) = (data, true);
         let ppk = (index == 0 && self.took_ppk_in_auth()).then(Vec::new);

@@ -59,6 +59,14 @@ impl IdData {
         check(id.kind, &id.data).map_err(IdParseError::Invalid)?;
         Ok(id)
     }
+
+    /// The text of a distinguished name, as it is shown; empty if it is not well-formed.
+    pub(crate) fn distinguished_name(&self) -> String {
+        match self.to_string() {
+            name if name.starts_with('{') => String::new(),
+            name => name,
+        }
+    }
 }
 
 fn parse(text: &str) -> Result<IdData, IdParseError> {

@@ -1,0 +1,105 @@
+//! ESP packets for which there is no SA: whoever sends them is told (RFC 7296 §1.5), and who is told so asks whether
+//! the peer has lost the IKE SA. Between the two RFC 6290 §8.2 has its token.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::admission::origin;
+use super::{Endpoint, Entry, Slot};
+use crate::dataplane::SaId;
+use crate::event::{Event, IkeSaId, Notice, Now, Output, Path, Transport};
+use crate::exchange::invalid_spi;
+
+/// The IKE port.
+const IKE_PORT: u16 = 500;
+/// A peer that was heard so lately, authenticated, is there.
+const LATELY: Duration = Duration::from_secs(5);
+
+impl Endpoint {
+    /// The data plane has no SA for a packet of so many `octets`.
+    pub(super) fn on_unknown_esp(
+        &mut self,
+        now: Now,
+        spi: u32,
+        (local, remote): (IpAddr, SocketAddr),
+        octets: usize,
+    ) {
+        // One that is being made, or removed, may have packets that the data plane does not know.
+        if !self.config.send_invalid_spi || self.ids.esp.get(&spi).is_some() {
+            return;
+        }
+        let (port, from, transport) = match remote.port() {
+            0 => (IKE_PORT, IKE_PORT, Transport::Udp),
+            port => (port, self.config.natt_port, Transport::UdpEncap),
+        };
+        let path = Path {
+            local: SocketAddr::new(local, from),
+            remote: SocketAddr::new(remote.ip(), port),
+            transport,
+        };
+        self.drop_datagram(path, "ESP packet of no SA");
+        // Nobody is sent more than has come from where he seems to be.
+        let came = octets + if transport == Transport::UdpEncap { 8 } else { 0 };
+        if came < invalid_spi::length(transport)
+            || !self.crash.may_tell(now.mono, origin(remote.ip()))
+        {
+            return;
+        }
+        //= RFC 7296 §1.5
+        //# if the receiving node has an active IKE SA to the
+        //# IP address from whence the packet came, it MAY send an INVALID_SPI
+        //# notification of the wayward packet over that IKE SA in an
+        //# INFORMATIONAL exchange.
+        for ike in self.index.at(remote.ip()) {
+            let mut told = false;
+            self.with_sa(now, ike, |sa, _| {
+                let port = sa.esp_path().remote.port();
+                // Behind one address there may be others, who have lost theirs.
+                if remote.port() == 0 || remote.port() == port {
+                    told = sa.tell_invalid_spi(spi);
+                }
+            });
+            if told {
+                return;
+            }
+        }
+        self.send_unprotected(path, invalid_spi::encode(spi));
+    }
+
+    //= RFC 7296 §1.5
+    //# it should only be used by the
+    //# recipient as a hint that something might be wrong (because it could
+    //# easily be forged).  This message is not part of an INFORMATIONAL
+    //# exchange, and the receiving node MUST NOT respond to it
+    /// Somebody at `path` says that he has no SA for ESP packets with this SPI.
+    pub(super) fn on_invalid_spi(&mut self, now: Now, path: Path, spi: u32) {
+        self.drop_datagram(path, "INVALID_SPI outside of an IKE SA");
+        if !self.crash.may_hint(now.mono, origin(path.remote.ip())) {
+            return;
+        }
+        let sa = SaId { spi, dst: path.remote.ip().to_canonical() };
+        match self.registry.claimant(&sa).filter(|index| *index != self.config.shard.index) {
+            // A number stands for its shard.
+            Some(index) => {
+                let notice = Notice::UnknownSpi(sa);
+                self.out.push_back(Output::Event(Event::Notice(IkeSaId(index.into()), notice)));
+            }
+            None => self.doubt(now, sa),
+        }
+    }
+
+    /// The peer may have lost the SA that this end sends by: it is asked.
+    pub(super) fn doubt(&mut self, now: Now, sa: SaId) {
+        let Some(ike) = self.ids.esp.sender_by(sa) else { return };
+        //= RFC 7296 §2.4
+        //# If a cryptographically
+        //# protected (fresh, i.e., not retransmitted) message has been received
+        //# from the other side recently, unprotected Notify messages MAY be
+        //# ignored.  Implementations MUST limit the rate at which they take
+        //# actions based on unprotected messages.
+        let Some(Slot { entry: Entry::Sa(known), .. }) = self.entries.get(&ike) else { return };
+        if now.mono.saturating_duration_since(known.last_heard) >= LATELY {
+            self.with_sa(now, ike, |sa, _| sa.check_liveness());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! IKE SAs of the peer that are over as soon as a new one is authenticated: those that it does not know any more
+//! (INITIAL_CONTACT, RFC 7296 §2.4), and the one that is resumed (RFC 5723 §4.3.4). They go before the child of
+//! the new one is made: it wants the traffic, and the addresses, that theirs have.
+
+use super::Payloads;
+use super::rounds::AuthReply;
+use crate::config::Unique;
+use crate::endpoint::folded;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{InitTranscript, State};
+use crate::keys::epoch::Opened;
+use crate::wire::decode_inner_payloads;
+use crate::wire::payload::IdData;
+use crate::wire::registry::{IdType, NotifyType};
+
+/// The answer to the last IKE_AUTH request but for its child, PPK_IDENTITY in it, and why there is no child.
+pub(super) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
+
+/// The end of IKE_AUTH at a responder, put off until others have gone.
+pub(crate) struct LastAnswer {
+    /// The first request, which asks for the child.
+    request: Opened,
+    transcript: InitTranscript,
+    reply: LastReply,
+}
+
+impl IkeSa {
+    /// True if other IKE SAs end by this one, which is established and not answered yet, without a Delete.
+    pub(super) fn ends_others(&self, ctx: &Context<'_>, initial_contact: bool) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let resumed = established.authenticated.resumed.is_some();
+        (self.forgets_others(initial_contact) || resumed)
+            && self.identities().is_some_and(|identities| ctx.registry.has_established(&identities))
+    }
+
+    /// True if all others of the peer end by INITIAL_CONTACT.
+    pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        initial_contact
+            && !self.initiator
+            && matches!(self.connection.unique, Unique::No | Unique::Replace)
+            //= RFC 7619 §2.3
+            //# INITIAL_CONTACT
+            //# notifications MUST NOT be used to delete any other IKE SAs based on
+            //# the same peer identity without additional verification
+            && established.owner_id().kind != IdType::NULL
+    }
+
+    /// This end's identity and whose the SA is, in the form in which they are compared.
+    pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
+        let State::Established(established) = &self.state else { return None };
+        Some((folded(&established.local_id), folded(established.owner_id())))
+    }
+
+    /// Answers once the others have gone.
+    pub(super) fn answer_after_others(
+        &self,
+        ctx: &mut Context<'_>,
+        request: Opened,
+        transcript: InitTranscript,
+        reply: LastReply,
+    ) {
+        let answer = Box::new(LastAnswer { request, transcript, reply });
+        ctx.effects.push_back(Effect::EndOthers(self.id, answer));
+    }
+
+    /// They have.
+    pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
+        let LastAnswer { request, transcript, reply } = answer;
+        if !matches!(self.state, State::Established(_)) {
+            return;
+        }
+        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
+        self.answer_last(ctx, &Payloads(&payloads), &transcript, reply);
+    }
+}
+
+impl LastAnswer {
+    /// True if the peer says that the new SA is the only one.
+    pub(crate) fn is_first_contact(&self) -> bool {
+        let Opened { first, octets, .. } = &self.request;
+        let payloads = decode_inner_payloads(*first, octets).unwrap_or_default();
+        Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some()
+    }
+}

@@ -1,0 +1,143 @@
+//! How long an authentication is good (RFC 4478). The gateway tells its client in the last IKE_AUTH response, and again
+//! when that changes; the client authenticates anew in time, or the gateway ends the IKE SA.
+//!
+//! ```text
+//!                               <--  HDR, SK {N(AUTH_LIFETIME)}
+//!    HDR, SK {}  -->
+//! ```
+
+use std::time::{Duration, Instant};
+
+use super::{OwnedNotifies, Payloads};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::wire::registry::NotifyType;
+
+//= RFC 4478 §2
+//# In that case, the original
+//# responder SHOULD allow a reasonable time for the repeated
+//# authentication to occur.
+/// What a peer has at the least before its IKE SA ends.
+const AT_LEAST: Duration = Duration::from_secs(10);
+
+//= RFC 4478 §5
+//# An Initiator MAY set reasonable limits on the amount of time in the
+//# AUTH_LIFETIME notification.
+/// A client does not authenticate more often than that, whatever it is told.
+const SOONEST: Duration = Duration::from_secs(5);
+
+const REAUTH: TimerKey = TimerKey::Ike(Timer::ReauthIke);
+const END: TimerKey = TimerKey::Ike(Timer::Authorization);
+
+impl IkeSa {
+    // ---- gateway ----
+
+    /// True if this end may make a new IKE SA in the place of this one. A gateway that has authenticated its client by
+    /// EAP, or gave it an address, cannot: only the client can begin that.
+    pub(crate) fn may_reauthenticate(&self) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let eap = established.authenticated.remote.iter().any(|used| used.eap.is_some());
+        let gave = self.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
+        self.extensions.client || !(eap || gave)
+    }
+
+    /// The peer must have authenticated anew after `lifetime`.
+    pub(crate) fn limit_authentication(&mut self, now: Instant, lifetime: Duration) {
+        let was_limited = self.timers.get(END).is_some();
+        let connection = &self.connection;
+        // Time for it to do so. Of a short one most is left.
+        let margin = (lifetime / 10 + SOONEST).min(connection.over_time).min(lifetime);
+        let soft = now + (lifetime - margin);
+        let configured = match connection.reauth_time {
+            Duration::ZERO => None,
+            // What is armed comes of an earlier limit, perhaps.
+            time if was_limited => Some(now + time),
+            _ => self.timers.get(REAUTH),
+        };
+        self.timers.set(REAUTH, configured.map_or(soft, |at| at.min(soft)));
+        self.timers.set(END, now + lifetime.max(AT_LEAST));
+    }
+
+    /// The same of an SA that is established. False if it is on its way out.
+    pub(crate) fn change_auth_lifetime(
+        &mut self,
+        ctx: &mut Context<'_>,
+        lifetime: Duration,
+    ) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        if established.phase != IkePhase::Alive {
+            return false;
+        }
+        self.limit_authentication(ctx.now.mono, lifetime);
+        if self.connection.session_resumption && !self.extensions.client {
+            // The ticket says otherwise.
+            ctx.effects.push_back(Effect::TicketOver(self.id, self.spis_of_tickets()));
+        }
+        if !self.may_reauthenticate() {
+            self.enqueue(Task::AuthLifetime);
+        }
+        true
+    }
+
+    /// Reauthentication is due, and the client's to do.
+    pub(crate) fn await_reauthentication(&mut self, now: Instant) {
+        if self.timers.get(END).is_none() {
+            self.timers.set(END, now + self.connection.over_time.max(AT_LEAST));
+        }
+    }
+
+    /// An SA that was resumed lasts no longer than the one before.
+    pub(crate) fn await_reauthentication_by(&mut self, by: Instant) {
+        if !self.may_reauthenticate() {
+            self.timers.set(END, by + self.connection.over_time.max(AT_LEAST));
+        }
+    }
+
+    //= RFC 4478 §2
+    //# The Responder MUST send this information to the Initiator in an
+    //# AUTH_LIFETIME notification either in the last message of an IKE_AUTH
+    //# exchange, or in an INFORMATIONAL request, which may be sent at any
+    //# time.
+    /// What the client is told, if it has to do something.
+    pub(crate) fn own_auth_lifetime(&self, now: Instant) -> OwnedNotifies {
+        let Some(at) = self.timers.get(REAUTH).filter(|_| !self.may_reauthenticate()) else {
+            return Vec::new();
+        };
+        let seconds = at.saturating_duration_since(now).as_secs();
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        vec![(NotifyType::AUTH_LIFETIME, seconds.to_be_bytes().to_vec())]
+    }
+
+    /// Tells it. The answer says what that to a liveness check does.
+    pub(crate) fn send_auth_lifetime(&mut self, ctx: &mut Context<'_>) {
+        let notifies = self.own_auth_lifetime(ctx.now.mono);
+        self.inform(ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Initiated::Liveness);
+    }
+
+    // ---- client ----
+
+    //= RFC 4478 §2
+    //# An Initiator that received an AUTH_LIFETIME notification SHOULD
+    //# repeat the Initial exchange within the time indicated in the
+    //# notification.
+    /// Takes what the gateway says in a protected message.
+    pub(crate) fn take_auth_lifetime(&mut self, now: Instant, payloads: &Payloads<'_, '_>) {
+        let State::Established(established) = &self.state else { return };
+        if !self.extensions.client || established.phase != IkePhase::Alive {
+            return;
+        }
+        let Some(told) = payloads.notify(NotifyType::AUTH_LIFETIME) else { return };
+        let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
+        let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
+        let margin = (lifetime / 10).min(self.connection.over_time);
+        let by = (now + (lifetime - margin)).max(established.since + SOONEST);
+        //= RFC 4478 §5
+        //# the
+        //# Initiator may have a different policy regarding re-authentication,
+        //# requiring more frequent re-authentication.
+        let own = self.timers.get(REAUTH).filter(|_| !self.connection.reauth_time.is_zero());
+        self.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
+    }
+}

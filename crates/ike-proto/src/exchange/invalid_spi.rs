@@ -1,0 +1,79 @@
+//! INVALID_SPI (RFC 7296 §1.5, §2.21.4): an ESP packet came for which there is no SA. Who may say it, and what is
+//! thought of it, is in `endpoint/unknown_spi.rs`.
+//!
+//! ```text
+//!    HDR(0, 0), N(INVALID_SPI)     -->        without an IKE SA: nobody answers
+//!    HDR, SK {N(INVALID_SPI)}      -->        with one
+//!                              <--  HDR, SK {}
+//! ```
+
+use super::Payloads;
+use crate::event::Transport;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use crate::ike_sa::{IkeSa, notify};
+use crate::wire::payload::Payload;
+use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
+use crate::wire::{Flags, Header, Message, encode_message};
+
+/// Octets of the unprotected message, UDP's header and the non-ESP marker where it has one in front: who is told has
+/// sent as many.
+pub(crate) fn length(transport: Transport) -> usize {
+    let marker = if transport == Transport::UdpEncap { 4 } else { 0 };
+    8 + marker + 28 + 12
+}
+
+/// What is sent to somebody with whom there is no IKE SA.
+pub(crate) fn encode(spi: u32) -> Vec<u8> {
+    //= RFC 7296 §1.5
+    //# there are no IKE SPI values that would be meaningful to the
+    //# recipient of such a notification; using zero values or random values
+    //# are both acceptable, this being the exception to the rule in
+    //# Section 3.1 that prohibits zero IKE Initiator SPIs.  The Initiator
+    //# flag is set to 1, the Response flag is set to 0
+    let header = Header {
+        spi_i: 0,
+        spi_r: 0,
+        next_payload: PayloadType::NONE,
+        minor_version: 0,
+        exchange: ExchangeType::INFORMATIONAL,
+        flags: Flags { initiator: true, version: false, response: false },
+        message_id: 0,
+        length: 0,
+    };
+    encode_message(&header, &[notify(NotifyType::INVALID_SPI, &spi.to_be_bytes())])
+}
+
+/// The SPI in an unprotected message of this kind.
+pub(crate) fn read(message: &Message<'_>) -> Option<u32> {
+    let header = &message.header;
+    let sealed = |payload: &Payload<'_>| matches!(payload, Payload::Sk(_) | Payload::Skf(_));
+    if header.flags.response
+        || header.exchange != ExchangeType::INFORMATIONAL
+        || message.payloads.iter().any(sealed)
+    {
+        return None;
+    }
+    let notify = Payloads(&message.payloads).notify(NotifyType::INVALID_SPI)?;
+    Some(u32::from_be_bytes(notify.data.try_into().ok()?))
+}
+
+impl IkeSa {
+    /// The peer sends ESP packets with this SPI, for which there is no SA. It is told unless there is something else
+    /// to say, which tells it as well that this end is there.
+    pub(crate) fn tell_invalid_spi(&mut self, spi: u32) -> bool {
+        let State::Established(established) = &mut self.state else { return false };
+        if established.phase != IkePhase::Alive {
+            return false;
+        }
+        if established.ours.is_none() && established.queue.is_empty() {
+            established.queue.push_back(Task::InvalidSpi(spi));
+        }
+        true
+    }
+
+    pub(crate) fn send_invalid_spi(&mut self, ctx: &mut Context<'_>, spi: u32) {
+        let spi = spi.to_be_bytes();
+        self.inform(ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Initiated::Liveness);
+    }
+}

@@ -1,0 +1,106 @@
+//! MOBIKE where IKE is in TCP (RFC 9329 §7.1): in another network UDP is tried first, and TCP if nobody answers.
+
+use std::net::SocketAddr;
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::{IkePhase, State};
+use super::stream::Stream;
+use super::timer::{Timer, TimerKey};
+use crate::config::TcpUse;
+use crate::event::{Path, Transport};
+use crate::exchange::sa_init::NATT_PORT;
+
+/// The IKE port: another `remote_port` has UDP encapsulation.
+const IKE_PORT: u16 = 500;
+
+impl IkeSa {
+    //= RFC 9329 §7.1
+    //# When a MOBIKE-enabled Initiator changes networks, the INFORMATIONAL
+    //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
+    //# initiated first over UDP before attempting over TCP.
+    /// The path to move to in the place of `path`, which is by the transport in use.
+    pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
+        // Who wants TCP from the start has a reason.
+        let falls_back = matches!(self.connection.enable_tcp, TcpUse::Fallback(_));
+        if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
+            return path;
+        }
+        let port = match self.connection.remote_port {
+            IKE_PORT => NATT_PORT,
+            other => other,
+        };
+        Path {
+            local: SocketAddr::new(path.local.ip(), ctx.config.natt_port),
+            remote: SocketAddr::new(path.remote.ip(), port),
+            transport: Transport::UdpEncap,
+        }
+    }
+
+    /// True if IKE and ESP may go to another transport together.
+    pub(super) fn switches_transports(&self) -> bool {
+        self.mobike.is_some()
+            && matches!(self.state, State::Established(_))
+            && !self.extensions.separate
+            && self.separate.is_none()
+    }
+
+    /// The path is another one than `before`: the connection goes or comes with it.
+    pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
+        let Some(mobike) = &mut self.mobike else { return };
+        mobike.had_tcp |= before == Transport::Tcp && self.separate.is_none();
+        let had_tcp = mobike.had_tcp;
+        if self.path.transport == Transport::Tcp || self.separate.is_some() {
+            self.timers.clear(TimerKey::Ike(Timer::Fallback));
+            match &mut self.stream {
+                Some(stream) if stream.ours => stream.open(ctx, &mut self.path),
+                Some(_) => {}
+                None if self.path.transport == Transport::Tcp => {
+                    self.stream = Some(Box::new(Stream::accepted()));
+                }
+                None => {}
+            }
+            return;
+        }
+        self.stream = None;
+        self.timers.clear(TimerKey::Ike(Timer::Reopen));
+        if let TcpUse::Fallback(patience) = self.connection.enable_tcp
+            && had_tcp
+            && self.decides()
+        {
+            self.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
+        }
+    }
+
+    /// An authentic response came by `transport`.
+    pub(super) fn on_response_over(&mut self, transport: Transport) {
+        if transport != Transport::Tcp {
+            self.timers.clear(TimerKey::Ike(Timer::Fallback));
+        }
+    }
+
+    //= RFC 9329 §7.1
+    //# If no response is received within a
+    //# certain period of time after several retransmissions, the Initiator
+    //# ought to change its transport for this exchange from UDP to TCP and
+    //# resend the request message.  A new INFORMATIONAL exchange MUST NOT be
+    //# started in this situation.
+    /// Nobody has answered over UDP.
+    pub(super) fn fall_back(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &self.state else { return };
+        if self.path.transport == Transport::Tcp
+            || !self.switches_transports()
+            || !matches!(established.phase, IkePhase::Alive | IkePhase::Closing)
+        {
+            return;
+        }
+        let port = self.connection.tcp_remote_port;
+        let path = Path {
+            local: SocketAddr::new(self.path.local.ip(), 0),
+            remote: SocketAddr::new(self.path.remote.ip(), port),
+            transport: Transport::Tcp,
+        };
+        self.stream = Some(Box::new(Stream::opening()));
+        self.take_path(ctx, path);
+    }
+}
