@@ -14,9 +14,9 @@ use crate::certificate::Certificate;
 use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
 use crate::hash_and_url;
-use crate::revocation::FetchRequest;
+use crate::revocation::{FetchRequest, OwnStatus};
 use crate::trust::TrustStore;
-use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer_by};
+use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
 
 /// Keys, certificates and policies of every connection, by its name and that of the round.
 ///
@@ -26,8 +26,11 @@ use crate::verify::{PeerPolicy, Revocation, TrustedPeer, verify_peer_by};
 #[derive(Debug, Default, Clone)]
 pub struct Answerer {
     trust: TrustStore,
-    local: Rounds<Vec<Credential>>,
+    pub(crate) local: Rounds<Vec<Credential>>,
     remote: Rounds<PeerPolicy>,
+    /// Connections that send OCSP responses to who asks for them; true if these are fetched ahead.
+    pub(crate) replies: HashMap<String, bool>,
+    pub(crate) own_status: OwnStatus,
 }
 
 /// By a connection's name and a round's.
@@ -79,7 +82,8 @@ impl Answerer {
     /// What to ask the peer for in a round: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
     /// The CAs of its policy, else all that are trusted; raw public keys if the policy has any. More
     /// CAs than fit into a response to IKE_SA_INIT are not named: an empty list stands for any
-    /// (RFC 4945 §3.2.7.2).
+    /// (RFC 4945 §3.2.7.2). An OCSP request (RFC 4806) names the responders that are trusted whoever has
+    /// certified them; there need be none.
     pub fn certreqs(&self, connection: &str, round: &str) -> Vec<CertRequest> {
         let none = PeerPolicy::default();
         let policy = self.policy(connection, round).unwrap_or(&none);
@@ -93,6 +97,16 @@ impl Answerer {
             let authorities =
                 if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
             requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });
+            if policy.ocsp {
+                //= RFC 4806 §3.1
+                //# The presence of OCSP Content in
+                //# a CERTREQ message will identify one or more OCSP responders trusted
+                //# by the sender in case of (b).
+                let mut responders = self.trust.revocation.trusted_responders();
+                responders = responders.get(..MAX_NAMED).unwrap_or(responders);
+                let (encoding, authorities) = (CertEncoding::OCSP, certificate_request(responders));
+                requests.push(CertRequest { encoding, authorities });
+            }
         }
         if !policy.pubkeys.is_empty() {
             let encoding = CertEncoding::RAW_PUBLIC_KEY;
@@ -105,18 +119,18 @@ impl Answerer {
     /// not to be had, so that the policy's `revocation` decides.
     pub fn answer(&self, question: &Question, now: SystemTime) -> Answer {
         match question {
-            Question::Sign(request) => match self.sign(request) {
+            Question::Sign(request) => match self.sign(request, now) {
                 Ok(signed) => Answer::Signed(signed),
                 Err(why) => Answer::Failed(why),
             },
             Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
             Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
-            Question::Judge(peer) => key(self.judge(peer, &self.trust, now)),
+            Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
             Question::Revocation(peer) => {
                 let mut trust = self.trust.clone();
                 loop {
-                    match self.judge(peer, &trust, now) {
+                    match self.judge(peer, true, &trust, now) {
                         Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => {
                             for fetch in &fetches {
                                 // Counts as failed, which is what it is for.
@@ -141,8 +155,10 @@ impl Answerer {
                     && credentials.iter().all(|credential| signs_quickly(&**credential.key()))
             }
             Question::Judge(peer) => {
-                let octets: usize = peer.certs.iter().map(|cert| cert.data.len()).sum();
-                peer.certs.len() <= QUICK_CHAIN && octets <= QUICK_CERTS
+                // OCSP responses are for later.
+                let certs = || peer.certs.iter().filter(|cert| cert.encoding != CertEncoding::OCSP);
+                let octets: usize = certs().map(|cert| cert.data.len()).sum();
+                certs().count() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
             // The engine does what is quick itself.
             Question::Revocation(_) | Question::Exchange(_) | Question::Eap(_) => false,
@@ -153,7 +169,7 @@ impl Answerer {
     /// What is still to be fetched before `peer` can be trusted; empty if nothing is, or if it cannot
     /// be trusted anyhow. Ask only for a [`Question::Revocation`].
     pub fn fetches(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<FetchRequest> {
-        match self.judge(peer, &self.trust, now) {
+        match self.judge(peer, true, &self.trust, now) {
             Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => fetches,
             _ => Vec::new(),
         }
@@ -162,7 +178,7 @@ impl Answerer {
     /// The certificates that lead to the key of `peer`, its own first; empty if it cannot be trusted, or has a
     /// raw public key. Revocation may be left to find out.
     pub fn path(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<Arc<Certificate>> {
-        self.judge(peer, &self.trust, now).map(|peer| peer.path).unwrap_or_default()
+        self.judge(peer, false, &self.trust, now).map(|peer| peer.path).unwrap_or_default()
     }
 
     /// Takes the outcome of a fetch; see
@@ -189,13 +205,11 @@ impl Answerer {
         self.remote.get(connection)?.get(round)
     }
 
-    fn sign(&self, request: &SignRequest) -> Result<Signed, String> {
+    /// What to sign with, and how.
+    pub(crate) fn chosen(&self, request: &SignRequest) -> Option<(&Credential, SignatureScheme)> {
         let credentials = self.credentials(&request.connection, &request.round);
-        if credentials.is_empty() {
-            return Err("no private key".to_owned());
-        }
         let requests: Vec<CertReq<'_>> = request.requests.iter().map(CertRequest::as_req).collect();
-        let (credential, scheme) = in_order(credentials, &requests, &self.trust)
+        in_order(credentials, &requests, &self.trust)
             .filter(|credential| credential.has_identity(&request.id))
             .find_map(|credential| {
                 let usable = credential.key().schemes().iter().find(|scheme| {
@@ -210,25 +224,33 @@ impl Answerer {
                 });
                 Some((credential, *usable?))
             })
-            .ok_or_else(|| {
-                format!("no private key of {} for a scheme that the peer accepts", request.id)
-            })?;
+    }
+
+    fn sign(&self, request: &SignRequest, now: SystemTime) -> Result<Signed, String> {
+        if self.credentials(&request.connection, &request.round).is_empty() {
+            return Err("no private key".to_owned());
+        }
+        let (credential, scheme) = self.chosen(request).ok_or_else(|| {
+            format!("no private key of {} for a scheme that the peer accepts", request.id)
+        })?;
         let signatures: Result<Vec<_>, _> = request
             .octets
             .iter()
             .map(|octets| credential.key().sign(scheme, octets.as_bytes()))
             .collect();
         let signatures = signatures.map_err(|why| format!("signing by {scheme}: {why}"))?;
-        let certs = match request.hash_and_url {
+        let mut certs = match request.hash_and_url {
             true => hash_and_url::payloads(credential, &self.trust),
             false => credential.payloads().into_iter().map(OwnedCert::from).collect(),
         };
+        certs.extend(self.status_payloads(request, credential, now));
         Ok(Signed { certs, scheme, signatures })
     }
 
     fn judge(
         &self,
         peer: &PeerCredentials,
+        proven: bool,
         trust: &TrustStore,
         now: SystemTime,
     ) -> Result<TrustedPeer, PkiError> {
@@ -236,7 +258,7 @@ impl Answerer {
         // be judged by less than it was.
         let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
-        verify_peer_by(&peer.id, &certs, policy, &peer.chain, trust, now)
+        verify_peer_by(&peer.id, &certs, Terms { policy, chain: &peer.chain, proven }, trust, now)
     }
 }
 
@@ -272,5 +294,5 @@ const QUICK_CREDENTIALS: usize = 4;
 const QUICK_CHAIN: usize = 3;
 /// Octets of certificates: those of ML-DSA-87 fit in, a signature of SLH-DSA (7,856 at the least) does not.
 const QUICK_CERTS: usize = 7680;
-/// Most CAs named in a CERTREQ that this end sends: 400 octets.
+/// Most CAs, or responders, named in a CERTREQ that this end sends: 400 octets.
 const MAX_NAMED: usize = 20;

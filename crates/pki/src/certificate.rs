@@ -22,6 +22,7 @@ use x509_cert::ext::pkix::{
 use x509_cert::time::Validity;
 
 use crate::credential::ca_hash;
+use crate::policy::Policies;
 use crate::signed::Signed;
 use crate::text;
 
@@ -50,6 +51,7 @@ struct Extensions {
     crl_points: Vec<DistributionPoint>,
     ocsp: Vec<String>,
     key_identifier: Option<Vec<u8>>,
+    policies: Policies,
 }
 
 impl Certificate {
@@ -239,6 +241,12 @@ impl Certificate {
         self.extensions.key_usage.is_none_or(|usage| usage.crl_sign())
     }
 
+    /// True if the key may sign OCSP responses: extendedKeyUsage has OCSPSigning (RFC 6960 §4.2.2.2).
+    pub fn may_sign_ocsp(&self) -> bool {
+        let usage = self.extensions.extended_key_usage.as_ref();
+        self.may_sign() && usage.is_some_and(|usage| usage.0.contains(&ID_KP_OCSP_SIGNING))
+    }
+
     /// What it was signed by; `None` for what `auth` has no name for. ECDSA is told apart by its hash
     /// alone.
     pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
@@ -251,6 +259,10 @@ impl Certificate {
         let subject = IdData { kind: IdType::DER_ASN1_DN, data: self.subject.clone() };
         let subject = self.has_subject().then_some(subject);
         subject.into_iter().chain(self.extensions.names.iter().filter_map(identity)).collect()
+    }
+
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.extensions.policies
     }
 
     pub(crate) fn crl_points(&self) -> &[DistributionPoint] {
@@ -325,7 +337,7 @@ impl Extensions {
                 self.key_identifier = Some(identifier.0.into_bytes().into());
             }
             // Whether a critical one is understood is for path validation to say.
-            _ => {}
+            other => self.policies.add(other, value)?,
         }
         Ok(())
     }
@@ -380,4 +392,5 @@ const EMPTY_NAME: [u8; 2] = [SEQUENCE, 0];
 const ISSUER_UNIQUE_ID: u8 = 0x81;
 const SUBJECT_UNIQUE_ID: u8 = 0x82;
 /// id-ad-ocsp (RFC 5280 §4.2.2.1).
+const ID_KP_OCSP_SIGNING: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.9");
 const ID_AD_OCSP: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.48.1");

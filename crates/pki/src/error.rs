@@ -50,6 +50,20 @@ pub enum PkiError {
         /// The CA the path ends at.
         anchor: String,
     },
+    /// The path ends at a trusted CA, but no CA in it has the identity of `ca_id`.
+    CaIdentity {
+        /// The CA the path ends at.
+        anchor: String,
+    },
+    /// A policy of `cert_policy` is not in the certificate, or not allowed by all of its CAs.
+    CertificatePolicy {
+        /// The certificate's subject.
+        subject: String,
+        /// The policy, in dotted form.
+        policy: String,
+    },
+    /// A raw public key has neither a CA nor policies, and `ca_id` or `cert_policy` ask for them.
+    RawKeyWithoutCa,
     /// The end-entity certificate is not one of `certs`.
     NotPinned {
         /// Its subject.
@@ -141,6 +155,18 @@ impl fmt::Display for PkiError {
             Self::CaNotAllowed { anchor } => {
                 write!(f, "issued under {anchor:?}, which is not one of `cacerts`")
             }
+            Self::CaIdentity { anchor } => {
+                write!(f, "issued under {anchor:?}: no CA has the identity of `ca_id`")
+            }
+            Self::CertificatePolicy { subject, policy } => {
+                write!(
+                    f,
+                    "certificate {subject:?} does not have the policy {policy}, or not by its CAs"
+                )
+            }
+            Self::RawKeyWithoutCa => {
+                f.write_str("a raw public key is not what `ca_id` and `cert_policy` ask for")
+            }
             Self::NotPinned { subject } => {
                 write!(f, "certificate {subject:?} is not one of `certs`")
             }
@@ -209,6 +235,8 @@ pub enum LoadError {
     Unsupported(&'static str),
     /// Not a CA certificate.
     NotCa,
+    /// Not a certificate of an OCSP responder.
+    NotResponder,
     /// The key is not that of the certificate.
     KeyMismatch,
     /// The identity is not in the certificate.
@@ -230,6 +258,7 @@ impl fmt::Display for LoadError {
             Self::Passphrase => f.write_str("wrong passphrase, or damaged"),
             Self::Unsupported(what) => write!(f, "{what} not supported"),
             Self::NotCa => f.write_str("not a CA certificate"),
+            Self::NotResponder => f.write_str("not a certificate for OCSP signing"),
             Self::KeyMismatch => f.write_str("the private key is not that of the certificate"),
             Self::Identity => f.write_str("the identity is not in the certificate"),
             Self::Signature => f.write_str("not signed by the CA it should be from"),

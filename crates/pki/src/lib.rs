@@ -12,6 +12,7 @@
 //!   for a peer whose path ends at a trusted CA.
 //! * [`Credential`], [`choose`] and [`certificate_request`]: this end's certificates and CERTREQ.
 //! * [`HashAndUrl`]: certificates that the caller fetches, if it wants to, before any of this.
+//! * [`OwnStatus`]: OCSP responses about this end's certificates, for peers that ask for them (RFC 4806).
 //! * [`Answerer`]: all of it as the answers to the engine's questions.
 //! * [`issue`]: makes certificates, requests and revocation lists.
 
@@ -27,7 +28,9 @@ mod credential;
 mod error;
 mod hash_and_url;
 mod identity;
+mod own_status;
 mod path;
+mod policy;
 mod revocation;
 mod signed;
 mod text;
@@ -41,8 +44,10 @@ pub use credential::{Credential, ca_hash, certificate_request, choose, requested
 pub use error::{EncodingProblem, LoadError, PkiError};
 pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
+pub use policy::CertificatePolicy;
 pub use revocation::{
-    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, RevocationPolicy, RevocationStore,
+    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, OwnStatus, RevocationPolicy,
+    RevocationStore, StatusFetch, StatusFetches,
 };
 pub use trust::TrustStore;
 pub use verify::{

@@ -13,6 +13,7 @@ use webpki::{
 
 use crate::certificate::Certificate;
 use crate::error::PkiError;
+use crate::policy::{self, Wanted};
 use crate::signed::Signed;
 use crate::verified::Verified;
 
@@ -59,6 +60,8 @@ pub(crate) struct PathQuery<'a> {
     pub intermediates: &'a [Arc<Certificate>],
     /// One of these must be part of the path, unless there are none.
     pub cacerts: &'a [Arc<Certificate>],
+    /// What is asked of its CAs besides.
+    pub wanted: Wanted<'a>,
     /// Signatures that need not be verified again.
     pub verified: &'a Verified,
     /// Extended key usages.
@@ -158,11 +161,24 @@ impl PathQuery<'_> {
                 return Err(PkiError::KeyUsage { subject: issuer.subject_text() });
             }
         }
+        self.by_the_right_ca(path)?;
+        self.wanted.policies_in(path)
+    }
+
+    /// One of `cacerts`, or whom `ca_id` means: either will do.
+    fn by_the_right_ca(&self, path: &Path) -> Result<(), PkiError> {
         let mut cas = path.links().map(|(_, issuer)| issuer);
-        if self.cacerts.is_empty() || cas.any(|ca| self.cacerts.iter().any(|c| same_ca(c, ca))) {
+        let listed = |ca: &Certificate| self.cacerts.iter().any(|listed| same_ca(listed, ca));
+        let named = |ca: &Certificate| self.wanted.ca.is_some_and(|id| policy::is_ca(ca, id));
+        let any = self.cacerts.is_empty() && self.wanted.ca.is_none();
+        if any || cas.any(|ca| listed(ca) || named(ca)) {
             return Ok(());
         }
-        Err(PkiError::CaNotAllowed { anchor: path.anchor.subject_text() })
+        let anchor = path.anchor.subject_text();
+        Err(match self.wanted.ca {
+            Some(_) => PkiError::CaIdentity { anchor },
+            None => PkiError::CaNotAllowed { anchor },
+        })
     }
 
     /// Turns a refusal of webpki into one that names the certificate.

@@ -1,9 +1,9 @@
 //! The verdict on a peer's certificates.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use ike_proto::config::SchemeConstraints;
+use ike_proto::config::{IdMatch, SchemeConstraints};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::{CertEncoding, IdType};
@@ -12,7 +12,8 @@ use crate::certificate::Certificate;
 use crate::error::{EncodingProblem, PkiError};
 use crate::identity;
 use crate::path::{ExtendedKeyUsagePolicy, Path, PathQuery, check_validity};
-use crate::revocation::{FetchRequest, RevocationPolicy};
+use crate::policy::{CertificatePolicy, Wanted};
+use crate::revocation::{FetchRequest, InBand, RevocationPolicy};
 use crate::trust::TrustStore;
 
 /// What a connection asks of its peer's certificate: the options of `remote` in swanctl.conf.
@@ -21,6 +22,11 @@ pub struct PeerPolicy {
     /// `cacerts`: the path must contain one of these CAs, which are trusted for it. Empty: any trusted
     /// CA will do.
     pub cacerts: Vec<Arc<Certificate>>,
+    /// `ca_id`: the path must contain a CA that has this identity, or one of `cacerts`. A key ID is looked for in
+    /// the certificate and key.
+    pub ca_id: Option<IdMatch>,
+    /// `cert_policy`: the peer's certificate must have all of these policies, and its CAs must allow them.
+    pub cert_policies: Vec<CertificatePolicy>,
     /// `certs`: the peer's certificate must be one of these, which are trusted themselves and need no
     /// CA. Empty: any certificate will do.
     pub certs: Vec<Arc<Certificate>>,
@@ -29,6 +35,12 @@ pub struct PeerPolicy {
     pub pubkeys: Vec<RawKey>,
     /// `revocation`.
     pub revocation: RevocationPolicy,
+    /// `ocsp` with `request` or `both`: OCSP responses are asked for in IKE, and those in CERT payloads count
+    /// (RFC 4806). Otherwise they are passed over.
+    pub ocsp: bool,
+    /// `ocsp_max_age`: what such a response says of a good certificate counts for so long; zero: until its
+    /// nextUpdate.
+    pub ocsp_max_age: Duration,
     /// Extended key usages.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
     /// Key types, sizes and signature schemes of the path, the peer's own key included.
@@ -36,6 +48,10 @@ pub struct PeerPolicy {
 }
 
 impl PeerPolicy {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { ca: self.ca_id.as_ref(), policies: &self.cert_policies }
+    }
+
     /// The entry of `pubkeys` that makes the key in `spki` that of `id`.
     fn known(&self, id: &IdData, spki: &[u8]) -> Option<&RawKey> {
         self.pubkeys.iter().find(|key| key.spki == spki && key.id.matches(id.as_id()))
@@ -78,7 +94,8 @@ pub enum Revocation {
     /// The peer is not to be accepted yet: fetch these, hand each result to
     /// [`RevocationStore::deliver`](crate::RevocationStore::deliver), and call [`verify_peer`] again.
     /// Each round leaves fewer addresses to ask, so that the rounds end. Fetch only after the peer has
-    /// proven to have the key.
+    /// proven to have the key. There may be nothing to fetch before that: then the OCSP responses it has sent
+    /// are still to be looked at.
     Pending(Vec<FetchRequest>),
 }
 
@@ -109,27 +126,45 @@ pub fn verify_peer(
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
-    verify_peer_by(id, certs, policy, &policy.chain, trust, now)
+    verify_peer_by(id, certs, Terms { policy, chain: &policy.chain, proven: true }, trust, now)
 }
 
-/// As [`verify_peer`], with `chain` in place of what `policy` says of it.
+/// What a peer is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub policy: &'a PeerPolicy,
+    /// In place of what `policy` says of it.
+    pub chain: &'a SchemeConstraints,
+    /// It has proven to have the key. If not, OCSP responses that it sends are not looked at yet.
+    pub proven: bool,
+}
+
+/// As [`verify_peer`], by `terms`.
 pub(crate) fn verify_peer_by(
     id: &IdData,
     certs: &[Cert<'_>],
-    policy: &PeerPolicy,
-    chain: &SchemeConstraints,
+    terms: Terms<'_>,
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
-    match Presented::read(certs, trust)? {
+    let policy = terms.policy;
+    if certs.iter().map(|cert| cert.data.len()).sum::<usize>() > MAX_CERTS_LEN {
+        return Err(PkiError::TooMuch("octets of certificates"));
+    }
+    let (responses, certs): (Vec<Cert<'_>>, Vec<Cert<'_>>) =
+        certs.iter().copied().partition(|cert| cert.encoding == CertEncoding::OCSP);
+    let responses = responses.iter().filter(|_| policy.ocsp).take(MAX_RESPONSES);
+    let responses: Vec<&[u8]> = responses.map(|response| response.data).collect();
+    let in_band = InBand { responses: &responses, max_age: policy.ocsp_max_age };
+    match Presented::read(&certs, trust)? {
         Presented::RawKey(spki) => raw_key(id, spki, policy),
         Presented::Certificates(end_entity, _) if policy.known(id, end_entity.spki()).is_some() => {
             raw_key(id, end_entity.spki(), policy)
         }
         Presented::Certificates(end_entity, others) => {
-            certificate(id, &end_entity, &others, (policy, chain), trust, now)
+            certificate(id, &end_entity, &others, (terms, in_band), trust, now)
         }
-        Presented::Nothing => configured(id, (policy, chain), trust, now),
+        Presented::Nothing => configured(id, (terms, in_band), trust, now),
     }
 }
 
@@ -145,9 +180,6 @@ impl<'a> Presented<'a> {
         let verified = trust.verified();
         if certs.len() > MAX_CERTS {
             return Err(PkiError::TooMuch("CERT payloads"));
-        }
-        if certs.iter().map(|cert| cert.data.len()).sum::<usize>() > MAX_CERTS_LEN {
-            return Err(PkiError::TooMuch("octets of certificates"));
         }
         let Some(first) = certs.first() else { return Ok(Self::Nothing) };
         match first.encoding {
@@ -180,10 +212,11 @@ fn certificate(
     id: &IdData,
     end_entity: &Arc<Certificate>,
     others: &[Arc<Certificate>],
-    (policy, chain): (&PeerPolicy, &SchemeConstraints),
+    (terms, in_band): (Terms<'_>, InBand<'_>),
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
+    let Terms { policy, chain, .. } = terms;
     let pinned = policy.certs.iter().any(|pin| pin.der() == end_entity.der());
     let any = policy.certs.is_empty() && policy.pubkeys.is_empty();
     if !pinned && !any {
@@ -196,13 +229,14 @@ fn certificate(
         anchors: &anchors,
         intermediates: &intermediates,
         cacerts: &policy.cacerts,
+        wanted: policy.wanted(),
         verified: trust.verified(),
         extended_key_usage: policy.extended_key_usage,
         now,
     };
     let path = match query.find(end_entity) {
         Err(PkiError::UnknownCa { .. } | PkiError::BasicConstraints)
-            if pinned && policy.cacerts.is_empty() =>
+            if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() =>
         {
             None
         }
@@ -214,7 +248,7 @@ fn certificate(
     identity::check(id, end_entity)?;
     check_strength(end_entity, path.as_ref(), chain)?;
     let revocation = match &path {
-        Some(path) => revocation(path, policy, trust, now)?,
+        Some(path) => revocation(path, (terms, in_band), trust, now)?,
         // Nobody could have revoked a certificate that is trusted without a CA.
         None => Revocation::Settled,
     };
@@ -257,19 +291,30 @@ fn check_strength(
 }
 
 /// The path is good and the identity bound: only now does revocation matter.
+///
+/// The certificates of a stranger may be anybody's, and verifying OCSP responses costs signatures: those
+/// that it sends wait until it has proven to have the key.
 fn revocation(
     path: &Path,
-    policy: &PeerPolicy,
+    (terms, in_band): (Terms<'_>, InBand<'_>),
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<Revocation, PkiError> {
-    let pending = trust.revocation.check(path, policy.revocation, now)?;
+    let policy = terms.policy.revocation;
+    if !terms.proven && !in_band.responses.is_empty() {
+        return match trust.revocation.check(path, policy, InBand::default(), now) {
+            Err(revoked @ PkiError::Revoked { .. }) => Err(revoked),
+            _ => Ok(Revocation::Pending(Vec::new())),
+        };
+    }
+    let pending = trust.revocation.check(path, policy, in_band, now)?;
     Ok(if pending.is_empty() { Revocation::Settled } else { Revocation::Pending(pending) })
 }
 
 /// RFC 7670: the key itself is what is trusted, for exactly the identity it is configured with.
 fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer, PkiError> {
     let known = policy.known(id, spki).ok_or(PkiError::UnknownRawKey)?;
+    policy.wanted().of_raw_key()?;
     SubjectPublicKeyInfo::parse(&known.spki).ok_or(PkiError::Malformed("raw public key"))?;
     Ok(TrustedPeer {
         spki: known.spki.clone(),
@@ -284,16 +329,17 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
 /// valid is taken.
 fn configured(
     id: &IdData,
-    (policy, chain): (&PeerPolicy, &SchemeConstraints),
+    (terms, in_band): (Terms<'_>, InBand<'_>),
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
+    let policy = terms.policy;
     let mine = |pin: &&Arc<Certificate>| {
         identity::check(id, pin).is_ok() && check_validity(pin, now).is_ok()
     };
     let newest = policy.certs.iter().filter(mine).max_by_key(|pin| pin.not_before());
     if let Some(pin) = newest {
-        return certificate(id, pin, &[], (policy, chain), trust, now);
+        return certificate(id, pin, &[], (terms, in_band), trust, now);
     }
     match policy.pubkeys.iter().find(|key| key.id.matches(id.as_id())) {
         Some(key) => raw_key(id, &key.spki, policy),
@@ -302,9 +348,11 @@ fn configured(
     }
 }
 
-/// Most CERT payloads looked at.
+/// Most CERT payloads looked at, OCSP responses aside.
 pub const MAX_CERTS: usize = 16;
 /// Most octets in all of them.
 pub const MAX_CERTS_LEN: usize = 256 * 1024;
+/// Most OCSP responses looked at: one for each certificate of the longest path, and some.
+const MAX_RESPONSES: usize = 12;
 /// Most certificates besides the peer's own.
 pub const MAX_INTERMEDIATES: usize = 8;

@@ -1,5 +1,5 @@
-//! Makes certificates (RFC 5280), certification requests (RFC 2986) and revocation lists with keys of
-//! every algorithm a [`SigningKey`] may have.
+//! Makes certificates (RFC 5280), certification requests (RFC 2986), revocation lists and OCSP
+//! responses with keys of every algorithm a [`SigningKey`] may have.
 //!
 //! The structures are put together here, around the extensions of x509-cert, so that issuer and subject
 //! stay bit by bit what they are in the CA's certificate and in the request, and so that ML-DSA, SLH-DSA
@@ -32,9 +32,11 @@ use crate::certificate::Certificate;
 use crate::text::Date;
 
 mod crl;
+mod ocsp;
 mod request;
 
 pub use crl::{RevokedEntry, revocation_list};
+pub use ocsp::{CertificateStatus, ocsp_response};
 pub use request::Request;
 
 /// Why something could not be issued.

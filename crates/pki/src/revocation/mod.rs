@@ -12,12 +12,18 @@ use crate::path::Path;
 mod authority;
 mod crl;
 mod fetch;
+mod in_band;
 mod ocsp;
+mod own;
 
 pub use authority::Authority;
 pub use crl::Crl;
 pub use fetch::{FetchKind, FetchRequest};
+pub(crate) use in_band::InBand;
 use ocsp::OcspAnswer;
+pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
+pub(crate) use own::Due;
+pub use own::{OwnStatus, StatusFetch, StatusFetches};
 
 /// `revocation`: what follows if nothing current is known about a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +83,8 @@ pub struct RevocationStore {
     failed: VecDeque<Failed>,
     /// Addresses that certificates do not name.
     authorities: Vec<Authority>,
+    /// OCSP responders that are trusted, whoever certified them.
+    responders: Vec<Arc<Certificate>>,
 }
 
 impl RevocationStore {
@@ -98,6 +106,24 @@ impl RevocationStore {
         authority.check()?;
         self.authorities.push(authority);
         Ok(())
+    }
+
+    /// Trusts what an OCSP responder with this certificate says of any CA's certificates.
+    ///
+    /// # Errors
+    /// [`LoadError::NotResponder`] if it is not for OCSP signing.
+    pub fn add_responder(&mut self, responder: Arc<Certificate>) -> Result<(), LoadError> {
+        if !responder.may_sign_ocsp() {
+            return Err(LoadError::NotResponder);
+        }
+        if !self.responders.contains(&responder) {
+            self.responders.push(responder);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn trusted_responders(&self) -> &[Arc<Certificate>] {
+        &self.responders
     }
 
     /// Where peers find `certificate`. `issuer` is its issuer, if that is known: of several CAs with one name
@@ -198,7 +224,7 @@ impl RevocationStore {
                 push_bounded(&mut self.crls, Arc::new(crl), MAX_CRLS);
             }
             FetchKind::Ocsp { .. } => {
-                let answer = ocsp::read(body, &request.certificate, &request.issuer, now)?;
+                let answer = self.read(request, body, now)?;
                 if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer)) {
                     return Err(LoadError::Stale);
                 }
@@ -209,7 +235,28 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Checks every certificate of a validated `path`; what is still to be fetched is returned.
+    /// Keeps in `own` what a responder says about a certificate of this end; true if it is revoked.
+    pub(crate) fn deliver_own(
+        &self,
+        own: &OwnStatus,
+        request: &FetchRequest,
+        body: &[u8],
+        now: SystemTime,
+    ) -> Result<bool, LoadError> {
+        own.keep(request, (body, self.read(request, body, now)?), now)
+    }
+
+    fn read(
+        &self,
+        request: &FetchRequest,
+        body: &[u8],
+        now: SystemTime,
+    ) -> Result<OcspAnswer, LoadError> {
+        ocsp::read(body, &request.certificate, &request.issuer, &self.responders, now)
+    }
+
+    /// Checks every certificate of a validated `path`, also by the responses that came `in_band`; what is still
+    /// to be fetched is returned.
     ///
     /// # Errors
     /// [`PkiError::Revoked`], or [`PkiError::RevocationUnknown`] if `policy` says so and there is no
@@ -218,12 +265,13 @@ impl RevocationStore {
         &self,
         path: &Path,
         policy: RevocationPolicy,
+        in_band: InBand<'_>,
         now: SystemTime,
     ) -> Result<Vec<FetchRequest>, PkiError> {
         let mut pending = Vec::new();
         let mut unknown = None;
         for (certificate, issuer) in path.links() {
-            match self.status(certificate, issuer, now) {
+            match self.status(certificate, issuer, in_band, now) {
                 Status::Good => {}
                 Status::Revoked => {
                     return Err(PkiError::Revoked { subject: certificate.subject_text() });
@@ -249,10 +297,17 @@ impl RevocationStore {
     //# when a
     //# certificate is reported as revoked by one trusted source, the
     //# certificate MUST be considered revoked.
-    fn status(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
+    fn status(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        in_band: InBand<'_>,
+        now: SystemTime,
+    ) -> Status {
         let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
         let mut known = vec![self.listed(certificate, issuer, now)];
         known.extend(answers.map(|answer| answer.status(now)));
+        known.extend(in_band.statuses(certificate, issuer, &self.responders, now));
         if known.contains(&Status::Revoked) {
             return Status::Revoked;
         }
@@ -272,6 +327,23 @@ impl RevocationStore {
         }
     }
 
+    /// The OCSP responders to ask about `certificate`: those it names, then those of the CA's authority.
+    pub(crate) fn responders<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        issuer: &'a Certificate,
+    ) -> impl Iterator<Item = &'a str> {
+        let known = self.authorities.iter().filter(|authority| authority.is_of(issuer));
+        let known = known.flat_map(|authority| &authority.ocsp_uris);
+        certificate.ocsp_urls().iter().chain(known).map(String::as_str)
+    }
+
+    /// False if there are none for `certificate`, whoever has issued it; to know that costs no signature.
+    pub(crate) fn may_have_responders(&self, certificate: &Certificate) -> bool {
+        !certificate.ocsp_urls().is_empty()
+            || self.authorities.iter().any(|authority| !authority.ocsp_uris.is_empty())
+    }
+
     /// The next address to ask about `certificate`: OCSP responders first, none that failed lately.
     fn next_fetch(
         &self,
@@ -280,14 +352,12 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Option<FetchRequest> {
         let untried = |url: &&str| !self.failed_lately(url, certificate, now);
-        let named = certificate.ocsp_urls().iter();
-        let known = || self.authorities.iter().filter(|authority| authority.is_of(issuer));
-        let ocsp = known().flat_map(|authority| &authority.ocsp_uris);
-        if let Some(url) = named.chain(ocsp).map(String::as_str).find(untried) {
+        if let Some(url) = self.responders(certificate, issuer).find(untried) {
             return Some(FetchRequest::ocsp(url, certificate, issuer));
         }
         let named = certificate.crl_urls();
-        let crls = known().flat_map(|authority| &authority.crl_uris);
+        let known = self.authorities.iter().filter(|authority| authority.is_of(issuer));
+        let crls = known.flat_map(|authority| &authority.crl_uris);
         let url = named.iter().chain(crls).map(String::as_str).find(untried)?;
         Some(FetchRequest::crl(url.to_owned(), certificate, issuer))
     }

@@ -1,6 +1,7 @@
 //! OCSP requests and responses (RFC 6960 §4). Requests have no nonce, so that responders may answer
 //! from a cache; what keeps answers fresh is nextUpdate.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
@@ -16,7 +17,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use super::{SKEW, Status};
 use crate::certificate::Certificate;
 use crate::error::LoadError;
-use crate::path::unix;
+use crate::path::{check_validity, unix};
 use crate::signed::{ALGORITHMS, Signed};
 
 /// What a responder said about one certificate, verified.
@@ -49,6 +50,20 @@ impl OcspAnswer {
         (self.this_update, self.revoked) > (other.this_update, other.revoked)
     }
 
+    /// How long ago this was known to be so.
+    pub fn age(&self, now: SystemTime) -> Duration {
+        now.duration_since(self.this_update).unwrap_or_default()
+    }
+
+    /// When it is not current any more, and says nothing unless it is bad news.
+    pub fn valid_until(&self) -> SystemTime {
+        self.valid_until
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        self.revoked
+    }
+
     pub fn status(&self, now: SystemTime) -> Status {
         match self.revoked {
             true => Status::Revoked,
@@ -60,28 +75,54 @@ impl OcspAnswer {
 
 /// The OCSPRequest for `certificate` (RFC 6960 §4.1.1), unsigned.
 pub(super) fn request(certificate: &Certificate, issuer: &Certificate) -> Vec<u8> {
+    // OCSPRequest { TBSRequest { requestList { Request { CertID } } } }
+    (0..4).fold(cert_id(certificate, issuer), |inner, _| wrap(SEQUENCE, &[&inner]))
+}
+
+/// The CertID of `certificate`, by SHA-1 as every responder knows it.
+pub(crate) fn cert_id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8> {
     let hash = &SHA1_FOR_LEGACY_USE_ONLY;
     let key = SubjectPublicKeyInfo::parse(issuer.spki()).map(|spki| spki.key).unwrap_or_default();
     let mut id = wrap(SEQUENCE, &[&wrap(OBJECT_IDENTIFIER, &[ID_SHA1]), &[NULL, 0]]);
     asn1::push(&mut id, OCTET_STRING, &[digest(hash, issuer.subject()).as_ref()]);
     asn1::push(&mut id, OCTET_STRING, &[digest(hash, key).as_ref()]);
     asn1::push(&mut id, INTEGER, &[certificate.serial()]);
-    // OCSPRequest { TBSRequest { requestList { Request { CertID } } } }
-    (0..5).fold(id, |inner, _| wrap(SEQUENCE, &[&inner]))
+    wrap(SEQUENCE, &[&id])
 }
 
-/// Reads an OCSPResponse: verifies its signature by `issuer` or a responder that `issuer` certified,
-/// and takes what it says about `certificate`.
+/// True if an OCSPResponse claims to say something about `certificate`. No signature is looked at.
+pub(super) fn is_about(body: &[u8], certificate: &Certificate, issuer: &Certificate) -> bool {
+    let signed = basic_response(body).flatten().and_then(Signed::parse);
+    let Some(mut singles) = signed.and_then(|signed| responses(signed.message)) else {
+        return false;
+    };
+    while !singles.is_empty() {
+        let Some(single) = singles.nested(SEQUENCE).and_then(Single::parse) else { return false };
+        if single.is_about(certificate, issuer) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Reads an OCSPResponse: verifies its signature by `issuer`, a responder that `issuer` certified, or one of the
+/// `responders` that are trusted here, and takes what it says about `certificate`.
 pub(super) fn read(
     body: &[u8],
     certificate: &Certificate,
     issuer: &Certificate,
+    responders: &[Arc<Certificate>],
     now: SystemTime,
 ) -> Result<OcspAnswer, LoadError> {
     let malformed = LoadError::Malformed("OCSP response");
     let basic = basic_response(body).ok_or(malformed)?.ok_or(LoadError::Nothing("answer"))?;
     let signed = Signed::parse(basic).ok_or(malformed)?;
-    if !is_signed(&signed, issuer, now) {
+    //= RFC 6960 §4.2.2.2
+    //# Matches a local configuration of OCSP signing authority for the
+    //# certificate in question
+    let trusted =
+        |one: &Arc<Certificate>| check_validity(one, now).is_ok() && signed.is_by(one.spki());
+    if !(is_signed(&signed, issuer, now) || responders.iter().any(trusted)) {
         return Err(LoadError::Signature);
     }
     let mut singles = responses(signed.message).ok_or(malformed)?;
@@ -293,7 +334,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
 const MAX_DELEGATES: usize = 4;
 
 const BOOLEAN: u8 = 0x01;
-const ENUMERATED: u8 = 0x0a;
+pub(crate) const ENUMERATED: u8 = 0x0a;
 const GENERALIZED_TIME: u8 = 0x18;
 const SUCCESSFUL: u8 = 0;
 /// CertStatus (RFC 6960 §4.2.1): good \[0\] NULL, revoked \[1\] RevokedInfo.
@@ -302,7 +343,7 @@ const REVOKED: u8 = 0xa1;
 
 const ID_SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 const ID_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
-const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
+pub(crate) const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
 const ID_KP_OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
 
 #[cfg(test)]
@@ -330,8 +371,8 @@ mod tests {
         };
         let mut store = RevocationStore::default();
         store.answers.push_back(good);
-        assert_eq!(store.status(&certificate, &issuer, now), Status::Good);
+        assert_eq!(store.status(&certificate, &issuer, Default::default(), now), Status::Good);
         store.add_crl(&fixture("root.crl")).unwrap();
-        assert_eq!(store.status(&certificate, &issuer, now), Status::Revoked);
+        assert_eq!(store.status(&certificate, &issuer, Default::default(), now), Status::Revoked);
     }
 }

@@ -6,6 +6,7 @@ use ike_proto::crypto::der::{
     self, Der, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
 use ike_proto::wire::payload::Cert;
+use ike_proto::wire::registry::CertEncoding;
 use pki::issue::{self, Issuer, Template};
 use pki::{
     Certificate, Crl, MAX_INTERMEDIATES, PeerPolicy, PkiError, TrustStore, files, verify_peer,
@@ -151,6 +152,13 @@ proptest! {
             let pki::Revocation::Pending(again) = ask(&trust) else { panic!("settled") };
             prop_assert_ne!(&again[0].url, &requests[0].url);
         }
+        // What a peer sends is taken as what is fetched is.
+        let ocsp = Cert { encoding: CertEncoding::OCSP, data: &octets };
+        let policy = PeerPolicy { ocsp: true, ..PeerPolicy::default() };
+        let shown = [x509(certificate.der()), ocsp];
+        let verdict = verify_peer(&id, &shown, &policy, &trusting(&["root"]), now());
+        let settled = matches!(verdict.unwrap().revocation, pki::Revocation::Settled);
+        prop_assert_eq!(settled, taken.is_ok());
     }
 }
 
