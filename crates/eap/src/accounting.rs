@@ -5,7 +5,7 @@ use md5::{Digest, Md5};
 use crate::radius::{MAX_PACKET, is_authentic, put, set_length};
 
 /// Numbers of attributes.
-#[expect(missing_docs, reason = "the names are those of RFC 2866, 2869 and 6911")]
+#[expect(missing_docs, reason = "the names are those of RFC 2866 and 2869")]
 pub mod attribute {
     pub const STATUS_TYPE: u8 = 40;
     pub const INPUT_OCTETS: u8 = 42;
@@ -17,7 +17,6 @@ pub mod attribute {
     pub const TERMINATE_CAUSE: u8 = 49;
     pub const INPUT_GIGAWORDS: u8 = 52;
     pub const OUTPUT_GIGAWORDS: u8 = 53;
-    pub const FRAMED_IPV6_ADDRESS: u8 = 168;
 }
 
 /// Values of Acct-Status-Type (RFC 2866 §5.1).

@@ -12,6 +12,7 @@
 pub mod accounting;
 mod authenticator;
 mod conversation;
+pub mod dynamic;
 mod method;
 mod packet;
 mod peer;

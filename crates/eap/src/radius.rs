@@ -23,13 +23,15 @@ pub enum Code {
 }
 
 /// Numbers of attributes.
-#[expect(missing_docs, reason = "the names are those of RFC 2865, 2869 and 3162")]
+#[expect(missing_docs, reason = "the names are those of RFC 2865, 2868, 2869, 3162, 5176 and 6911")]
 pub mod attribute {
     pub const USER_NAME: u8 = 1;
     pub const NAS_IP_ADDRESS: u8 = 4;
     pub const NAS_PORT: u8 = 5;
     pub const SERVICE_TYPE: u8 = 6;
     pub const FRAMED_IP_ADDRESS: u8 = 8;
+    pub const FRAMED_IP_NETMASK: u8 = 9;
+    pub const FILTER_ID: u8 = 11;
     pub const REPLY_MESSAGE: u8 = 18;
     pub const STATE: u8 = 24;
     pub const CLASS: u8 = 25;
@@ -38,11 +40,18 @@ pub mod attribute {
     pub const CALLED_STATION_ID: u8 = 30;
     pub const CALLING_STATION_ID: u8 = 31;
     pub const NAS_IDENTIFIER: u8 = 32;
+    pub const PROXY_STATE: u8 = 33;
+    pub const EVENT_TIMESTAMP: u8 = 55;
     pub const NAS_PORT_TYPE: u8 = 61;
+    pub const TUNNEL_TYPE: u8 = 64;
     pub const EAP_MESSAGE: u8 = 79;
     pub const MESSAGE_AUTHENTICATOR: u8 = 80;
+    pub const ACCT_INTERIM_INTERVAL: u8 = 85;
     pub const NAS_PORT_ID: u8 = 87;
     pub const NAS_IPV6_ADDRESS: u8 = 95;
+    pub const ERROR_CAUSE: u8 = 101;
+    pub const FRAMED_IPV6_ADDRESS: u8 = 168;
+    pub const DNS_SERVER_IPV6_ADDRESS: u8 = 169;
 }
 
 use attribute::{EAP_MESSAGE, MESSAGE_AUTHENTICATOR, VENDOR_SPECIFIC};
@@ -111,6 +120,61 @@ pub(crate) fn is_authentic(packet: &[u8], request: &[u8; 16], secret: &[u8]) -> 
     md5.finalize().as_slice().ct_eq(&head[4..]).into()
 }
 
+/// The types and values of `attributes`, as they stand one after the other in a packet.
+pub fn all(attributes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    let mut rest = attributes;
+    std::iter::from_fn(move || {
+        let [kind, len, ..] = *rest else { return None };
+        let (attribute, after) = rest.split_at_checked(usize::from(len))?;
+        rest = after;
+        Some((kind, attribute.get(2..)?))
+    })
+}
+
+/// The vendor, the types and the values in the value of a Vendor-Specific attribute (RFC 2865 §5.26).
+pub fn of_vendor(value: &[u8]) -> impl Iterator<Item = (u32, u8, &[u8])> {
+    let (vendor, rest) = value.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
+    all(rest).map(|(kind, value)| (u32::from_be_bytes(*vendor), kind, value))
+}
+
+/// True if there is a Message-Authenticator, and it is right; all attributes must be whole. `authenticator` is what
+/// stands in the header for it.
+pub(crate) fn has_message_authenticator(
+    head: &[u8],
+    authenticator: &[u8; 16],
+    attributes: &[u8],
+    secret: &[u8],
+) -> Result<bool, Unfit> {
+    // The place of the value.
+    let mut place = None;
+    let mut at = 0;
+    while at < attributes.len() {
+        let (kind, len) = match attributes[at..] {
+            [kind, len, ..] if len >= 2 => (kind, usize::from(len)),
+            _ => return Err(Unfit::Other),
+        };
+        if at + len > attributes.len() {
+            return Err(Unfit::Other);
+        }
+        if kind == MESSAGE_AUTHENTICATOR {
+            if place.is_some() || len != 18 {
+                return Err(Unfit::MessageAuthenticator);
+            }
+            place = Some(at + 2);
+        }
+        at += len;
+    }
+    let Some(place) = place else { return Ok(false) };
+    let (before, rest) = attributes.split_at(place);
+    let (given, after) = rest.split_at(16);
+    let parts = [&head[..4], authenticator, before, &[0; 16], after];
+    let mac = hmac_md5(secret, &parts).ok_or(Unfit::MessageAuthenticator)?;
+    match bool::from(mac.ct_eq(given)) {
+        true => Ok(true),
+        false => Err(Unfit::MessageAuthenticator),
+    }
+}
+
 /// A server's answer that was found genuine.
 #[derive(Debug)]
 pub struct Response<'a> {
@@ -119,7 +183,7 @@ pub struct Response<'a> {
     attributes: &'a [u8],
 }
 
-/// Why an answer is not believed.
+/// Why a packet is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
     /// Not a packet, or the answer to another request.
@@ -158,44 +222,15 @@ impl<'a> Response<'a> {
         if !is_authentic(packet, authenticator, secret) {
             return Err(Unfit::Authenticator);
         }
-        // The place of the value; all attributes must be whole.
-        let mut place = None;
-        let mut at = 0;
-        while at < attributes.len() {
-            let (kind, len) = match attributes[at..] {
-                [kind, len, ..] if len >= 2 => (kind, usize::from(len)),
-                _ => return Err(Unfit::Other),
-            };
-            if at + len > attributes.len() {
-                return Err(Unfit::Other);
-            }
-            if kind == MESSAGE_AUTHENTICATOR {
-                if place.is_some() || len != 18 {
-                    return Err(Unfit::MessageAuthenticator);
-                }
-                place = Some(at + 2);
-            }
-            at += len;
-        }
-        let place = place.ok_or(Unfit::MessageAuthenticator)?;
-        let (before, rest) = attributes.split_at(place);
-        let (given, after) = rest.split_at(16);
-        let parts = [&head[..4], authenticator, before, &[0; 16], after];
-        let mac = hmac_md5(secret, &parts).ok_or(Unfit::MessageAuthenticator)?;
-        if !bool::from(mac.ct_eq(given)) {
+        if !has_message_authenticator(head, authenticator, attributes, secret)? {
             return Err(Unfit::MessageAuthenticator);
         }
         Ok(Self { code, attributes })
     }
 
-    fn all(&self) -> impl Iterator<Item = (u8, &'a [u8])> {
-        let mut rest = self.attributes;
-        std::iter::from_fn(move || {
-            let [kind, len, ..] = *rest else { return None };
-            let (attribute, after) = rest.split_at_checked(usize::from(len))?;
-            rest = after;
-            Some((kind, attribute.get(2..)?))
-        })
+    /// All attributes, in their order.
+    pub fn all(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
+        all(self.attributes)
     }
 
     /// The values of the attributes of `kind`.
@@ -253,7 +288,7 @@ fn decrypt(value: &[u8], authenticator: &[u8; 16], secret: &[u8]) -> Option<Zero
     Some(Zeroizing::new(key.get(..usize::from(len))?.to_vec()))
 }
 
-fn hmac_md5(secret: &[u8], parts: &[&[u8]]) -> Option<[u8; 16]> {
+pub(crate) fn hmac_md5(secret: &[u8], parts: &[&[u8]]) -> Option<[u8; 16]> {
     let mut mac = Hmac::<Md5>::new_from_slice(secret).ok()?;
     parts.iter().for_each(|part| mac.update(part));
     Some(mac.finalize().into_bytes().into())

@@ -1,12 +1,15 @@
 //! Events that wait for the engine.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ike_proto::dataplane::{Event, PolicyId, TrafficSelector};
 
 use crate::flow::FlowKey;
+use crate::inbound::{Carrier, Outer};
 use crate::ip::IpPacket;
 
 /// A flow raises one acquire in so many milliseconds.
@@ -15,11 +18,29 @@ const ACQUIRE_INTERVAL: u64 = 1000;
 /// Flows whose last acquire is remembered; while all are recent, no more acquires are raised.
 const MAX_ACQUIRES: usize = 1024;
 
+/// Milliseconds in which those with one hash of their address raise one event about SPIs that there are not.
+const UNKNOWN_INTERVAL: u64 = 2000;
+/// Hashes that are told apart.
+const UNKNOWN_SLOTS: usize = 128;
+
 /// The queue, with a flag that can be looked at without a lock.
-#[derive(Default)]
 pub(crate) struct Events {
     pending: AtomicBool,
     inner: Mutex<Inner>,
+    /// When packets of no SA last raised an event, in ms since the plane's epoch and one, by a hash of their source.
+    unknown: [AtomicU64; UNKNOWN_SLOTS],
+    hasher: RandomState,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            pending: AtomicBool::new(false),
+            inner: Mutex::default(),
+            unknown: [const { AtomicU64::new(0) }; UNKNOWN_SLOTS],
+            hasher: RandomState::new(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -33,6 +54,23 @@ impl Events {
     pub(crate) fn push(&self, event: Event) {
         self.lock().queue.push_back(event);
         self.pending.store(true, Ordering::Release);
+    }
+
+    /// Queues an event about a packet of no SA, unless there was one from about there lately: floods of them are
+    /// not looked at, and take no lock.
+    pub(crate) fn unknown_spi(&self, spi: u32, outer: &Outer, octets: usize, now: u64) {
+        if outer.carrier == Carrier::Tcp {
+            return;
+        }
+        let slot = self.hasher.hash_one(outer.src.ip()) as usize % UNKNOWN_SLOTS;
+        let Some(slot) = self.unknown.get(slot) else { return };
+        let (then, now) = (slot.load(Ordering::Relaxed), now + 1);
+        let recent = then != 0 && now.saturating_sub(then) < UNKNOWN_INTERVAL;
+        let exchanged =
+            || slot.compare_exchange(then, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !recent && exchanged() {
+            self.push(Event::UnknownSpi { spi, local: outer.dst, remote: outer.src, octets });
+        }
     }
 
     /// Queues an acquire for `packet`, unless its flow raised one lately.

@@ -105,7 +105,12 @@ impl Inbound {
             let free = out.get_mut(filled..).unwrap_or_default();
             match sa {
                 Ok(sa) => filled += open_run(shared, tally, now, outer, sa, run, free, &mut each),
-                Err(reason) => run.iter().for_each(|_| each(Err(tally.dropped(reason)))),
+                Err(reason) => {
+                    if let (DropReason::UnknownSpi, Some(spi)) = (reason, spi) {
+                        shared.events.unknown_spi(spi, outer, first.len(), now);
+                    }
+                    run.iter().for_each(|_| each(Err(tally.dropped(reason))));
+                }
             }
         }
         filled

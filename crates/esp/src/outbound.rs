@@ -237,13 +237,14 @@ impl<'p> Run<'p> {
         let len = self.items.iter().map(|item| item.payload.len() as u64).sum();
         let mut first = sa.take_sequences(self.items.len() as u64, len, now);
         let mut sealed = 0;
+        let least = sa.least_payload(shared.mtu());
         for item in &self.items {
             let seq = match &mut first {
                 Some(next) => Ok(std::mem::replace(next, *next + 1)),
                 None => one_sequence(shared, sa, item.payload.len(), now),
             };
             let start = out.len();
-            let fate = match seq.and_then(|seq| item.seal(sa, seq, rng, out)) {
+            let fate = match seq.and_then(|seq| item.seal(sa, seq, least, rng, out)) {
                 Ok(()) => {
                     sealed += 1;
                     let Item { tos, dont_fragment, .. } = *item;
@@ -265,6 +266,7 @@ impl Item<'_> {
         &self,
         sa: &Sa,
         seq: u64,
+        least: usize,
         rng: &mut dyn SecureRandom,
         out: &mut Buffer,
     ) -> Result<(), DropReason> {
@@ -279,7 +281,12 @@ impl Item<'_> {
             make_iv(lengths.iv_kind, seq, rng, iv);
             &*iv
         };
-        let sealed = sa.cipher.seal(sa.id.spi, seq, iv, next_header, payload, out);
+        let sealed = match least.checked_sub(payload.len()) {
+            None | Some(0) => sa.cipher.seal(sa.id.spi, seq, iv, next_header, payload, out),
+            Some(more) => {
+                sa.cipher.seal_padded((sa.id.spi, seq), iv, next_header, (payload, more), out)
+            }
+        };
         sealed.map_err(|_| DropReason::Crypto)
     }
 }

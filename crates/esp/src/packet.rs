@@ -115,6 +115,23 @@ impl Cipher {
         result
     }
 
+    /// As [`Self::seal`], with `more` octets behind the payload that tell nobody how long it is (§2.7).
+    #[cold]
+    #[inline(never)]
+    pub fn seal_padded(
+        &self,
+        (spi, seq): (u32, u64),
+        iv: &[u8],
+        next_header: u8,
+        (payload, more): (&[u8], usize),
+        out: &mut Buffer,
+    ) -> Result<(), CryptoError> {
+        let mut padded = Vec::with_capacity(payload.len() + more);
+        padded.extend_from_slice(payload);
+        padded.resize(payload.len() + more, 0);
+        self.seal(spi, seq, iv, next_header, &padded, out)
+    }
+
     /// Checks `packet` and appends the payload data in it to `out`. `seq` is the full sequence number. On an
     /// error `out` is as before.
     #[inline]

@@ -1,7 +1,7 @@
 //! The control side: commands in, events out.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,9 @@ pub struct Plane {
 /// Packets that a worker accounts for together, at the most.
 pub(crate) const RUN: usize = 32;
 
+/// The MTU of the tunnels until [`Plane::set_mtu`] says otherwise, in octets: with any suite it fits into 1500.
+pub const TUNNEL_MTU: u16 = 1400;
+
 /// What the workers and the control side share.
 pub(crate) struct Shared {
     tables: RwLock<Tables>,
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     epoch: Instant,
     /// The latest time anyone has told, in ms since `epoch`.
     clock: AtomicU64,
+    /// Octets of the longest packet that is to be protected.
+    mtu: AtomicU16,
 }
 
 /// A worker's clock: packets of one batch have one time.
@@ -103,6 +108,7 @@ impl Plane {
                 ciphers,
                 epoch: now,
                 clock: AtomicU64::new(0),
+                mtu: AtomicU16::new(TUNNEL_MTU),
             }),
         }
     }
@@ -120,6 +126,12 @@ impl Plane {
     /// Tells the time. Workers do it with every packet.
     pub fn set_time(&self, now: Instant) {
         self.shared.tick(now);
+    }
+
+    /// Sets the MTU of the tunnels, in octets: no packet is padded beyond it, and with `tfc_padding = mtu` all are
+    /// padded to it.
+    pub fn set_mtu(&self, mtu: u16) {
+        self.shared.mtu.store(mtu, Ordering::Relaxed);
     }
 
     /// Counters.
@@ -237,6 +249,12 @@ impl fmt::Debug for Plane {
 }
 
 impl Shared {
+    /// The MTU of the tunnels.
+    #[inline]
+    pub(crate) fn mtu(&self) -> usize {
+        usize::from(self.mtu.load(Ordering::Relaxed))
+    }
+
     /// The tables to read. Held for a look-up only.
     pub(crate) fn tables(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)

@@ -104,6 +104,38 @@ fn only_authentic_packets_count() {
     assert_eq!(events(&mut pair.right), [Event::FirstPacket(tunnel.id())]);
 }
 
+/// Whoever sends packets of no SA is named, once in a while, however many there are.
+#[test]
+fn packets_of_no_sa_are_told_of_now_and_then() {
+    let mut pair = Tunnel::v4().connect();
+    let (outgoing, mut esp) = pair.seal(&Tunnel::v4().packet(5)).unwrap();
+    esp[..4].copy_from_slice(&0xdead_beef_u32.to_be_bytes());
+    let outer = arrival(&outgoing);
+    let told = Event::UnknownSpi {
+        spi: 0xdead_beef,
+        local: outer.dst,
+        remote: outer.src,
+        octets: esp.len(),
+    };
+    for again in [true, false, false] {
+        for _ in 0..100 {
+            assert_eq!(pair.open_from(&outer, &esp), Err(DropReason::UnknownSpi));
+        }
+        let expected: &[Event] = if again { &[told] } else { &[] };
+        assert_eq!(events(&mut pair.right), expected);
+    }
+    pair.now += Duration::from_secs(2);
+    assert_eq!(pair.open_from(&outer, &esp), Err(DropReason::UnknownSpi));
+    assert_eq!(events(&mut pair.right), [told]);
+    // From many addresses there are no more than that many of those at a time.
+    pair.now += Duration::from_secs(2);
+    for n in 0..10_000_u32 {
+        let src = SocketAddr::new(std::net::IpAddr::from(n.to_be_bytes()), 0);
+        _ = pair.open_from(&esp::Outer { src, ..outer }, &esp);
+    }
+    assert!((100..=128).contains(&events(&mut pair.right).len()));
+}
+
 /// RFC 7296 §2.23: a NAT that gives the peer another port is followed, by the newest packet alone.
 #[test]
 fn a_new_mapping_is_reported_once_and_only_by_the_newest_packet() {

@@ -1,7 +1,9 @@
 //! Every suite, mode, family, sequence number width and encapsulation between two planes.
 
 use esp::{DropReason, Verdict, ip};
-use ike_proto::dataplane::Mode;
+use std::sync::Arc;
+
+use ike_proto::dataplane::{Mode, Processing, TfcPadding};
 
 mod common;
 
@@ -44,6 +46,42 @@ fn packets_of_every_length_come_out_as_they_went_in() {
         }
         assert_eq!(pair.left.stats().sealed(), 35);
         assert_eq!(pair.right.stats().opened(), 35);
+    }
+}
+
+/// RFC 4303 §2.7, in tunnel mode: nobody outside sees how long a packet is, and the receiver has what was sent.
+#[test]
+fn short_packets_become_as_long_as_others() {
+    for tunnel in every_combination() {
+        let with = |tfc_padding| {
+            let processing = Arc::new(Processing { tfc_padding, ..Processing::default() });
+            Tunnel { processing, ..tunnel.clone() }.connect()
+        };
+        let sizes = |padding, mtu: Option<u16>| -> Vec<usize> {
+            let mut pair = with(padding);
+            if let Some(mtu) = mtu {
+                pair.left.set_mtu(mtu);
+            }
+            let lengths = [0, 1, 90, 700, 1300];
+            let size = |payload| {
+                let sent = tunnel.packet(payload);
+                let (outgoing, esp) = pair.seal(&sent).unwrap();
+                assert_eq!(pair.open(&outgoing, &esp).unwrap(), sent, "{tunnel:?} {payload}");
+                esp.len()
+            };
+            lengths.map(size).to_vec()
+        };
+        let plain = sizes(TfcPadding::None, None);
+        assert!(plain.is_sorted() && plain[0] < plain[4]);
+        let (to, mtu) = (sizes(TfcPadding::To(600), None), sizes(TfcPadding::Mtu, None));
+        let narrow = sizes(TfcPadding::To(u32::MAX), Some(600));
+        if tunnel.mode == Mode::Transport {
+            assert_eq!((&to, &mtu, &narrow), (&plain, &plain, &plain));
+            continue;
+        }
+        assert!(to[0] > 600 && to[..3] == [to[0]; 3] && to[3..] == plain[3..], "{to:?}");
+        assert!(mtu[0] > 1400 && mtu == [mtu[0]; 5], "{mtu:?}");
+        assert_eq!(narrow, to, "no further than the MTU");
     }
 }
 

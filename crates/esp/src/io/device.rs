@@ -11,6 +11,7 @@ use tun_rs::{
 use crate::buffer::Buffer;
 use crate::flow::FlowKey;
 use crate::ip::{Fragment, IpPacket};
+use crate::plane::TUNNEL_MTU;
 
 /// Free octets in front of every packet on its way to the device.
 pub(super) const HEADROOM: usize = VIRTIO_NET_HDR_LEN;
@@ -37,7 +38,7 @@ pub struct TunOptions {
 
 impl Default for TunOptions {
     fn default() -> Self {
-        Self { name: "ike%d".into(), mtu: 1400, queues: 1 }
+        Self { name: "ike%d".into(), mtu: TUNNEL_MTU, queues: 1 }
     }
 }
 
@@ -47,6 +48,8 @@ pub struct Device {
     pub(super) writer: Writer,
     /// Name and interface index of a TUN device.
     pub(super) interface: Option<(String, u32)>,
+    /// Octets of the longest packet.
+    pub(super) mtu: u16,
 }
 
 /// The far side of a [`Device::memory`].
@@ -110,7 +113,7 @@ impl Device {
         }
         queues.push(Arc::new(device));
         let readers = queues.iter().cloned().map(Reader::Tun).collect();
-        Ok(Self { readers, writer: Writer::Tun(queues.into()), interface })
+        Ok(Self { readers, writer: Writer::Tun(queues.into()), interface, mtu: options.mtu })
     }
 
     /// A device in memory for demonstrations and tests, and its far side. Up to `capacity` packets
@@ -122,6 +125,7 @@ impl Device {
             readers: vec![Reader::Memory(reader)],
             writer: Writer::Memory(writer),
             interface: None,
+            mtu: TUNNEL_MTU,
         };
         (device, MemoryHost { to_device, from_device })
     }

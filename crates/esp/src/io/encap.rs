@@ -78,6 +78,11 @@ impl EncapSocket {
         self.local
     }
 
+    /// The socket, to send by: what arrives is for [`UserspacePlane`](super::UserspacePlane).
+    pub fn udp(&self) -> &UdpSocket {
+        &self.socket
+    }
+
     /// Sends an IKE message, behind the non-ESP marker, from `source` if given.
     pub async fn send_ike(
         &self,

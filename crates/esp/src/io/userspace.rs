@@ -74,7 +74,7 @@ impl UserspacePlane {
     /// Starts the tasks between `device` and the sockets; must be called inside a tokio runtime.
     pub fn start(config: Config, device: Device) -> io::Result<Self> {
         let Config { ciphers, rng, encap, ike, plain, streams, clear, routes, guard } = config;
-        let Device { readers, writer, interface } = device;
+        let Device { readers, writer, interface, mtu } = device;
         let (routes, guard) = match interface {
             Some((name, index)) => (
                 match routes {
@@ -86,6 +86,7 @@ impl UserspacePlane {
             None => (None, None),
         };
         let plane = Plane::new(now(), ciphers);
+        plane.set_mtu(mtu);
         let notify = Arc::new(Notify::new());
         let lost = Arc::new(Notify::new());
         let (ring, give_up) = (Arc::clone(&notify), Arc::clone(&lost));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ike_proto::crypto::{CipherProvider, Secret};
 use ike_proto::dataplane::{
-    DataPlaneError, Direction, Limits, Mode, PolicyId, SaSpec, TrafficSelector,
+    DataPlaneError, Direction, Limits, Mode, PolicyId, SaSpec, TfcPadding, TrafficSelector,
 };
 use spin::Yield;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
@@ -28,6 +28,7 @@ pub struct SaState {
     /// Keyed suite.
     pub cipher: Cipher,
     limits: Limits,
+    tfc_padding: TfcPadding,
     local_ts: Vec<TrafficSelector>,
     remote_ts: Vec<TrafficSelector>,
     /// Sequence number of the last packet sent, and so how many were.
@@ -116,7 +117,7 @@ impl SaState {
             remote_ts,
             limits,
             cpu: _,
-            processing: _,
+            processing,
         } = spec;
         if replay_window > MAX_WINDOW {
             return Err(DataPlaneError(format!("replay window over {MAX_WINDOW} packets")));
@@ -144,6 +145,10 @@ impl SaState {
             policy,
             cipher: Cipher { key, lengths, esn },
             limits,
+            tfc_padding: match contents {
+                Contents::Packet => processing.tfc_padding,
+                Contents::Payload => TfcPadding::None,
+            },
             local_ts,
             remote_ts,
             sent: AtomicU64::new(0),
@@ -155,6 +160,16 @@ impl SaState {
             inbound: SpinMutex::new(InboundState { window, mapped: None, bytes: 0, packets: 0 }),
             keys: (encr_key, integ_key),
         })
+    }
+
+    /// Octets that shorter packets are padded to, where `mtu` is the size of the longest (`tfc_padding`).
+    #[inline]
+    pub fn least_payload(&self, mtu: usize) -> usize {
+        match self.tfc_padding {
+            TfcPadding::None => 0,
+            TfcPadding::To(octets) => mtu.min(octets as usize),
+            TfcPadding::Mtu => mtu,
+        }
     }
 
     /// Accounts for a packet of `len` inner octets that is to be sent at `now` (ms of the plane's clock)

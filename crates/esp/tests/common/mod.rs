@@ -10,7 +10,7 @@ use esp::{Buffer, Carrier, DropReason, Inbound, Outbound, Outer, Outgoing, Plane
 use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
 use ike_proto::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, Mode, PolicyAction,
-    PolicyId, PolicySpec, SaId, SaSpec, TrafficSelector,
+    PolicyId, PolicySpec, Processing, SaId, SaSpec, TrafficSelector,
 };
 use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
@@ -25,13 +25,14 @@ pub const CBC: CipherSuite =
     CipherSuite { encr: EncrId::AES_CBC, key_bits: 128, integ: IntegId::HMAC_SHA2_256_128 };
 
 /// One suite of every kind the ESP packet format tells apart, and every ICV length.
-pub const SUITES: [CipherSuite; 10] = [
+pub const SUITES: [CipherSuite; 11] = [
     GCM,
     CipherSuite { key_bits: 256, ..GCM },
     CHACHA,
     CipherSuite { encr: EncrId::AES_CCM_8, ..GCM },
     CipherSuite { encr: EncrId::AES_CCM_16, ..GCM },
     CBC,
+    CipherSuite { integ: IntegId::HMAC_SHA2_256_96, ..CBC },
     CipherSuite { key_bits: 192, integ: IntegId::HMAC_SHA1_96, ..CBC },
     CipherSuite { key_bits: 256, integ: IntegId::HMAC_SHA2_512_256, ..CBC },
     CipherSuite { encr: EncrId::AES_CTR, key_bits: 256, integ: IntegId::HMAC_SHA2_384_192 },
@@ -66,6 +67,7 @@ pub struct Tunnel {
     pub right_ts: Vec<TrafficSelector>,
     pub window: u32,
     pub limits: Limits,
+    pub processing: Arc<Processing>,
 }
 
 impl Tunnel {
@@ -81,6 +83,7 @@ impl Tunnel {
             right_ts: vec![ts("10.2.0.0/16")],
             window: 64,
             limits: Limits::default(),
+            processing: Arc::default(),
         }
     }
 
@@ -134,7 +137,7 @@ impl Tunnel {
             remote_ts,
             limits: self.limits,
             cpu: None,
-            processing: Arc::default(),
+            processing: Arc::clone(&self.processing),
         }
     }
 

@@ -8,6 +8,7 @@ use ike_proto::wire::registry::IntegId;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Algorithm {
     Sha1_96,
+    Sha256_96,
     Sha256_128,
     Sha384_192,
     Sha512_256,
@@ -17,6 +18,7 @@ impl Algorithm {
     pub(super) fn of(integ: IntegId) -> Option<Self> {
         match integ {
             IntegId::HMAC_SHA1_96 => Some(Self::Sha1_96),
+            IntegId::HMAC_SHA2_256_96 => Some(Self::Sha256_96),
             IntegId::HMAC_SHA2_256_128 => Some(Self::Sha256_128),
             IntegId::HMAC_SHA2_384_192 => Some(Self::Sha384_192),
             IntegId::HMAC_SHA2_512_256 => Some(Self::Sha512_256),
@@ -27,7 +29,7 @@ impl Algorithm {
     fn backend(self) -> hmac::Algorithm {
         match self {
             Self::Sha1_96 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            Self::Sha256_128 => hmac::HMAC_SHA256,
+            Self::Sha256_96 | Self::Sha256_128 => hmac::HMAC_SHA256,
             Self::Sha384_192 => hmac::HMAC_SHA384,
             Self::Sha512_256 => hmac::HMAC_SHA512,
         }
@@ -41,7 +43,7 @@ impl Algorithm {
     /// Octets of the ICV.
     pub(super) fn icv_len(self) -> usize {
         match self {
-            Self::Sha1_96 => 12,
+            Self::Sha1_96 | Self::Sha256_96 => 12,
             Self::Sha256_128 => 16,
             Self::Sha384_192 => 24,
             Self::Sha512_256 => 32,

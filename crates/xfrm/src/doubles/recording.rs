@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use ike_proto::crypto::CipherSuite;
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
     PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec, TrafficSelector, Usage,
@@ -17,6 +18,8 @@ pub struct RecordedSa {
     pub direction: Direction,
     /// Mode.
     pub mode: Mode,
+    /// Cipher suite.
+    pub suite: CipherSuite,
     /// The policy it serves.
     pub policy: PolicyId,
     /// The CPU it is for; `None` for all.
@@ -108,13 +111,14 @@ impl Recording {
             &self.hasher,
             (spec.encr_key.expose(), spec.integ_key.expose()),
         );
-        let SaSpec { direction, mode, policy, encap, esn, local_ts, remote_ts, .. } = spec;
+        let SaSpec { direction, mode, policy, suite, encap, esn, local_ts, remote_ts, .. } = spec;
         let SaSpec { cpu, processing, .. } = spec;
         let usage = Usage::default();
         RecordedSa {
             direction,
             mode,
             policy,
+            suite,
             cpu,
             processing,
             encap,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ike_proto::dataplane::{
-    CopyDscp, DataPlaneError, Direction, Limits, Mark, Mode, SaSpec, TrafficSelector,
+    CopyDscp, DataPlaneError, Direction, Limits, Mark, Mode, SaSpec, TfcPadding, TrafficSelector,
 };
 
 use super::selectors::prefixes;
@@ -47,6 +47,7 @@ pub(super) fn state(spec: &SaSpec, reqid: u32) -> Result<State, DataPlaneError> 
         any_family: !selected,
         cpu: spec.cpu,
         iptfs: iptfs(spec),
+        tfc_padding: tfc_padding(spec),
         ..State::new(id, src, spec.mode, protection)
     })
 }
@@ -89,6 +90,19 @@ pub(super) fn lifetime(limits: &Limits, used: (u64, u64)) -> Lifetime {
         hard_packets: left(limits.hard_packets, used.1),
         ..Lifetime::default()
     }
+}
+
+/// The octets that the kernel pads inner packets to; it takes as many as fit into the path MTU.
+fn tfc_padding(spec: &SaSpec) -> u32 {
+    match spec.processing.tfc_padding {
+        TfcPadding::To(octets) if sends_packets(spec) => octets,
+        TfcPadding::Mtu if sends_packets(spec) => u32::MAX,
+        _ => 0,
+    }
+}
+
+fn sends_packets(spec: &SaSpec) -> bool {
+    spec.mode == Mode::Tunnel && spec.direction == Direction::Out
 }
 
 /// The options of RFC 9347, each for the direction that has it: the kernel refuses the others.

@@ -105,6 +105,7 @@ fn mac(integ: IntegId) -> Result<(&'static str, u32, usize), Unsupported> {
     Ok(match integ {
         IntegId::HMAC_MD5_96 => ("hmac(md5)", 96, 16),
         IntegId::HMAC_SHA1_96 => ("hmac(sha1)", 96, 20),
+        IntegId::HMAC_SHA2_256_96 => ("hmac(sha256)", 96, 32),
         IntegId::HMAC_SHA2_256_128 => ("hmac(sha256)", 128, 32),
         IntegId::HMAC_SHA2_384_192 => ("hmac(sha384)", 192, 48),
         IntegId::HMAC_SHA2_512_256 => ("hmac(sha512)", 256, 64),
@@ -162,6 +163,10 @@ mod tests {
             (of(EncrId::NULL_AES_GMAC, 128, 20, none, 0), "rfc4543(gcm(aes)) 128"),
             (of(EncrId::CHACHA20_POLY1305, 0, 36, none, 0), "rfc7539esp(chacha20,poly1305) 128"),
             (of(EncrId::AES_CBC, 128, 16, sha256, 32), "cbc(aes) hmac(sha256) 128"),
+            (
+                of(EncrId::AES_CBC, 128, 16, IntegId::HMAC_SHA2_256_96, 32),
+                "cbc(aes) hmac(sha256) 96",
+            ),
             (of(EncrId::AES_CTR, 256, 36, sha256, 32), "rfc3686(ctr(aes)) hmac(sha256) 128"),
             (of(EncrId::DES3, 0, 24, IntegId::AES_XCBC_96, 16), "cbc(des3_ede) xcbc(aes) 96"),
             (
