@@ -21,6 +21,7 @@ use crate::driver::{
     seats,
 };
 use crate::eap::accounting::Accounting;
+use crate::eap::dae::DaeSocket;
 use crate::fetch::Fetcher;
 use crate::metrics::{Metered, Meters, MetricsSocket};
 use crate::operator::{Operator, Target, endpoint_config};
@@ -28,6 +29,7 @@ use crate::plane::{NoPlane, Plane};
 use crate::roam;
 use crate::system::System;
 use crate::vici::ViciSocket;
+use crate::void_tickets::VoidTickets;
 
 /// How often host names are resolved anew.
 const REFRESH: Duration = Duration::from_secs(300);
@@ -65,6 +67,8 @@ pub struct Daemon {
     drivers: Vec<JoinHandle<()>>,
     tasks: Vec<JoinHandle<()>>,
     meters: Option<Meters>,
+    /// Writes what is left at the end.
+    _void_tickets: Option<VoidTickets>,
 }
 
 impl Daemon {
@@ -89,6 +93,7 @@ impl Daemon {
         let credentials =
             Credentials::new(config.answerer.clone(), config.eap.clone(), Fetcher::default());
         credentials.look_up(config.lookup.clone());
+        credentials.keep_status();
         credentials.pools().configure(&config.pools);
         if let Some(file) = &config.remote_access.leases {
             credentials.pools().keep_in(file.clone());
@@ -101,10 +106,19 @@ impl Daemon {
         }
         let (accounting, mut unheard) = Accounting::new();
         let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
+        let registry = Registry::default();
+        let void_tickets = config.void_tickets.clone().and_then(|path| {
+            let shown = path.display().to_string();
+            let kept = VoidTickets::keep_in(path, registry.clone());
+            let told = |error: &io::Error| {
+                tracing::error!(file = shown, %error, "void tickets are not kept: those of earlier runs are good again");
+            };
+            kept.inspect_err(told).ok()
+        });
         let shared = Shared {
             crypto,
             capabilities,
-            registry: Registry::default(),
+            registry,
             credentials: credentials.clone(),
             tap,
             alarm: alarm.clone(),
@@ -141,7 +155,18 @@ impl Daemon {
             tokio::spawn(roam::watch(operator.handle().clone(), table)),
         ];
         operator.start_actions().await;
-        Self { operator, ports, lost, alarm, system, accounting, drivers, tasks, meters }
+        Self {
+            operator,
+            ports,
+            lost,
+            alarm,
+            system,
+            accounting,
+            drivers,
+            tasks,
+            meters,
+            _void_tickets: void_tickets,
+        }
     }
 
     /// What an operator can do with it.
@@ -180,6 +205,13 @@ impl Daemon {
         if let Some(meters) = self.meters.clone() {
             self.tasks.push(tokio::spawn(socket.serve(self.operator.clone(), meters)));
         }
+    }
+
+    /// Does what RADIUS servers ask about sessions, as long as the daemon runs.
+    pub fn serve_dae(&mut self, socket: DaeSocket) {
+        let operator = self.operator.clone();
+        let radius = move || operator.radius();
+        self.tasks.push(tokio::spawn(socket.serve(radius, self.accounting.clone())));
     }
 
     /// The counters, if the configuration has `[charon.metrics]`.

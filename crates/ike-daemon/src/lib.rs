@@ -28,6 +28,7 @@ pub mod service;
 pub mod signer;
 pub mod system;
 pub mod vici;
+mod void_tickets;
 
 use std::process::ExitCode;
 

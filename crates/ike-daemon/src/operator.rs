@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, EndpointConfig, QcdConfig};
@@ -12,10 +12,12 @@ use tokio::sync::watch;
 
 use crate::config::{Config, HostSpec, Hosts, Ports};
 use crate::driver::{Credentials, Handle, IkeView, PolicyView};
+use crate::eap::radius::RadiusConfig;
 use crate::net::resolve::{self, Ends};
 use crate::pools::Pools;
 
 mod loading;
+mod reloading;
 
 /// Names what a command is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub struct Operator {
     handle: Handle,
     config: Arc<watch::Sender<Arc<Config>>>,
     ports: Ports,
-    qcd: QcdConfig,
+    qcd: Arc<Mutex<QcdConfig>>,
     credentials: Credentials,
     plane: Capabilities,
     loading: Arc<loading::Loading>,
@@ -68,7 +70,7 @@ impl Operator {
         credentials: Credentials,
         plane: Capabilities,
     ) -> Self {
-        let qcd = config.endpoint.qcd.clone();
+        let qcd = Arc::new(Mutex::new(config.endpoint.qcd.clone()));
         let config = Arc::new(watch::Sender::new(Arc::new(config)));
         let loading = Arc::default();
         Self { handle, config, ports, qcd, credentials, plane, loading }
@@ -210,29 +212,8 @@ impl Operator {
         if !unmet.is_empty() {
             return Err(unmet.join("\n"));
         }
-        if config.ports != self.config().ports {
-            tracing::warn!("[charon] port and port_nat_t take effect at the next start");
-        }
-        if config.tcp != self.config().tcp {
-            tracing::warn!("[charon] listen_tcp and tcp_port take effect at the next start");
-        }
-        if config.shards != self.config().shards {
-            tracing::warn!("[charon] shards takes effect at the next start");
-        }
-        if (&config.vici, config.vici_group) != (&self.config().vici, self.config().vici_group) {
-            tracing::warn!("[charon.plugins.vici] takes effect at the next start");
-        }
-        if config.metrics != self.config().metrics || config.sandbox != self.config().sandbox {
-            tracing::warn!("[charon.metrics] and [charon.sandbox] take effect at the next start");
-        }
-        if config.plane.tun_queues != self.config().plane.tun_queues {
-            tracing::warn!("[charon] tun_queues takes effect at the next start");
-        }
-        if config.remote_access != self.config().remote_access {
-            tracing::warn!(
-                "[charon] install_virtual_ip, leases and plugins.resolve take effect at the next start"
-            );
-        }
+        self.tell_what_waits(&config);
+        self.read_qcd_secret(&config);
         let outcome = self.put(config, &mut loading).await;
         drop(loading);
         outcome?;
@@ -281,7 +262,7 @@ impl Operator {
         let config = self.config();
         let ends = loading.ends(&config.hosts);
         let mut endpoint = Box::new(endpoint_config(&config, self.ports, &ends));
-        endpoint.qcd = self.qcd.clone();
+        endpoint.qcd = self.qcd_config().clone();
         self.command(Command::Reload(endpoint)).await
     }
 
@@ -425,6 +406,11 @@ impl Operator {
     /// Forgets the revocation lists and OCSP responses that were fetched, of the kinds wanted.
     pub(crate) fn flush_fetched(&self, lists: bool, responses: bool) {
         self.credentials.flush(lists, responses);
+    }
+
+    /// The RADIUS servers in force.
+    pub(crate) fn radius(&self) -> Option<Arc<RadiusConfig>> {
+        self.credentials.radius()
     }
 
     /// Keys and certificates that are in force.

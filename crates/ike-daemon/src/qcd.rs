@@ -33,6 +33,14 @@ pub(crate) fn open(path: &Path, rng: &mut dyn SecureRandom) -> io::Result<Arc<[S
     }
 }
 
+/// What is at `path` now. Nothing is made.
+///
+/// # Errors
+/// As for [`open`], and if there is none.
+pub(crate) fn again(path: &Path) -> io::Result<Arc<[Secret]>> {
+    File::open(path).and_then(read)
+}
+
 /// Whether [`open`] would take what is at `path`, which need not be there yet.
 ///
 /// # Errors

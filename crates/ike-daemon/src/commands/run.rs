@@ -13,6 +13,7 @@ use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open};
 use crate::driver::Sockets;
+use crate::eap::dae::DaeSocket;
 use crate::metrics::MetricsSocket;
 use crate::net::files;
 use crate::operator::Operator;
@@ -94,6 +95,7 @@ fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Con
     written.extend(config.vici.clone());
     written.extend(config.remote_access.leases.clone());
     written.extend(config.qcd_secret.clone());
+    written.extend(config.void_tickets.clone());
     if let Some(Resolve::File(path)) = &config.remote_access.resolve {
         written.push(path.clone());
     }
@@ -101,7 +103,7 @@ fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Con
         written.push(path.clone());
     }
     // What is to be written may be in folders that the sandbox would not let it make.
-    let kept = [&config.remote_access.leases, &config.qcd_secret];
+    let kept = [&config.remote_access.leases, &config.qcd_secret, &config.void_tickets];
     for folder in kept.into_iter().flatten().filter_map(|path| path.parent()) {
         std::fs::create_dir_all(folder).map_err(|error| {
             eprintln!("{}: {error}", folder.display());
@@ -156,6 +158,7 @@ async fn serve(
     };
     let metrics = config.metrics.as_ref().map(|metrics| MetricsSocket::bind(&metrics.listen));
     let metrics = metrics.transpose()?;
+    let dae = config.eap.listens_for_dae().map(DaeSocket::bind).transpose()?;
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
     let mut listen = plane::listen(choice, &options);
@@ -197,6 +200,11 @@ async fn serve(
         let address = metrics.address();
         tracing::info!(?address, "metrics");
         daemon.serve_metrics(metrics);
+    }
+    if let Some(dae) = dae {
+        let address = dae.address()?;
+        tracing::info!(%address, "dynamic authorization by RADIUS");
+        daemon.serve_dae(dae);
     }
     daemon.accompany(watchdog::watch(daemon.operator().clone()));
     notify::ready(format_args!("listening on UDP ports {} and {}", ports.ike, ports.nat_t));

@@ -167,6 +167,7 @@ pub(crate) fn read(
     let signatures = s.switch("signature_authentication", report);
     set(&mut endpoint.signature_authentication, signatures);
     set(&mut endpoint.follow_redirects, s.switch("follow_redirects", report));
+    set(&mut endpoint.send_invalid_spi, s.switch("send_invalid_spi", report));
     if let Some(section) = s.section("redirect", report) {
         endpoint.redirect = redirect::read(section, report);
     }

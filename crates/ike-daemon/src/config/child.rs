@@ -11,15 +11,8 @@ use super::section::{Section, Unsupported, join};
 use super::{packets, values};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
-const UNSUPPORTED: &[Unsupported] = &[
-    ("ah_proposals", None),
-    ("hostaccess", Some("no")),
-    ("ipcomp", Some("no")),
-    ("label", None),
-    ("label_mode", None),
-    ("sha256_96", Some("no")),
-    ("tfc_padding", Some("0")),
-];
+const UNSUPPORTED: &[Unsupported] =
+    &[("ah_proposals", None), ("ipcomp", Some("no")), ("label", None), ("label_mode", None)];
 
 /// What a child is.
 pub(crate) enum Child {
@@ -74,6 +67,8 @@ pub(crate) fn read(
     set(&mut c.inactivity, s.duration("inactivity", report));
     c.updown =
         s.text("updown", "a program, or a line for the shell", report).map(|t| t.text.to_owned());
+    set(&mut c.sha256_96, s.switch("sha256_96", report));
+    set(&mut c.hostaccess, s.switch("hostaccess", report));
     set(&mut c.priority, s.number("priority", 0, u32::MAX, report));
     set(&mut c.replay_window, s.number("replay_window", 0, 4096, report));
     packets::read(&mut s, &mut c, report);

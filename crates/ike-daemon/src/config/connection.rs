@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use ::pki::Answerer;
 use ike_proto::config::{
-    AuthConfig, ChildConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation,
-    PpkConfig, PpkExchange, PpkRekey, SendCert, ShuntConfig, Unique,
+    AuthConfig, CertRequest, ChildConfig, Childless, ConnectionConfig, DowngradePrevention,
+    Fragmentation, PpkConfig, PpkExchange, PpkRekey, SendCert, ShuntConfig, Unique,
 };
 use ike_proto::crypto::SigningKey;
+use ike_proto::wire::registry::CertEncoding;
 
 use super::charon::{Ports, set};
 use super::child::{self, Child};
 use super::credentials::Credentials;
 use super::diagnostic::Report;
 use super::hosts::{self, HostSpec, Hosts};
+use super::ocsp::{self, Ocsp};
 use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
 use super::{packets, remote_access, tcp, values};
@@ -22,11 +24,9 @@ use super::{packets, remote_access, tcp, values};
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
     ("aggressive", Some("no")),
-    ("dscp", Some("000000")),
     ("mediated_by", None),
     ("mediation", Some("no")),
     ("mediation_peer", None),
-    ("ocsp", Some("never")),
     ("version", Some("2")),
 ];
 
@@ -46,6 +46,7 @@ impl Rounds {
         answerer: &mut Answerer,
         connection: &mut ConnectionConfig,
         send_certreq: bool,
+        ocsp: Ocsp,
     ) {
         let name = connection.name.clone();
         for LocalRound { auth, credentials, .. } in self.local {
@@ -53,13 +54,20 @@ impl Rounds {
                 answerer.add_credential(&name, &auth.name, credential);
             }
         }
-        for RemoteRound { auth, policy, .. } in self.remote {
-            let asks = send_certreq && matches!(auth.auth, AuthConfig::Pubkey(_));
+        ocsp.reply(answerer, &name);
+        for RemoteRound { auth, mut policy, .. } in self.remote {
+            let by_key = matches!(auth.auth, AuthConfig::Pubkey(_));
+            if by_key {
+                ocsp.ask(&mut policy);
+            }
             answerer.set_policy(&name, &auth.name, policy);
             if let Some(round) = connection.remote.iter_mut().find(|round| round.name == auth.name)
-                && asks
+                && by_key
             {
                 round.certreqs = answerer.certreqs(&name, &auth.name);
+                // As in strongSwan, `ocsp` asks by itself.
+                let wanted = |one: &CertRequest| send_certreq || one.encoding == CertEncoding::OCSP;
+                round.certreqs.retain(wanted);
             }
         }
     }
@@ -73,6 +81,8 @@ pub(crate) struct Connection {
     pub(crate) rounds: Rounds,
     /// `send_certreq`.
     pub(crate) send_certreq: bool,
+    /// `ocsp`.
+    pub(crate) ocsp: Ocsp,
     /// Children that are policies alone.
     pub(crate) shunts: Vec<ShuntConfig>,
     /// False if they are all it is there for.
@@ -84,6 +94,12 @@ pub(crate) struct Connection {
 pub(crate) struct Rounds {
     pub(crate) local: Vec<LocalRound>,
     pub(crate) remote: Vec<RemoteRound>,
+}
+
+/// `dscp`.
+fn dscp(text: &str) -> Option<u8> {
+    let binary = (1..=6).contains(&text.len()) && text.bytes().all(|b| matches!(b, b'0' | b'1'));
+    binary.then(|| u8::from_str_radix(text, 2).ok()).flatten()
 }
 
 /// Reads one connection.
@@ -113,6 +129,7 @@ pub(crate) fn read(
     }
     set(&mut c.proposals, values::proposals(&mut s, "proposals", values::Protocol::Ike, report));
     set(&mut c.encap, s.switch("encap", report));
+    set(&mut c.dscp, s.parsed("dscp", "up to six binary digits, as in \"101110\"", report, dscp));
     tcp::read(&mut s, &mut c, report);
     remote_access::connection(&mut s, &mut c, report);
     set(&mut c.mobike, s.switch("mobike", report));
@@ -120,6 +137,7 @@ pub(crate) fn read(
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
+    let ocsp = ocsp::read(&mut s, report);
     times(&mut s, &mut c, report);
     set(&mut c.if_id_in, packets::if_id(&mut s, "if_id_in", report));
     set(&mut c.if_id_out, packets::if_id(&mut s, "if_id_out", report));
@@ -140,7 +158,7 @@ pub(crate) fn read(
         report.warn(Some(value.span().start), either);
     }
     s.finish(UNSUPPORTED, report);
-    Connection { config: c, hosts, rounds, send_certreq, shunts, negotiated }
+    Connection { config: c, hosts, rounds, send_certreq, ocsp, shunts, negotiated }
 }
 
 /// The children that are negotiated, and those that are policies alone; true if there are only such.

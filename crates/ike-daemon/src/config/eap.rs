@@ -4,11 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize};
 use std::time::Duration;
 
 use ::eap::EapType;
-use ike_proto::config::AuthConfig;
+use ike_proto::config::{AuthConfig, IdRegex};
 use ike_proto::crypto::Secret;
 use zeroize::Zeroizing;
 
@@ -17,6 +16,8 @@ use super::diagnostic::Report;
 use super::secrets::secret;
 use super::section::{Section, Text, join, list};
 use crate::eap::accounting::AccountingConfig;
+use crate::eap::dae::DaeConfig;
+use crate::eap::grants::GroupSources;
 use crate::eap::radius::{RadiusConfig, Server};
 use crate::eap::{EapBook, EapId, EapSecret, EapSecrets, Round, TlsOptions, Way};
 
@@ -48,13 +49,18 @@ pub(crate) fn way(text: Text<'_>, local: bool, path: &str, report: &mut Report<'
     found
 }
 
+/// True if it would be a regular expression elsewhere.
+fn is_regex(text: &str) -> bool {
+    IdRegex::is_meant_by(text) && text.ends_with('$')
+}
+
 /// `eap_id` or `aaa_id`.
 pub(crate) fn id(s: &mut Section<'_>, key: &'static str, report: &mut Report<'_>) -> Option<EapId> {
     let what =
         "an identity without `*` and not in `^…$`, for there are no patterns here, or \"%any\"";
     s.parsed(key, what, report, |text| match text {
         "" => None,
-        text if text.contains('*') || (text.starts_with('^') && text.ends_with('$')) => None,
+        text if text.contains('*') || is_regex(text) => None,
         "%any" | "%identity" => Some(EapId::Any),
         text if text.len() > 253 => None,
         text => Some(EapId::Exact(text.to_owned())),
@@ -96,11 +102,20 @@ pub(crate) fn collect(rounds: &Rounds, name: &str, book: &mut EapBook, report: &
             eap_id: eap.eap_id.clone(),
             aaa_id: eap.aaa_id.clone(),
             credentials: round.credentials.clone(),
+            groups: Vec::new(),
             judged_by: judged_by.unwrap_or_default(),
         };
         book.rounds.insert((name.to_owned(), round_name), Arc::new(found));
     }
     for (index, round) in rounds.remote.iter().enumerate() {
+        let (offset, groups) = &round.groups;
+        let by_radius = round.eap.as_ref().is_some_and(|eap| eap.way == Way::Radius);
+        let told = book.radius.as_ref().is_none_or(|radius| radius.groups.any());
+        if !(groups.is_empty() || by_radius && told) {
+            let message = "nothing tells which of these `groups` a peer is in".to_owned();
+            let expected = "`auth = \"eap-radius\"` beside it, and `class_group` or `filter_id` in [charon.plugins.eap-radius]";
+            wrong.push((*offset, message, expected));
+        }
         let Some(eap) = &round.eap else { continue };
         if index + 1 != remote || local > remote {
             wrong.push((
@@ -134,6 +149,7 @@ pub(crate) fn collect(rounds: &Rounds, name: &str, book: &mut EapBook, report: &
             eap_id: eap.eap_id.clone(),
             aaa_id: None,
             credentials,
+            groups: round.groups.1.clone(),
             judged_by: round.auth.name.clone(),
         };
         book.rounds.insert((name.to_owned(), round.auth.name.clone()), Arc::new(found));
@@ -187,8 +203,14 @@ pub(crate) fn secrets(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_
         for (name, value) in section.with_prefix("id") {
             let path = join(&section.path, name.get_ref());
             let what = "EAP identities: user names";
-            let items = list(&path, value, what, report).unwrap_or_default();
-            ids.extend(items.into_iter().map(|item| item.text.as_bytes().to_vec()));
+            for item in list(&path, value, what, report).unwrap_or_default() {
+                if is_regex(item.text) {
+                    let message =
+                        format!("`{path}` cannot be {:?}: a regular expression", item.text);
+                    report.expected(item.offset, message, what);
+                }
+                ids.push(item.text.as_bytes().to_vec());
+            }
         }
         let password = secret(&mut section, folder, report);
         section.finish(&[], report);
@@ -261,8 +283,12 @@ pub(crate) fn radius(
     let name = s.text("nas_identifier", "text", report).map_or("strongSwan", |text| text.text);
     let nas_identifier = name.to_owned();
     let mut servers: Vec<(u32, Server)> = Vec::new();
-    if s.has("address") || !s.has("servers") {
-        let server = server(&mut s, "server", folder, (port, acct), &nas_identifier, report);
+    // strongSwan has `server` here and `address` in `servers`.
+    let single = ["server", "address"];
+    if single.iter().any(|key| s.has(key)) || !s.has("servers") {
+        let address = address(&mut s, &single, report);
+        let server =
+            server(&mut s, "server", address, folder, (port, acct), &nas_identifier, report);
         servers.extend(server.map(|server| (0, server)));
     }
     if let Some(mut all) = s.section("servers", report) {
@@ -272,9 +298,11 @@ pub(crate) fn radius(
             let given = section.text("nas_identifier", "text", report);
             let nas = given.map_or(nas_identifier.clone(), |text| text.text.to_owned());
             let preference = section.number("preference", 0, u32::MAX, report).unwrap_or(0);
-            let server = server(&mut section, name.text, folder, (port, acct), &nas, report);
+            let address = address(&mut section, &["address"], report);
+            let server =
+                server(&mut section, name.text, address, folder, (port, acct), &nas, report);
             servers.extend(server.map(|server| (preference, server)));
-            section.finish(&[("sockets", None)], report);
+            section.finish(&[("sockets", Some("1")), ("source", None)], report);
         }
         all.finish(&[], report);
     }
@@ -286,15 +314,18 @@ pub(crate) fn radius(
     });
     let prefix = s.text("id_prefix", "text", report).map_or("", |text| text.text).to_owned();
     let accounting = accounting(&mut s, report);
+    let groups = GroupSources {
+        class: s.switch("class_group", report).unwrap_or(false),
+        filter_id: s.switch("filter_id", report).unwrap_or(false),
+    };
+    let dae = dae(&mut s, folder, report);
     let fixed = [
         ("load", Some("yes")),
-        ("accounting_send_class", Some("no")),
-        ("class_group", Some("no")),
         ("close_all_on_timeout", Some("no")),
         ("eap_start", Some("no")),
-        ("filter_id", Some("no")),
         ("sockets", Some("1")),
-        ("dae", None),
+        ("source", None),
+        ("station_id_with_port", Some("yes")),
         ("forward", None),
         ("xauth", None),
     ];
@@ -306,18 +337,21 @@ pub(crate) fn radius(
         retransmit_base: base.unwrap_or(1.4),
         id_prefix: prefix,
         accounting,
-        current: AtomicUsize::new(0),
-        identifier: AtomicU8::new(0),
-        warned: Default::default(),
-        lines: Default::default(),
+        groups,
+        dae,
+        ..RadiusConfig::default()
     })
 }
 
 /// `accounting` and what belongs to it.
 fn accounting(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<AccountingConfig> {
     let wanted = s.switch("accounting", report).unwrap_or(false);
-    for option in ["accounting_interval", "accounting_close_on_timeout", "accounting_requires_vip"]
-    {
+    for option in [
+        "accounting_interval",
+        "accounting_close_on_timeout",
+        "accounting_requires_vip",
+        "accounting_send_class",
+    ] {
         if !wanted && s.has(option) {
             let message =
                 format!("`{}` changes nothing without `accounting`", join(&s.path, option));
@@ -327,26 +361,59 @@ fn accounting(s: &mut Section<'_>, report: &mut Report<'_>) -> Option<Accounting
     let interval = s.duration("accounting_interval", report).filter(|pause| !pause.is_zero());
     let close = s.switch("accounting_close_on_timeout", report);
     let requires_vip = s.switch("accounting_requires_vip", report).unwrap_or(false);
+    let send_class = s.switch("accounting_send_class", report).unwrap_or(false);
     wanted.then_some(AccountingConfig {
         interval,
         close_on_timeout: close.unwrap_or(true),
         requires_vip,
+        send_class,
     })
+}
+
+/// `[charon.plugins.eap-radius.dae]`.
+fn dae(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<DaeConfig> {
+    let mut s = s.section("dae", report)?;
+    let enabled = s.switch("enable", report).unwrap_or(false);
+    let what = "an address of this host, or \"0.0.0.0\"";
+    let listen: Option<IpAddr> = s.parsed("listen", what, report, |text| text.parse().ok());
+    let port = s.number("port", 1, u16::MAX, report).unwrap_or(3799);
+    let demanded = s.switch("require_message_authenticator", report).unwrap_or(true);
+    let stamped = s.switch("require_event_timestamp", report).unwrap_or(false);
+    let given = s.has("secret") || s.has("secret_file");
+    let secret = if enabled || given { secret(&mut s, folder, report) } else { None };
+    s.finish(&[], report);
+    let listen = SocketAddr::new(listen.unwrap_or_else(|| [0, 0, 0, 0].into()), port);
+    let secret = secret.filter(|_| enabled)?;
+    Some(DaeConfig { listen, secret, demanded, stamped })
+}
+
+/// The address of a server, in one of `keys`.
+fn address(s: &mut Section<'_>, keys: &[&'static str], report: &mut Report<'_>) -> Option<IpAddr> {
+    const ADDRESS: &str = "the IP address of a RADIUS server";
+    let mut found = None;
+    for key in keys {
+        let here: Option<IpAddr> = s.parsed(key, ADDRESS, report, |text| text.parse().ok());
+        if here.is_some() && found.is_some() {
+            let message = format!("`{}` says what another option says", join(&s.path, key));
+            report.add(s.place(key), message);
+        }
+        found = found.or(here);
+    }
+    if !keys.iter().any(|key| s.has(key)) {
+        s.missing("address", ADDRESS, report);
+    }
+    found
 }
 
 fn server(
     s: &mut Section<'_>,
     name: &str,
+    address: Option<IpAddr>,
     folder: &Path,
     (port, accounting): (u16, u16),
     nas_identifier: &str,
     report: &mut Report<'_>,
 ) -> Option<Server> {
-    const ADDRESS: &str = "the IP address of a RADIUS server";
-    let address: Option<IpAddr> = s.parsed("address", ADDRESS, report, |text| text.parse().ok());
-    if !s.has("address") {
-        s.missing("address", ADDRESS, report);
-    }
     let secret: Option<Secret> = secret(s, folder, report);
     Some(Server {
         name: name.to_owned(),
@@ -389,5 +456,55 @@ acct_port = 3813
         let single =
             "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\nacct_port = 9";
         assert_eq!(ports(single), [(1812, 9)]);
+    }
+
+    #[test]
+    fn a_single_server_is_called_as_strongswan_calls_it() {
+        let read = |options: &str| {
+            let text = format!("[charon.plugins.eap-radius]\nsecret = 'x'\n{options}");
+            let config = crate::config::parse(&text, Path::new("/"));
+            let radius = config.map(|config| config.eap.radius.expect("servers"));
+            let mistakes = |all: Vec<crate::config::Diagnostic>| all[0].to_string();
+            radius.map(|radius| radius.servers[0].address.to_string()).map_err(mistakes)
+        };
+        let given = Ok("192.0.2.1:1812".to_owned());
+        assert_eq!(read("server = '192.0.2.1'"), given);
+        assert_eq!(read("address = '192.0.2.1'"), given);
+        let defaults = "server = '192.0.2.1'\nsockets = 1\nstation_id_with_port = true";
+        assert_eq!(read(defaults), given);
+        for (wrong, why) in [
+            ("server = 'aaa.example.org'", "server` cannot be"),
+            ("server = '192.0.2.1'\naddress = '192.0.2.2'", "address` says what"),
+            ("", "address` is missing"),
+            ("server = '192.0.2.1'\nsource = '192.0.2.3'", "source` is not supported"),
+            ("server = '192.0.2.1'\nstation_id_with_port = false", "station_id_with_port` "),
+        ] {
+            let mistake = read(wrong).expect_err(wrong);
+            assert!(mistake.contains(why), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn dynamic_authorization_is_off_unless_enabled_and_listens_where_strongswan_does() {
+        let dae = |options: &str| {
+            let text = format!(
+                "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\n\
+                 [charon.plugins.eap-radius.dae]\n{options}"
+            );
+            let config = crate::config::parse(&text, Path::new("/")).expect("a configuration");
+            let radius = config.eap.radius.expect("servers");
+            radius
+                .dae
+                .as_ref()
+                .map(|dae| (dae.listen.to_string(), dae.secret.expose().to_vec(), dae.demanded))
+        };
+        assert_eq!(dae("secret = 'y'"), None);
+        let found = dae("enable = true\nsecret = 'y'");
+        assert_eq!(found.clone(), Some(("0.0.0.0:3799".to_owned(), b"y".to_vec(), true)));
+        let all = "enable = true\nsecret = '0x6162'\nlisten = '::1'\nport = 99\n\
+                   require_message_authenticator = false";
+        assert_eq!(dae(all), Some(("[::1]:99".to_owned(), b"ab".to_vec(), false)));
+        let stamped = "enable = true\nsecret = 'y'\nrequire_event_timestamp = true";
+        assert_eq!(dae(stamped), found);
     }
 }

@@ -30,6 +30,7 @@ mod layers;
 pub(crate) mod loaded;
 mod metrics;
 mod nearest;
+mod ocsp;
 mod packets;
 pub(crate) mod paths;
 mod plugins;
@@ -63,7 +64,7 @@ pub(crate) use units::seconds;
 
 use crate::eap::EapBook;
 use crate::lookup::LookupRules;
-use crate::pools::PoolConfig;
+use crate::pools::{BY_RADIUS, PoolConfig};
 use connection::Connection;
 use credentials::Credentials;
 pub(crate) use credentials::{list_files, load_file};
@@ -111,6 +112,8 @@ pub struct Config {
     pub remote_access: RemoteAccess,
     /// `qcd_secret`: the file of the secret that tokens are made from (RFC 6290); taken at the start.
     pub qcd_secret: Option<PathBuf>,
+    /// `void_tickets`: the file that says which tickets are void (RFC 5723); taken at the start.
+    pub void_tickets: Option<PathBuf>,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -249,6 +252,7 @@ fn read(
     let mut plugins = Plugins::default();
     let mut remote_access = RemoteAccess::default();
     let (mut metrics, mut sandbox, mut qcd_secret) = (None, None, None);
+    let mut void_tickets = None;
     let mut lookup = LookupRules::default();
     let ports = match root.section("charon", report) {
         Some(mut section) => {
@@ -257,7 +261,7 @@ fn read(
             metrics = metrics::read(&mut section, report);
             sandbox = sandbox::read(&mut section, report);
             qcd_secret = qcd::read(&mut section, report);
-            endpoint.resumption = resumption::read(&mut section, folder, report);
+            (endpoint.resumption, void_tickets) = resumption::read(&mut section, folder, report);
             lookup = hash_and_url::read(&mut section, &mut endpoint, report);
             let (plane, work) = (&mut plane, &mut work);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
@@ -292,8 +296,15 @@ fn read(
     let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
     if let Some(mut connections) = root.section("connections", report) {
         for (name, section) in connections.subsections(report) {
-            let Connection { mut config, hosts: ends, rounds, send_certreq, shunts, negotiated } =
-                connection::read(name, section, ports, &store, report);
+            let Connection {
+                mut config,
+                hosts: ends,
+                rounds,
+                send_certreq,
+                ocsp,
+                shunts,
+                negotiated,
+            } = connection::read(name, section, ports, &store, report);
             endpoint.shunts.extend(shunts);
             if !negotiated {
                 continue;
@@ -306,7 +317,7 @@ fn read(
                 config.credentials = credentials::fingerprint(&rounds, &store, &eap.secrets);
             }
             eap::collect(&rounds, &config.name, &mut eap, report);
-            rounds.tell(&mut answerer, &mut config, send_certreq);
+            rounds.tell(&mut answerer, &mut config, send_certreq, ocsp);
             hosts.insert(config.name.clone(), ends);
             endpoint.connections.push(Arc::new(config));
         }
@@ -325,7 +336,7 @@ fn read(
     }
     let mut warnings = report.take_warnings();
     warnings.extend(self::warnings(&endpoint));
-    warnings.extend(missing_pools(&endpoint, &pools));
+    warnings.extend(missing_pools(&endpoint, &pools, eap.radius.is_some()));
     let shards = work.shards;
     let trust = &store.trust;
     let ours = store.listed().map(|(one, _)| one);
@@ -345,6 +356,7 @@ fn read(
         pools,
         remote_access,
         qcd_secret,
+        void_tickets,
         hosts,
         answerer,
         eap,
@@ -359,8 +371,13 @@ fn read(
 }
 
 /// Pools that are named and not there.
-fn missing_pools<'a>(endpoint: &'a EndpointConfig, pools: &[PoolConfig]) -> Vec<String> {
-    let known = |name: &str| pools.iter().any(|pool| pool.name == name);
+fn missing_pools<'a>(
+    endpoint: &'a EndpointConfig,
+    pools: &[PoolConfig],
+    radius: bool,
+) -> Vec<String> {
+    let known =
+        |name: &str| name == BY_RADIUS && radius || pools.iter().any(|pool| pool.name == name);
     let missing = |c: &'a Arc<ConnectionConfig>| {
         c.pools.iter().filter(|name| !known(name)).map(|name| {
             format!(

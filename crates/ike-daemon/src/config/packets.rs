@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ike_proto::config::{ChildConfig, InterfaceId, Scope};
-use ike_proto::dataplane::{CopyDscp, HwOffload, Mark};
+use ike_proto::dataplane::{CopyDscp, HwOffload, Mark, Mode, TfcPadding};
 
 use super::charon::set;
 use super::diagnostic::Report;
@@ -17,6 +17,9 @@ const MARK: &str = "a mark such as 42, \"0x2a/0xff\", \"%unique\" or \"%unique-d
 const SET_MARK: &str = "a mark such as 42, \"0x2a/0xff\" or \"%same\"";
 /// What an interface is called, for messages.
 const INTERFACE: &str = "the name of an interface, of 1 to 15 characters";
+
+/// What `tfc_padding` takes, for messages.
+const TFC: &str = "a number of octets, 0 for none, or \"mtu\"";
 
 /// The most octets in the name of an interface (IFNAMSIZ less its end).
 const LONGEST_INTERFACE: usize = 15;
@@ -51,6 +54,23 @@ pub(crate) fn read(s: &mut Section<'_>, c: &mut ChildConfig, report: &mut Report
     set(&mut p.policies, s.switch("policies", report));
     set(&mut p.policies_fwd_out, s.switch("policies_fwd_out", report));
     set(&mut p.per_cpu, per_cpu(s, report));
+    set(&mut p.tfc_padding, tfc_padding(s, c.mode, report));
+}
+
+/// `tfc_padding`. Other modes than `tunnel` do not say how long an inner packet is, or have packets of one length anyhow.
+fn tfc_padding(s: &mut Section<'_>, mode: Mode, report: &mut Report<'_>) -> Option<TfcPadding> {
+    let padding = s.parsed("tfc_padding", TFC, report, |text| match text {
+        "mtu" => Some(TfcPadding::Mtu),
+        "0" => Some(TfcPadding::None),
+        text => number(text).map(TfcPadding::To),
+    })?;
+    if mode != Mode::Tunnel && padding != TfcPadding::None {
+        let option = join(&s.path, "tfc_padding");
+        let message =
+            format!("`{option}` changes nothing: packets are padded in tunnel mode alone");
+        report.warn(Some(s.place("tfc_padding")), message);
+    }
+    Some(padding)
 }
 
 /// Marks and interface ids.

@@ -27,14 +27,14 @@ const MOST_KEYS: usize = 64;
 /// A month: what is longer says nothing about a session any more.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Reads it from `[charon]`. Files are looked for in `folder`.
+/// Reads it from `[charon]`, and where void tickets are kept. Files are looked for in `folder`.
 pub(crate) fn read(
     charon: &mut Section<'_>,
     folder: &Path,
     report: &mut Report<'_>,
-) -> ResumptionConfig {
+) -> (ResumptionConfig, Option<PathBuf>) {
     let mut config = ResumptionConfig::default();
-    let Some(mut s) = charon.section("session_resumption", report) else { return config };
+    let Some(mut s) = charon.section("session_resumption", report) else { return (config, None) };
     let what = "files made by `ike-daemon ticket-key`, or folders of them";
     let path = join(&s.path, "keys");
     for item in s.list("keys", what, report).unwrap_or_default() {
@@ -54,8 +54,16 @@ pub(crate) fn read(
         units::duration(text).filter(|time| !time.is_zero() && *time <= LONGEST)
     });
     config.lifetime = lifetime.unwrap_or(config.lifetime);
+    let void = s.parsed("void_tickets", "an absolute path", report, |text| {
+        let path = Path::new(text);
+        path.is_absolute().then(|| path.to_path_buf())
+    });
+    if void.is_some() && config.keys.is_empty() {
+        let message = format!("`{}` changes nothing without `keys`", join(&s.path, "void_tickets"));
+        report.warn(Some(s.place("void_tickets")), message);
+    }
     s.finish(&[], report);
-    config
+    (config, void)
 }
 
 /// The key of a daemon that is given none: its tickets are of no use to others, nor to the next run.
@@ -211,6 +219,8 @@ mod tests {
         let (one, other) = (read("").unwrap(), read("").unwrap());
         assert_eq!(one.resumption.keys[0].id, other.resumption.keys[0].id);
         assert_ne!(one.resumption.keys[0].id, given.resumption.keys[0].id);
+        assert!(read("[charon.session_resumption]\nkeys = ['1.key']\nvoid_tickets = '/x'").is_ok());
+        assert!(read("[charon.session_resumption]\nvoid_tickets = 'x'").is_err(), "not absolute");
         for wrong in ["keys = ['2.key']", "lifetime = '0s'", "lifetime = '31d'", "key = '1.key'"] {
             assert!(read(&format!("[charon.session_resumption]\n{wrong}")).is_err(), "{wrong}");
         }

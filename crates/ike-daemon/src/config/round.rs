@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::eap::EapType;
 use ::pki::{Certificate, Credential, PeerPolicy, RawKey, RevocationPolicy};
+use aws_lc_rs::digest::{SHA256, digest};
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
 
 use super::credentials::{CA, Credentials, X509, X509CA};
@@ -13,12 +14,10 @@ use super::section::{Section, Text, Unsupported, join};
 use super::values;
 use crate::eap::{EapId, Way};
 
+mod path;
+
 /// Options of a `local` section that do nothing here yet.
 const UNSUPPORTED_LOCAL: &[Unsupported] = &[("xauth_id", None)];
-
-/// Options of a `remote` section that do nothing here yet.
-const UNSUPPORTED_REMOTE: &[Unsupported] =
-    &[("ca_id", None), ("cert_policy", None), ("groups", None)];
 
 /// A round of this end, and what it shows and signs with.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub(crate) struct LocalRound {
 #[derive(Debug)]
 pub(crate) struct RemoteRound {
     pub(crate) auth: RemoteAuth,
+    /// Where `groups` stands, and what it says.
+    pub(crate) groups: (usize, Vec<String>),
     pub(crate) policy: PeerPolicy,
     /// What it is if it is by EAP.
     pub(crate) eap: Option<EapRound>,
@@ -255,6 +256,7 @@ fn remote_round(
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::id_match(text, &path, report));
     let named = Named::read(&mut s, store, true, report);
+    let chain = path::read(&mut s, report);
     let words = [
         ("strict", RevocationPolicy::Strict),
         ("ifuri", RevocationPolicy::IfUri),
@@ -263,7 +265,10 @@ fn remote_round(
     let revocation = s.choice("revocation", &words, report);
     let wrong = auth.is_none();
     let auth = RemoteAuth::new(name.text, auth.unwrap_or_default());
-    let mut round = RemoteRound { auth, policy: PeerPolicy::default(), eap };
+    let groups = s.list("groups", "names of groups", report).unwrap_or_default();
+    let groups = groups.iter().map(|group| group.text.to_owned()).collect();
+    let groups = (s.place("groups"), groups);
+    let mut round = RemoteRound { auth, groups, policy: PeerPolicy::default(), eap };
     round.policy.revocation = revocation.unwrap_or_default();
     round.auth.id = id.unwrap_or(IdMatch::Any);
     // In TTLS it is the other end's server that shows one; by `eap-dynamic` the peer may.
@@ -274,11 +279,15 @@ fn remote_round(
     let shows = needs_certificate(&round.eap) || may_show;
     if matches!(round.auth.auth, AuthConfig::Pubkey(_)) || shows {
         let place = text.map_or(s.offset, |text| text.offset);
+        path::refuse_raw_keys(&s, !named.pubkeys.is_empty(), report);
         trusted(&mut round, named, &s.path, place, store, report);
     } else if !wrong {
         named.refuse(&s.path, report);
+        path::refuse(&s, report);
     }
-    s.finish(UNSUPPORTED_REMOTE, report);
+    (round.policy.ca_id, round.policy.cert_policies) = chain;
+    round.auth.eap = round.eap.as_ref().map(|eap| eap.terms(&round.groups.1)).unwrap_or_default();
+    s.finish(&[], report);
     round
 }
 
@@ -475,6 +484,33 @@ pub(crate) struct EapRound {
     pub(crate) offset: usize,
 }
 
+impl EapRound {
+    /// How it is to be done and whom it must show, as the engine compares it ([`RemoteAuth::eap`]).
+    fn terms(&self, groups: &[String]) -> String {
+        let way = match self.way {
+            Way::Any => "any".to_owned(),
+            Way::One(kind) => kind.to_string(),
+            Way::Dynamic => "dynamic".to_owned(),
+            Way::Radius => "radius".to_owned(),
+        };
+        let mut terms = match &self.eap_id {
+            Some(EapId::Exact(id)) => format!("{way} {id}"),
+            Some(EapId::Any) | None => way,
+        };
+        if !groups.is_empty() {
+            // Who left a group, or is in none of those that there are now, is not let in by a ticket. There may be
+            // many: a digest, the same at all gateways that take the ticket.
+            let mut names: Vec<_> = groups.iter().map(|name| name.to_ascii_lowercase()).collect();
+            names.sort();
+            names.dedup();
+            let digest = digest(&SHA256, names.join("\0").as_bytes());
+            terms.push_str(" of ");
+            terms.extend(digest.as_ref().iter().map(|octet| format!("{octet:02x}")));
+        }
+        terms
+    }
+}
+
 fn without_eap(
     round: &Section<'_>,
     text: Option<Text<'_>>,
@@ -499,3 +535,34 @@ fn without_eap(
 /// What `auth` takes, for messages.
 const AUTH: &str = "\"pubkey\", \"psk\", \"null\", or key types such as \"rsa-3072\", \"ecdsa-sha384\" \
                     or \"ike:mldsa65\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_of_doing_eap_has_words_of_its_own() {
+        let of = |way, eap_id, groups: &[&str]| {
+            let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
+            EapRound { way, eap_id, aaa_id: None, offset: 0 }.terms(&groups)
+        };
+        let terms = |way, eap_id| of(way, eap_id, &[]);
+        let carol = || Some(EapId::Exact("carol".to_owned()));
+        let all = [
+            terms(Way::One(EapType::MSCHAPV2), None),
+            terms(Way::One(EapType::MSCHAPV2), carol()),
+            terms(Way::One(EapType::TLS), None),
+            terms(Way::Radius, None),
+            terms(Way::Dynamic, None),
+            of(Way::Radius, None, &["sales"]),
+            of(Way::Radius, None, &["research"]),
+            of(Way::Radius, None, &["sales", "research"]),
+        ];
+        for (n, one) in all.iter().enumerate() {
+            assert!(!one.is_empty() && !all[..n].contains(one), "{one}");
+        }
+        assert_eq!(terms(Way::Radius, Some(EapId::Any)), terms(Way::Radius, None));
+        let (one, same) = (["Research", "sales"], ["sales", "research", "sales"]);
+        assert_eq!(of(Way::Radius, None, &one), of(Way::Radius, None, &same));
+    }
+}

@@ -1,6 +1,6 @@
 //! Values that the engine's types parse: proposals, identities, traffic selectors.
 
-use ike_proto::config::{IdMatch, PpkId, PpkMatch, ProposalConfig, TsSpec};
+use ike_proto::config::{IdMatch, IdRegex, PpkId, PpkMatch, ProposalConfig, TsSpec};
 use ike_proto::dataplane::TrafficSelector;
 use ike_proto::wire::payload::{IdData, Transform};
 use ike_proto::wire::registry::{EncrId, IdType, IntegId, ProtocolId, TransformType};
@@ -100,6 +100,11 @@ fn unsupported(proposal: &ProposalConfig) -> Vec<String> {
 
 /// An identity.
 pub(crate) fn identity(text: Text<'_>, path: &str, report: &mut Report<'_>) -> Option<IdData> {
+    if IdRegex::is_meant_by(text.text) {
+        let message = format!("`{path}` cannot be {:?}: a regular expression", text.text);
+        report.expected(text.offset, message, IDENTITY);
+        return None;
+    }
     match IdData::parse(text.text) {
         Ok(id) => Some(id),
         Err(why) => {
@@ -113,16 +118,21 @@ pub(crate) fn identity(text: Text<'_>, path: &str, report: &mut Report<'_>) -> O
     }
 }
 
-/// `remote.id`: an identity, `%any`, a name that begins with `*`, or a distinguished name with `*` for
-/// a value.
+/// `remote.id`: an identity, `%any`, a name that begins with `*`, a distinguished name with `*` for a value, or a
+/// regular expression.
 pub(crate) fn id_match(text: Text<'_>, path: &str, report: &mut Report<'_>) -> Option<IdMatch> {
     if text.text == "%any" {
         return Some(IdMatch::Any);
     }
-    let pattern = text.text.split_once(':').map_or(text.text, |(_, rest)| rest);
-    if pattern.starts_with('^') {
-        report.add(text.offset, format!("`{path}`: regular expressions are not supported yet"));
-        return None;
+    if IdRegex::is_meant_by(text.text) {
+        return match IdRegex::parse(text.text) {
+            Ok(regex) => Some(IdMatch::Regex(regex)),
+            Err(why) => {
+                let message = format!("`{path}` cannot be {:?}: {why}", text.text);
+                report.expected(text.offset, message, REGEX);
+                None
+            }
+        };
     }
     if !text.text.contains('*') {
         return identity(text, path, report).map(IdMatch::Exact);
@@ -151,14 +161,18 @@ pub(crate) fn ppk_ids(s: &mut Section<'_>, report: &mut Report<'_>) -> Vec<PpkMa
             let suffix = id.data.strip_prefix(b"*").unwrap_or(&id.data);
             Some(PpkMatch::Suffix(PpkId::new(suffix)))
         }
-        IdMatch::DnPattern(_) => {
-            let message = format!("`{path}` cannot be a distinguished name with `*`");
+        IdMatch::DnPattern(_) | IdMatch::Regex(_) => {
+            let message =
+                format!("`{path}` cannot be a distinguished name with `*` or a regular expression");
             report.expected(item.offset, message, PPK_ID);
             None
         }
     });
     patterns.collect()
 }
+
+/// What a regular expression looks like.
+const REGEX: &str = "one such as \"fqdn:^vpn[0-9]+[.]example[.]org$\"";
 
 /// Where a `*` may stand in an identity.
 const PATTERN: &str = "one `*` at the beginning of a name or e-mail address, or as a value of a DN";

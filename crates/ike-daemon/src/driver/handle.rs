@@ -73,6 +73,7 @@ impl Handle {
             | Command::ForgetIke(IkeSaId(number))
             | Command::RekeyIke(IkeSaId(number))
             | Command::Redirect(IkeSaId(number), _)
+            | Command::LimitAuthentication(IkeSaId(number), _)
             | Command::Reauthenticate(IkeSaId(number))
             | Command::TerminateChild(ChildSaId(number))
             | Command::RekeyChild(ChildSaId(number)) => Shard::of_number(self.count(), *number),

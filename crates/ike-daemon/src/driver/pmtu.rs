@@ -47,7 +47,7 @@ impl PathMtus {
 
     /// Something is about to leave. Answers what the engine should know of its path, if that is news.
     pub(super) fn on_transmit(&mut self, now: Instant, transmit: &Transmit) -> Option<u32> {
-        let Transmit { path, kind, octets } = transmit;
+        let Transmit { path, kind, octets, .. } = transmit;
         if path.transport == Transport::Tcp || *kind == TransmitKind::KeepAlive {
             return None;
         }
@@ -149,7 +149,7 @@ mod tests {
         message[24..28].copy_from_slice(&u32::try_from(octets).unwrap().to_be_bytes());
         let local = "127.0.0.1:500".parse().unwrap();
         let path = Path { local, remote, transport: Transport::Udp };
-        Transmit { path, kind: TransmitKind::Ike, octets: Arc::from(message) }
+        Transmit { path, kind: TransmitKind::Ike, dscp: 0, octets: Arc::from(message) }
     }
 
     #[test]

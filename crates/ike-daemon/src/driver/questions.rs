@@ -9,10 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
 use ike_proto::{Answer, EapMessage, PeerCredentials, Question, Ticket};
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
-use crate::eap::radius::RadiusConfig;
+use crate::eap::radius::{Lines, RadiusConfig};
 use crate::eap::{self, EapBook, Turn};
 use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
@@ -70,8 +70,12 @@ struct Shared {
     connections: Semaphore,
     /// Certificates by hash and URL.
     lookup: Lookup,
+    /// Where exchanges with RADIUS servers wait, whatever configuration they are of.
+    radius: Arc<Lines>,
     /// One fetch of a thing at a time, whoever wants it.
     fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
+    /// There is more, or something else, to have OCSP responses ready about.
+    status_changed: Arc<Notify>,
 }
 
 /// What is fetched: the URL, and what is posted to it.
@@ -81,6 +85,10 @@ impl Credentials {
     /// Answers by `answerer`, and fetches by `fetcher`.
     pub fn new(answerer: Answerer, eap: EapBook, fetcher: Fetcher) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let lines = Arc::default();
+        if let Some(radius) = &eap.radius {
+            radius.join(&lines);
+        }
         Self(Arc::new(Shared {
             answerer: RwLock::new(Arc::new(answerer)),
             pools: Pools::default(),
@@ -91,7 +99,9 @@ impl Credentials {
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
             lookup: Lookup::default(),
+            radius: Arc::clone(&lines),
             fetching: Mutex::default(),
+            status_changed: Arc::default(),
         }))
     }
 
@@ -103,10 +113,15 @@ impl Credentials {
     /// Puts `answerer` and `eap` in the place of the present ones. What was fetched is kept; a conversation of EAP
     /// goes on as it began.
     pub fn replace(&self, mut answerer: Answerer, eap: EapBook) {
+        if let Some(radius) = &eap.radius {
+            radius.join(&self.0.radius);
+        }
         *self.0.eap.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(eap);
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         answerer.trust_mut().inherit(self.present().trust());
+        answerer.inherit_status(&self.present());
         self.put(answerer);
+        self.0.status_changed.notify_one();
     }
 
     /// Looks certificates that come by hash and URL up by `rules`; until this is called, they are refused.
@@ -124,7 +139,11 @@ impl Credentials {
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answerer = Answerer::clone(&self.present());
         answerer.trust_mut().revocation.flush(lists, responses);
+        if responses {
+            answerer.own_status().clear();
+        }
         self.put(answerer);
+        self.0.status_changed.notify_one();
     }
 
     /// What is in force.
@@ -146,6 +165,11 @@ impl Credentials {
             return None;
         }
         let answerer = self.present();
+        if let Question::Sign(request) = question
+            && !answerer.status_fetches(request, SystemTime::now()).is_empty()
+        {
+            return None;
+        }
         answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
     }
 
@@ -201,8 +225,10 @@ impl Credentials {
         if matches!(&*question, Question::Exchange(exchange) if !exchange.is_wanted()) {
             return None;
         }
-        if let Question::Revocation(peer) = &*question {
-            self.fetch_for(peer).await;
+        match &*question {
+            Question::Revocation(peer) => self.fetch_for(peer).await,
+            Question::Sign(request) => self.get_status_for(request).await,
+            _ => {}
         }
         let asked = Arc::clone(&question);
         let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
@@ -256,11 +282,7 @@ impl Credentials {
     /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
     async fn fetch(&self, peer: &PeerCredentials, fetch: FetchRequest) {
         let wanted = wanted(&fetch);
-        let turn = {
-            let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-            fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(fetching.entry(wanted.clone()).or_default())
-        };
+        let turn = self.turn(wanted.clone());
         let waited = turn.try_lock().is_err();
         let _turn = turn.lock().await;
         if waited && !self.fetches(peer).await.iter().any(|again| self::wanted(again) == wanted) {
@@ -270,6 +292,12 @@ impl Credentials {
         let this = self.clone();
         // If it panics there is no information, and the policy decides.
         let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+    }
+
+    fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {
+        let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(fetching.entry(wanted).or_default())
     }
 
     /// Blocks.
@@ -323,6 +351,8 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
+
+mod status;
 
 #[cfg(test)]
 mod tests;

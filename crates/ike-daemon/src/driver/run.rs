@@ -27,6 +27,7 @@ impl Run {
         };
         let keep_alive = |transmit: &Transmit| transmit.kind == TransmitKind::KeepAlive;
         first.path == next.path
+            && first.dscp == next.dscp
             && first.path.transport != Transport::Tcp
             && !keep_alive(first)
             && !keep_alive(next)
@@ -65,7 +66,7 @@ mod tests {
         let local = "127.0.0.1:500".parse().unwrap();
         let remote = ([127, 0, 0, 2], port).into();
         let path = Path { local, remote, transport };
-        Transmit { path, kind: TransmitKind::Ike, octets: Arc::from(vec![0; octets]) }
+        Transmit { path, kind: TransmitKind::Ike, dscp: 0, octets: Arc::from(vec![0; octets]) }
     }
 
     #[test]
@@ -87,6 +88,7 @@ mod tests {
         assert!(!run.takes(&transmit(501, Transport::UdpEncap, 100)));
         assert!(!run.takes(&transmit(500, Transport::Udp, 100)));
         assert!(!run.takes(&Transmit { kind: TransmitKind::KeepAlive, ..udp(1) }));
+        assert!(!run.takes(&Transmit { dscp: 46, ..udp(1) }));
         run.take();
         run.push(transmit(500, Transport::Tcp, 10));
         assert!(!run.takes(&transmit(500, Transport::Tcp, 10)), "each by itself");

@@ -151,6 +151,8 @@ fn whose(event: &Event) -> Option<u8> {
             let [index, ..] = sa.spi.to_be_bytes();
             Some(index)
         }
+        // The first one says so for all.
+        Event::UnknownSpi { .. } => Some(0),
         Event::SoftExpire(_) | Event::HardExpire(_) => None,
     }
 }
@@ -244,6 +246,9 @@ mod tests {
         assert_eq!(heard(Event::FirstPacket(sa(0x0100_0001))), (false, vec![false, true, false]));
         assert_eq!(heard(Event::SoftExpire(sa(0x0100_0001))), (true, vec![false, true, true]));
         assert_eq!(heard(mapping(0xff00_0001, 1)), (false, vec![false; 3]), "nobody's");
+        let (local, remote) = ("192.0.2.1".parse().unwrap(), ([192, 0, 2, 9], 0).into());
+        let unknown = Event::UnknownSpi { spi: 0x0200_0001, local, remote, octets: 100 };
+        assert_eq!(heard(unknown), (true, vec![false; 3]), "one says so, whose it may have been");
         assert!(Lines::all(1)[0].plane_event(&mapping(0xff00_0001, 1)), "one shard looks itself");
         let events = vec![
             mapping(1, 1),

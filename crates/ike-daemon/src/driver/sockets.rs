@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::streams::{Happened, Streams};
 use crate::config::Ports;
 use crate::net::marker::NON_ESP_MARKER;
-use crate::net::socket::{PktSocket, RUN, SocketOptions};
+use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
 use crate::net::stream;
 
 /// Where and how to listen.
@@ -245,7 +245,8 @@ impl Sockets {
             }
             let datagrams = datagrams.get(..run.len()).unwrap_or(&datagrams);
             let Path { local, remote, .. } = first.path;
-            return socket.send_run(local.ip(), remote, prefix, datagrams);
+            let from = Origin { address: local.ip(), dscp: first.dscp };
+            return socket.send_run(from, remote, prefix, datagrams);
         }
         let mut all = Ok(());
         for transmit in run {
@@ -340,8 +341,9 @@ impl Pair {
     }
 
     async fn send(&self, transmit: &Transmit) -> io::Result<()> {
-        let Transmit { path, kind, octets } = transmit;
-        let (local, remote) = (path.local.ip(), path.remote);
+        let Transmit { path, kind, dscp, octets } = transmit;
+        let (address, remote) = (path.local.ip(), path.remote);
+        let local = Origin { address, dscp: *dscp };
         let marked = *kind != TransmitKind::KeepAlive;
         match (path.transport, &self.encap) {
             (Transport::Tcp, _) => Err(io::Error::other("not a datagram")),
@@ -350,11 +352,15 @@ impl Pair {
                 socket.send(local, remote, &[&NON_ESP_MARKER, octets])
             }
             (Transport::UdpEncap, Encap::Ike(socket)) => socket.send(local, remote, &[&[], octets]),
+            (Transport::UdpEncap, Encap::Esp(socket)) if *dscp != 0 => {
+                let prefix: &[u8] = if marked { &NON_ESP_MARKER } else { &[] };
+                send_on(socket.udp(), local, remote, &[prefix, octets])
+            }
             (Transport::UdpEncap, Encap::Esp(socket)) if marked => {
-                socket.send_ike(Some(local), remote, octets).await
+                socket.send_ike(Some(address), remote, octets).await
             }
             (Transport::UdpEncap, Encap::Esp(socket)) => {
-                socket.send_raw(Some(local), remote, octets).await
+                socket.send_raw(Some(address), remote, octets).await
             }
         }
     }

@@ -1,26 +1,31 @@
 //! RADIUS accounting (RFC 2866): a server hears of every client's session, as with strongSwan's eap-radius. A session
 //! is an IKE SA that this end has answered, with those it is rekeyed into. Each has a task, so that its requests keep
-//! their order and no engine waits for a server.
+//! their order and no engine waits for a server. Where servers may ask about sessions (`dae.rs`), all of them are here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::eap::accounting::Status;
+use ::eap::radius::attribute;
 use ike_proto::dataplane::{Command, SaId, Usage};
 use ike_proto::{Endpoint, Event, IkeSaId, IkeStatus};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::account::{Account, Cause, Told, attributes};
+use super::grants;
 use super::radius::RadiusConfig;
 use crate::driver::Handle;
 use crate::plane::control::Line;
 
 mod account;
+mod dynamic;
+#[cfg(test)]
+pub(super) use dynamic::known;
 
 /// `accounting` and its like.
 #[derive(Debug, Clone)]
@@ -31,6 +36,8 @@ pub(crate) struct AccountingConfig {
     pub(crate) close_on_timeout: bool,
     /// `accounting_requires_vip`.
     pub(crate) requires_vip: bool,
+    /// `accounting_send_class`.
+    pub(crate) send_class: bool,
 }
 
 /// An ESP SA of a session, and what was seen of it last.
@@ -114,11 +121,14 @@ impl Accounting {
     ) -> Option<Over> {
         match event {
             Event::IkeUp(ike) => {
-                let radius = radius().filter(|radius| radius.accounting.is_some())?;
+                let wanted = |radius: &Arc<RadiusConfig>| {
+                    radius.accounting.is_some() || radius.dae.is_some()
+                };
+                let radius = radius().filter(wanted)?;
                 self.begin(radius, &endpoint.ike_sa(*ike)?);
             }
             Event::ChildUp { ike, child } | Event::ChildRekeyed { ike, new: child, .. } => {
-                let account = self.account(*ike)?;
+                let account = self.account(*ike).filter(|account| account.options.is_some())?;
                 let child = endpoint.brief(*ike)?.children().find(|one| one.id == *child)?;
                 self.track(&account, [child.inbound, child.outbound]);
             }
@@ -232,24 +242,41 @@ impl Accounting {
     }
 
     fn begin(&self, radius: Arc<RadiusConfig>, status: &IkeStatus) {
-        let Some(options) = radius.accounting.clone().filter(|_| !status.initiator) else { return };
-        let addresses = status.assignment.as_ref().map_or(&[][..], |given| &given.addresses);
-        if options.requires_vip && addresses.is_empty() {
+        if status.initiator {
             return;
+        }
+        let addresses = status.assignment.as_ref().map_or(&[][..], |given| &given.addresses);
+        let granted = grants::of_sa(status);
+        let told = |options: &AccountingConfig| !(options.requires_vip && addresses.is_empty());
+        let mut options = radius.accounting.clone().filter(told);
+        if options.is_none() && radius.dae.is_none() {
+            return;
+        }
+        let mut attributes = attributes(status, addresses);
+        if let Some(options) = &mut options {
+            options.interval = grants::interim(granted).or(options.interval);
+            if options.send_class {
+                let classes = grants::classes(granted);
+                attributes.extend(classes.map(|class| (attribute::CLASS, class.to_vec())));
+            }
         }
         let Some(running) = lock(&self.0.running).clone() else { return };
         let account = Arc::new(Account {
             ike: AtomicU64::new(status.id.0),
             id: format!("{}-{}", self.0.prefix, status.id.0),
-            attributes: attributes(status, addresses),
+            attributes,
             radius,
             options,
             begun: Instant::now(),
             totals: Mutex::default(),
             sas: Mutex::default(),
+            ending: AtomicBool::new(false),
         });
         let (stop, stopped) = oneshot::channel();
         lock(&self.0.sessions).insert(status.id, (Arc::clone(&account), stop));
+        if account.options.is_none() {
+            return;
+        }
         let this = self.clone();
         tokio::spawn(async move {
             this.keep(&account, stopped).await;
@@ -259,12 +286,13 @@ impl Accounting {
 
     /// Tells a server of a session from its beginning to its end.
     async fn keep(&self, account: &Arc<Account>, mut stopped: oneshot::Receiver<Cause>) {
+        let Some(options) = &account.options else { return };
         let mut unheard = account.tell(Status::Start, None).await == Told::Unheard;
         let cause = loop {
             if unheard {
                 let _ = self.0.close.send(Unheard(Arc::clone(account)));
             }
-            let pause = account.options.interval.filter(|_| !unheard);
+            let pause = options.interval.filter(|_| !unheard);
             let next = async {
                 match pause {
                     Some(pause) => tokio::time::sleep(pause).await,
@@ -284,7 +312,7 @@ impl Accounting {
                 self.seen(&ids, counted);
             }
             let told = account.tell(Status::Interim, None).await;
-            unheard = told == Told::Unheard && account.options.close_on_timeout;
+            unheard = told == Told::Unheard && options.close_on_timeout;
         };
         account.tell(Status::Stop, Some(cause)).await;
     }

@@ -2,11 +2,14 @@
 //! [`::eap`] or by a RADIUS server.
 
 pub(crate) mod accounting;
+pub(crate) mod dae;
+pub(crate) mod grants;
 pub(crate) mod radius;
 mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -56,6 +59,8 @@ pub(crate) struct Round {
     pub(crate) aaa_id: Option<EapId>,
     /// What this end shows in TLS.
     pub(crate) credentials: Vec<Credential>,
+    /// `groups`: the peer must be in one of them, if there are any.
+    pub(crate) groups: Vec<String>,
     /// The round whose section says by which CAs the other end is judged.
     pub(crate) judged_by: String,
 }
@@ -145,6 +150,17 @@ pub(crate) enum Turn {
 }
 
 impl EapBook {
+    /// The `groups` of a round.
+    pub(crate) fn groups(&self, connection: &str, round: &str) -> &[String] {
+        let round = self.rounds.get(&(connection.to_owned(), round.to_owned()));
+        round.map_or(&[], |round| &round.groups)
+    }
+
+    /// Where RADIUS servers may ask about sessions, if they may.
+    pub(crate) fn listens_for_dae(&self) -> Option<SocketAddr> {
+        Some(self.radius.as_ref()?.dae.as_ref()?.listen)
+    }
+
     /// What is to be done about `message`. The error says why nothing can be.
     pub(crate) fn turn(
         &self,
@@ -160,6 +176,7 @@ impl EapBook {
             remote_id,
             path,
             packet,
+            others,
             state,
         } = message;
         if let Some(held) = state.take::<Held>() {
@@ -179,7 +196,7 @@ impl EapBook {
         }
         if found.way == Way::Radius {
             let config = self.radius.as_ref().ok_or("no RADIUS server is configured")?;
-            let session = radius::Session::new(Arc::clone(config), &setup, path);
+            let session = radius::Session::new(Arc::clone(config), &setup, path, others);
             return Ok(Turn::Radius(Box::new(session), packet));
         }
         let authenticator = Authenticator::new(setup.authenticator()?);
@@ -210,6 +227,7 @@ pub(crate) fn work(
                 msk: msk.map(|msk| Secret::copy_from(msk.expose())),
                 method: described(method, &identity),
                 identity: Some(identity),
+                authorization: None,
             })
         }
         Step::Failure(packet, why) => EapAnswer::Failure { packet, why },

@@ -10,13 +10,15 @@ use std::time::Duration;
 use ::eap::radius::{Code, MAX_PACKET, Request, Response, Unfit, attribute};
 use ::eap::{Code as EapCode, EapType, Packet};
 use ike_proto::crypto::Secret;
-use ike_proto::{EapAnswer, EapState, EapSuccess, Path};
+use ike_proto::{Authorization, EapAnswer, EapState, EapSuccess, Path};
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::accounting::AccountingConfig;
-use super::{Held, Setup, described, random};
+use super::dae::DaeConfig;
+use super::grants::{Grants, GroupSources};
+use super::{Held, Setup, Way, described, random};
 
 /// One server.
 pub(crate) struct Server {
@@ -46,12 +48,36 @@ pub(crate) struct RadiusConfig {
     pub(crate) id_prefix: String,
     /// What servers hear of sessions, if anything.
     pub(crate) accounting: Option<AccountingConfig>,
+    /// `class_group` and `filter_id`.
+    pub(crate) groups: GroupSources,
+    /// Whether servers may ask about sessions.
+    pub(crate) dae: Option<DaeConfig>,
     /// The server that answered last.
     pub(crate) current: AtomicUsize,
     pub(crate) identifier: AtomicU8,
     /// When it was last told that a server does not answer.
     pub(crate) warned: Mutex<Option<Instant>>,
-    pub(crate) lines: Lines,
+    /// Those of the whole daemon, once it is in force.
+    pub(crate) lines: Mutex<Arc<Lines>>,
+}
+
+impl Default for RadiusConfig {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            retransmit_tries: 4,
+            retransmit_timeout: Duration::from_secs(2),
+            retransmit_base: 1.4,
+            id_prefix: String::new(),
+            accounting: None,
+            groups: GroupSources::default(),
+            dae: None,
+            current: AtomicUsize::new(0),
+            identifier: AtomicU8::new(0),
+            warned: Mutex::default(),
+            lines: Mutex::default(),
+        }
+    }
 }
 
 /// Where exchanges wait: each has a socket.
@@ -110,6 +136,16 @@ impl RadiusConfig {
         due
     }
 
+    /// Has its exchanges wait with those of the configurations before it.
+    pub(crate) fn join(&self, lines: &Arc<Lines>) {
+        *self.lines.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(lines);
+    }
+
+    /// Where its exchanges wait.
+    pub(crate) fn lines(&self) -> Arc<Lines> {
+        Arc::clone(&self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits for its turn, then sends `datagram` to `address` until `judge` takes what comes from there, or nobody
     /// answers in time.
     pub(crate) async fn exchange<T>(
@@ -120,14 +156,15 @@ impl RadiusConfig {
         mut judge: impl FnMut(&[u8]) -> Option<T>,
     ) -> Result<T, Unanswered> {
         let busy = |_| Unanswered::Busy;
+        let lines = self.lines();
         let _turns = match asker {
             Asker::Login => {
-                let turn = tokio::time::timeout(PATIENCE, self.lines.all.acquire()).await;
+                let turn = tokio::time::timeout(PATIENCE, lines.all.acquire()).await;
                 (None, turn.map_err(|_| Unanswered::Busy)?.map_err(busy)?)
             }
             Asker::Account => {
-                let own = self.lines.accounts.acquire().await.map_err(busy)?;
-                (Some(own), self.lines.all.acquire().await.map_err(busy)?)
+                let own = lines.accounts.acquire().await.map_err(busy)?;
+                (Some(own), lines.all.acquire().await.map_err(busy)?)
             }
         };
         let any: SocketAddr = match address {
@@ -182,10 +219,26 @@ pub(crate) struct Session {
     alone: bool,
     /// The method that the server asked for last.
     method: Option<EapType>,
+    /// The connections that the peer may turn out to be, and the groups of which it must be in one, if there are any.
+    candidates: Vec<(String, Vec<String>)>,
 }
 
 impl Session {
-    pub(super) fn new(config: Arc<RadiusConfig>, setup: &Setup<'_>, path: Path) -> Self {
+    /// With other connections that the peer may turn out to be, and their rounds.
+    pub(super) fn new(
+        config: Arc<RadiusConfig>,
+        setup: &Setup<'_>,
+        path: Path,
+        others: Vec<(String, String)>,
+    ) -> Self {
+        let own = (setup.connection.clone(), setup.round.groups.clone());
+        let others = others.into_iter().filter_map(|other| {
+            let round = setup.book.rounds.get(&other)?;
+            // It would have been asked the same.
+            let same = round.way == Way::Radius && round.eap_id == setup.round.eap_id;
+            same.then(|| (other.0, round.groups.clone()))
+        });
+        let candidates = std::iter::once(own).chain(others).collect();
         Self {
             config,
             server: None,
@@ -196,6 +249,7 @@ impl Session {
             state: Vec::new(),
             alone: setup.alone,
             method: None,
+            candidates,
         }
     }
 
@@ -252,6 +306,14 @@ impl Session {
                     let why = "the method may not stand alone (RFC 5998)".to_owned();
                     return EapAnswer::Failure { packet: None, why };
                 }
+                let mut candidates = self.candidates.iter();
+                let fitting = candidates.position(|(_, groups)| answer.grants.fit(groups));
+                let Some(fitting) = fitting else {
+                    let who = described(self.method, &self.identity);
+                    let why = format!("{who} is in none of the `groups` of {}", self.wanted_by());
+                    return EapAnswer::Failure { packet: None, why };
+                };
+                let connection = (fitting > 0).then(|| self.candidates.swap_remove(fitting).0);
                 // What the peer called itself before is proven by a password alone; in the tunnel of another
                 // method it may have been anybody.
                 let bound = self.method.is_some_and(|method| BINDING.contains(&method));
@@ -266,6 +328,11 @@ impl Session {
                     msk: answer.msk,
                     method,
                     identity,
+                    authorization: Some(Box::new(Authorization {
+                        connection,
+                        lifetime: answer.grants.lifetime,
+                        granted: answer.grants.kept,
+                    })),
                 })
             }
             (Code::Reject, packet) => {
@@ -282,6 +349,12 @@ impl Session {
                 why: "the RADIUS server challenges without EAP".to_owned(),
             },
         }
+    }
+
+    /// The connections that were asked for.
+    fn wanted_by(&self) -> String {
+        let names: Vec<_> = self.candidates.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(", ")
     }
 
     /// Asks the server of this conversation, or at its beginning one after the other.
@@ -352,7 +425,13 @@ impl Session {
         let mut unfit = None;
         let judge =
             |answer: &[u8]| match Response::parse(answer, identifier, &authenticator, secret) {
-                Ok(response) => Some(Outcome::of(&response, &authenticator, secret)),
+                Ok(response) => {
+                    let mut outcome = Outcome::of(&response, &authenticator, secret);
+                    if outcome.code == Code::Accept {
+                        outcome.grants = Grants::of(&response, self.config.groups);
+                    }
+                    Some(outcome)
+                }
                 Err(why) => {
                     unfit = Some(why);
                     None
@@ -381,6 +460,7 @@ struct Outcome {
     user: Option<Vec<u8>>,
     /// Reply-Message, safe in a log line.
     said: Option<String>,
+    grants: Grants,
 }
 
 impl Outcome {
@@ -397,6 +477,7 @@ impl Outcome {
             msk: msk.map(|msk| Secret::copy_from(msk.expose())),
             user: response.values(attribute::USER_NAME).next().map(<[u8]>::to_vec),
             said,
+            grants: Grants::default(),
         }
     }
 }
@@ -413,160 +494,6 @@ const BINDING: [EapType; 3] = [EapType::MD5, EapType::MSCHAPV2, EapType::GTC];
 const MAX_IDENTITY: usize = 253;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::UdpSocket as StdSocket;
-
-    fn server(name: &str, socket: &StdSocket) -> Server {
-        Server {
-            name: name.to_owned(),
-            address: socket.local_addr().expect("an address"),
-            accounting: socket.local_addr().expect("an address"),
-            secret: Secret::copy_from(b"shared"),
-            nas_identifier: "gw".to_owned(),
-        }
-    }
-
-    fn session(servers: Vec<Server>) -> Session {
-        let config = RadiusConfig {
-            servers,
-            retransmit_tries: 1,
-            retransmit_timeout: Duration::from_millis(60),
-            retransmit_base: 1.0,
-            id_prefix: "vpn-".to_owned(),
-            accounting: None,
-            current: AtomicUsize::new(0),
-            identifier: AtomicU8::new(7),
-            warned: Mutex::default(),
-            lines: Lines::default(),
-        };
-        let at = |port| SocketAddr::from(([192, 0, 2, 1], port));
-        Session {
-            config: Arc::new(config),
-            server: None,
-            connection: "site".to_owned(),
-            path: Path {
-                local: at(4500),
-                remote: at(4501),
-                transport: ike_proto::Transport::UdpEncap,
-            },
-            identity: Vec::new(),
-            known: Some(b"carol".to_vec()),
-            state: Vec::new(),
-            alone: false,
-            method: None,
-        }
-    }
-
-    fn received(socket: &StdSocket) -> Vec<Vec<u8>> {
-        socket.set_nonblocking(true).expect("a socket");
-        let mut buffer = [0; 4096];
-        let mut all = Vec::new();
-        while let Ok(len) = socket.recv(&mut buffer) {
-            all.push(buffer[..len].to_vec());
-        }
-        all
-    }
-
-    #[tokio::test]
-    async fn every_server_is_asked_and_no_forged_answer_is_believed() {
-        let bind = || StdSocket::bind("127.0.0.1:0").expect("a socket");
-        let (forger, silent) = (bind(), bind());
-        let servers = vec![server("forger", &forger), server("silent", &silent)];
-        let answers = std::thread::spawn(move || {
-            // Access-Accept to the right request, made without the secret.
-            let mut buffer = [0; 4096];
-            let mut requests = Vec::new();
-            for _ in 0..2 {
-                let (len, from) = forger.recv_from(&mut buffer).expect("a request");
-                requests.push(buffer[..len].to_vec());
-                let mut accept = vec![2, buffer[1], 0, 20];
-                accept.extend([0; 16]);
-                forger.send_to(&accept, from).expect("sent");
-            }
-            requests
-        });
-        let outcome = Box::new(session(servers)).turn(None).await;
-        let EapAnswer::Failure { packet: None, why } = outcome else { panic!("{outcome:?}") };
-        assert_eq!(why, "RADIUS server silent: no answer");
-        let requests = answers.join().expect("no panic");
-        assert_eq!(requests[0], requests[1], "the same request is sent again");
-        let again = received(&silent);
-        assert_eq!(again.len(), 2);
-        for request in requests.iter().chain(&again) {
-            assert!(request.windows(11).any(|part| part == b"\x01\x0bvpn-carol"));
-            assert_eq!(request[20..22], [80, 18], "Message-Authenticator comes first");
-        }
-    }
-
-    #[test]
-    fn without_user_name_the_outer_identity_counts_only_where_the_method_binds_it() {
-        let accepted = |method: Option<EapType>, user: Option<&[u8]>| {
-            let mut session = session(Vec::new());
-            (session.method, session.identity) = (method, b"anonymous".to_vec());
-            let outcome = Outcome {
-                code: Code::Accept,
-                eap: None,
-                state: Vec::new(),
-                msk: None,
-                user: user.map(<[u8]>::to_vec),
-                said: None,
-            };
-            let answer = Box::new(session).outcome(outcome);
-            let EapAnswer::Success(success) = answer else { panic!("{answer:?}") };
-            (success.identity, success.method)
-        };
-        for method in [EapType::MD5, EapType::MSCHAPV2, EapType::GTC] {
-            assert_eq!(accepted(Some(method), None).0.as_deref(), Some(&b"anonymous"[..]));
-        }
-        for method in [Some(EapType::TLS), Some(EapType::TTLS), Some(EapType(25)), None] {
-            let (identity, method_said) = accepted(method, None);
-            assert_eq!(identity, None, "{method:?}");
-            assert!(method_said.ends_with("unproven"), "{method_said}");
-            assert_eq!(accepted(method, Some(b"carol")).0.as_deref(), Some(&b"carol"[..]));
-        }
-    }
-
-    #[tokio::test]
-    async fn the_peer_is_asked_who_it_is_unless_that_is_known() {
-        let mut session = session(Vec::new());
-        session.known = None;
-        let EapAnswer::Send(request, state) = Box::new(session).turn(None).await else { panic!() };
-        assert_eq!(request, [1, 0, 0, 5, 1]);
-        let Some(Held::Radius(session)) = state.take().map(|held| *held) else { panic!() };
-        drop(session);
-        let request = [1, 0, 0, 6, 1, b'c'];
-        for answer in [&[2, 0, 0, 5, 1][..], &[1, 2], &[2, 0, 0, 6, 26, 1], &request] {
-            let mut session = self::session(Vec::new());
-            session.known = None;
-            let outcome = Box::new(session).turn(Some(answer.to_vec())).await;
-            assert!(matches!(outcome, EapAnswer::Failure { packet: None, .. }), "{outcome:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn responses_alone_go_to_the_server_and_nothing_behind_them() {
-        let socket = StdSocket::bind("127.0.0.1:0").expect("a socket");
-        let new = || {
-            let mut session = session(vec![server("silent", &socket)]);
-            (session.known, session.identity) = (None, b"carol".to_vec());
-            Box::new(session)
-        };
-        for code in [1, 3, 4] {
-            let outcome = new().turn(Some(vec![code, 9, 0, 6, 26, 7])).await;
-            let EapAnswer::Failure { why, .. } = outcome else { panic!("{outcome:?}") };
-            assert_eq!(why, "EAP packet out of place");
-        }
-        assert!(received(&socket).is_empty());
-        new().turn(Some(vec![2, 9, 0, 6, 26, 7, 0xaa, 0xbb])).await;
-        let requests = received(&socket);
-        assert!(requests[0].ends_with(&[79, 8, 2, 9, 0, 6, 26, 7]), "{requests:?}");
-    }
-
-    #[tokio::test]
-    async fn the_log_has_a_dead_server_once_in_a_while() {
-        let session = session(Vec::new());
-        let told = (0..1000).filter(|_| session.config.may_warn()).count();
-        assert_eq!(told, 1);
-    }
-}
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;

@@ -59,6 +59,8 @@ mod tests {
         [charon.plugins.eap-radius]
         address = '192.0.2.1'
         [charon.plugins.eap-radius.servers.server]
+        [charon.plugins.eap-radius.dae]
+        secret = 'x'
         [charon.tls]
         [charon.redirect]
         [charon.session_resumption]
@@ -135,7 +137,7 @@ mod tests {
                         | "redirect"
                         | "tls"
                         | "session_resumption"
-                ) | ("charon.plugins.eap-radius", "servers")
+                ) | ("charon.plugins.eap-radius", "servers" | "dae")
                     | ("charon.plugins.resolve", "resolvconf")
                     | ("connections.conn", "local" | "remote" | "children")
             );
@@ -162,6 +164,24 @@ mod tests {
         assert!(missing.is_empty(), "not in options.txt: {missing:?}");
         let invented: Vec<_> = written.difference(&known).collect();
         assert!(invented.is_empty(), "unknown to the reader: {invented:?}");
+    }
+
+    #[test]
+    fn every_line_of_the_file_is_in_the_manual() {
+        let written = |section: &Section| {
+            let options = section.options.iter().map(|option| match option.default {
+                Some(default) => format!("{} = {default}\n    {}\n", option.key, option.about),
+                None => format!("{}\n    {}\n", option.key, option.about),
+            });
+            format!("[{}] {}\n{}", section.path, section.about, options.collect::<String>())
+        };
+        let all: Vec<_> = sections().iter().map(written).collect();
+        let written = all.concat();
+        let mut file = include_str!("options.txt").lines().filter(|line| !line.is_empty());
+        for line in written.lines() {
+            assert_eq!(file.next(), Some(line));
+        }
+        assert_eq!(file.next(), None);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use nix::libc;
 
-/// Octets of an address and an interface, and of a length of segments, each with its header, and some.
+use super::socket::Origin;
+
+/// Octets of an address and an interface, of a DSCP, and of a length of segments, each with its header, and some.
 const ROOM: usize = 96;
 /// What follows begins at a multiple of this.
 const ALIGNED: usize = size_of::<usize>();
@@ -34,6 +36,20 @@ impl Ancillary {
                 address.copy_from_slice(&v6.octets());
                 this.with(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
             }
+        }
+    }
+
+    /// Sends from there, with its DSCP if it has one.
+    pub(super) fn of(origin: Origin) -> Self {
+        let this = Self::from(origin.address);
+        let (level, kind) = match origin.address {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        // DSCP is the upper six bits of what was the type of service (RFC 2474 §3).
+        match origin.dscp {
+            0 => this,
+            dscp => this.with(level, kind, &(libc::c_int::from(dscp) << 2).to_ne_bytes()),
         }
     }
 
@@ -72,6 +88,11 @@ mod tests {
             let both = ancillary.cut(1252);
             assert_eq!(both.len, ancillary.len + 24);
             assert!(both.len <= ROOM);
+            let all = Ancillary::of(Origin { address: local.parse().unwrap(), dscp: 46 }).cut(1252);
+            assert_eq!(all.len, both.len + 24);
+            assert!(all.len <= ROOM);
+            assert_eq!(all.octets()[..ancillary.len], *ancillary.octets());
+            assert_eq!(all.octets()[ancillary.len + ALIGNED + 8..][..4], 184_i32.to_ne_bytes());
             let (first, second) = both.octets().split_at(ancillary.len);
             assert_eq!(first, ancillary.octets());
             assert_eq!(first[..ALIGNED], len.to_ne_bytes());

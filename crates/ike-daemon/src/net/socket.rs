@@ -27,6 +27,21 @@ pub struct PktSocket {
     bound: SocketAddr,
 }
 
+/// Where and how a datagram leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// This host's address.
+    pub address: IpAddr,
+    /// DSCP, 6 bits; 0 leaves it to the socket.
+    pub dscp: u8,
+}
+
+impl From<IpAddr> for Origin {
+    fn from(address: IpAddr) -> Self {
+        Self { address, dscp: 0 }
+    }
+}
+
 /// What a socket needs beside a data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketOptions {
@@ -134,20 +149,13 @@ impl PktSocket {
 
     /// Sends both `parts` in one datagram from the address `local` to `remote`. What the socket has no room
     /// for is lost, as UDP may; the caller's retransmissions make up for it.
-    pub fn send(&self, local: IpAddr, remote: SocketAddr, parts: &[&[u8]; 2]) -> io::Result<()> {
-        self.send_by(Ancillary::from(local), remote, &parts.map(IoSlice::new))
-    }
-
-    fn send_by(
+    pub fn send(
         &self,
-        ancillary: Ancillary,
+        local: impl Into<Origin>,
         remote: SocketAddr,
-        slices: &[IoSlice<'_>],
+        parts: &[&[u8]; 2],
     ) -> io::Result<()> {
-        let to = SockAddr::from(remote);
-        let message = MsgHdr::new().with_addr(&to).with_buffers(slices);
-        let message = message.with_control(ancillary.octets());
-        SockRef::from(&self.io).sendmsg(&message, libc::MSG_DONTWAIT).map(drop)
+        send_on(&self.io, local.into(), remote, parts)
     }
 
     /// Sends `datagrams`, each behind `prefix`, in one call: the kernel cuts them apart (UDP_SEGMENT). All
@@ -155,11 +163,12 @@ impl PktSocket {
     /// the device, or because one is too large for the path, they leave one by one.
     pub fn send_run(
         &self,
-        local: IpAddr,
+        local: impl Into<Origin>,
         remote: SocketAddr,
         prefix: &[u8],
         datagrams: &[&[u8]],
     ) -> io::Result<()> {
+        let local = local.into();
         if self.send_segments(local, remote, prefix, datagrams).is_ok() {
             return Ok(());
         }
@@ -172,7 +181,7 @@ impl PktSocket {
 
     fn send_segments(
         &self,
-        local: IpAddr,
+        local: Origin,
         remote: SocketAddr,
         prefix: &[u8],
         datagrams: &[&[u8]],
@@ -185,7 +194,7 @@ impl PktSocket {
         for (slice, part) in used.iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        self.send_by(Ancillary::from(local).cut(size), remote, used)
+        send_by(&self.io, Ancillary::of(local).cut(size), remote, used)
     }
 
     fn recv_now(&self, buffer: &mut [u8]) -> io::Result<Received> {
@@ -234,6 +243,28 @@ impl PktSocket {
         }
         Ok(Received { len: message.bytes, remote, local })
     }
+}
+
+/// As [`PktSocket::send`], by a socket of somebody else's.
+pub fn send_on(
+    io: &UdpSocket,
+    local: Origin,
+    remote: SocketAddr,
+    parts: &[&[u8]; 2],
+) -> io::Result<()> {
+    send_by(io, Ancillary::of(local), remote, &parts.map(IoSlice::new))
+}
+
+fn send_by(
+    io: &UdpSocket,
+    ancillary: Ancillary,
+    remote: SocketAddr,
+    slices: &[IoSlice<'_>],
+) -> io::Result<()> {
+    let to = SockAddr::from(remote);
+    let message = MsgHdr::new().with_addr(&to).with_buffers(slices);
+    let message = message.with_control(ancillary.octets());
+    SockRef::from(io).sendmsg(&message, libc::MSG_DONTWAIT).map(drop)
 }
 
 /// Room for several datagrams, used again and again.
@@ -334,118 +365,4 @@ const BATCH: usize = 32;
 const FEW: usize = 4;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn pair(wildcard: &str, address: &str) {
-        let server = PktSocket::bind(
-            SocketAddr::new(wildcard.parse().unwrap(), 0),
-            SocketOptions::default(),
-        )
-        .unwrap();
-        let client = PktSocket::bind(
-            SocketAddr::new(wildcard.parse().unwrap(), 0),
-            SocketOptions::default(),
-        )
-        .unwrap();
-        let address: IpAddr = address.parse().unwrap();
-        let to = SocketAddr::new(address, server.bound().port());
-        client.send(address, to, &[b"ab", b"c"]).unwrap();
-        let mut buffer = [0; 16];
-        let received = server.recv(&mut buffer).await.unwrap();
-        assert_eq!(&buffer[..received.len], b"abc");
-        assert_eq!(received.local, to);
-        assert_eq!(received.remote, SocketAddr::new(address, client.bound().port()));
-        server.send(received.local.ip(), received.remote, &[b"", b"d"]).unwrap();
-        let reply = client.recv(&mut buffer).await.unwrap();
-        assert_eq!((reply.remote, &buffer[..reply.len]), (to, &b"d"[..]));
-    }
-
-    #[tokio::test]
-    async fn replies_come_from_the_address_that_was_asked() {
-        pair("0.0.0.0", "127.0.0.1").await;
-        pair("0.0.0.0", "127.8.7.6").await;
-    }
-
-    #[tokio::test]
-    async fn many_are_taken_at_once_and_in_order() {
-        let [one, other] = [(); 2].map(|()| {
-            let address = "127.0.0.1:0".parse().unwrap();
-            PktSocket::bind(address, SocketOptions::default()).unwrap()
-        });
-        let mut batch = Batch::default();
-        let (mut got, mut more) = (Vec::new(), Vec::new());
-        for round in [3, 2 * BATCH, 1] {
-            for n in 0..round {
-                let text = format!("{round} {n}");
-                one.send(one.bound.ip(), other.bound, &[b"", text.as_bytes()]).unwrap();
-            }
-            got.clear();
-            while got.len() < round {
-                std::future::poll_fn(|context| other.poll_readable(context)).await;
-                more.push(other.recv_batch(&mut batch).unwrap());
-                for (received, octets) in batch.datagrams() {
-                    assert_eq!((received.remote, received.local), (one.bound, other.bound));
-                    got.push(String::from_utf8(octets.to_vec()).unwrap());
-                }
-            }
-            assert_eq!(got, (0..round).map(|n| format!("{round} {n}")).collect::<Vec<_>>());
-        }
-        assert!(more.contains(&true), "a full batch says that there may be more");
-        // Nothing is waited for in vain, and nothing is there twice.
-        assert!(!other.recv_batch(&mut batch).unwrap());
-        assert_eq!(batch.datagrams().count(), 0);
-    }
-
-    async fn runs(address: &str) {
-        let [one, other] = [(); 2].map(|()| {
-            let address = SocketAddr::new(address.parse().unwrap(), 0);
-            PktSocket::bind(address, SocketOptions::default()).unwrap()
-        });
-        // As fragments are; more than there is room for in one call; one alone.
-        for (count, octets, last) in [(3, 1200, 17), (200, 20, 20), (1, 5, 5)] {
-            let datagrams: Vec<Vec<u8>> =
-                (0..count).map(|n| vec![n; if n + 1 == count { last } else { octets }]).collect();
-            let all: Vec<&[u8]> = datagrams.iter().map(Vec::as_slice).collect();
-            for prefix in [&b""[..], b"\0\0\0\0"] {
-                one.send_run(one.bound.ip(), other.bound, prefix, &all).unwrap();
-                for datagram in &all {
-                    let mut buffer = [0; 2000];
-                    let received = other.recv(&mut buffer).await.unwrap();
-                    assert_eq!(buffer[..received.len], [prefix, datagram].concat());
-                    assert_eq!(received.remote, one.bound);
-                }
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn sending_takes_no_memory() {
-        use ike_tests::heap;
-
-        assert!(heap::begin());
-        let address = "127.0.0.1:0".parse().unwrap();
-        let socket = PktSocket::bind(address, SocketOptions::default()).unwrap();
-        let (local, remote) = (socket.bound.ip(), socket.bound);
-        let before = heap::allocations();
-        for _ in 0..3 {
-            socket.send(local, remote, &[b"\0\0\0\0", b"message"]).unwrap();
-            socket.send_run(local, remote, b"", &[&[1; 1200], &[2; 1200], &[3; 7]]).unwrap();
-        }
-        assert_eq!(heap::allocations(), before);
-    }
-
-    #[tokio::test]
-    async fn runs_arrive_as_what_they_were_made_of() {
-        runs("127.0.0.1").await;
-    }
-
-    #[tokio::test]
-    async fn ipv6_as_well() {
-        // A machine without IPv6 cannot show it.
-        if std::net::UdpSocket::bind("[::1]:0").is_ok() {
-            pair("::", "::1").await;
-            runs("::1").await;
-        }
-    }
-}
+mod tests;

@@ -10,18 +10,24 @@ mod range;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ike_proto::wire::payload::Attribute;
+use ike_proto::wire::payload::{Attribute, IdData};
+use ike_proto::wire::registry::IdType;
 use ike_proto::{Answer, Assignment, Lease, LeaseRequest};
 
+use crate::eap::grants;
 use file::LeaseFile;
 pub use pool::LeaseView;
 use pool::{CLAIMS, Leases};
 pub use range::Range;
+
+/// In `pools` of a connection: the addresses that a RADIUS server grants.
+pub(crate) const BY_RADIUS: &str = "radius";
 
 /// `[pools.<name>]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,11 +65,26 @@ pub struct Pools(Arc<Mutex<Inner>>);
 struct Inner {
     pools: Vec<Pool>,
     file: Option<LeaseFile>,
+    /// Addresses that a RADIUS server has granted, and who has them.
+    granted: HashMap<IpAddr, Vec<IdData>>,
 }
 
 struct Pool {
     config: PoolConfig,
     leases: Leases,
+}
+
+impl Inner {
+    /// `peer` had an address that a RADIUS server has granted; false if it had not.
+    fn take_back(&mut self, address: IpAddr, peer: &IdData) -> bool {
+        let Some(holders) = self.granted.get_mut(&address) else { return false };
+        let Some(at) = holders.iter().position(|holder| holder == peer) else { return false };
+        holders.swap_remove(at);
+        if holders.is_empty() {
+            self.granted.remove(&address);
+        }
+        true
+    }
 }
 
 impl Pools {
@@ -105,11 +126,33 @@ impl Pools {
     /// Addresses for a peer and what goes along, or why there are none.
     pub fn answer(&self, request: &LeaseRequest) -> Answer {
         let mut inner = self.lock();
-        let Inner { pools, file } = &mut *inner;
+        let Inner { pools, file, granted: held } = &mut *inner;
         let mut lease = Lease::default();
         let mut givers: Vec<usize> = Vec::new();
+        let mut served: Vec<IpAddr> = Vec::new();
         let remote = request.path.remote.ip().to_canonical();
+        let granted = |lease: &Lease, wanted: &IpAddr| {
+            // What the peer asks for, or else the next of that family.
+            let by_server = request.pools.iter().any(|name| name == BY_RADIUS);
+            let left = || {
+                let all = grants::addresses(&request.granted).filter(|_| by_server);
+                all.filter(|ip| ip.is_ipv4() == wanted.is_ipv4() && !lease.addresses.contains(ip))
+                    .filter(|ip| !(request.resumed && others_have(held, ip, request)))
+            };
+            left().find(|ip| ip == wanted).or_else(|| left().next())
+        };
         for wanted in &request.addresses {
+            if let Some(address) = granted(&lease, wanted) {
+                tracing::info!(
+                    connection = request.connection,
+                    peer = %request.identity,
+                    virtual_ip = %address,
+                    "virtual IP assigned by the RADIUS server"
+                );
+                lease.addresses.push(address);
+                served.push(address);
+                continue;
+            }
             let found = CLAIMS.iter().find_map(|claim| {
                 request.pools.iter().find_map(|name| {
                     let at = pools.iter().position(|pool| pool.config.name == *name)?;
@@ -120,7 +163,7 @@ impl Pools {
                             *claim,
                             &request.identity,
                             *wanted,
-                            (remote, request.sole),
+                            (remote, request.sole, request.own),
                             &lease.addresses,
                         )?,
                     ))
@@ -157,6 +200,15 @@ impl Pools {
                 }
             }
         }
+        // Whatever pool the address is from, as with strongSwan.
+        for attribute in grants::attributes(&request.granted) {
+            if !lease.attributes.contains(&attribute) {
+                lease.attributes.push(attribute);
+            }
+        }
+        for address in served {
+            held.entry(address).or_default().push(request.identity.clone());
+        }
         if let Some(file) = file {
             file.changed();
         }
@@ -167,7 +219,8 @@ impl Pools {
     pub fn release(&self, assignment: &Assignment) {
         let mut inner = self.lock();
         for address in &assignment.addresses {
-            let known = inner.pools.iter_mut().any(|pool| pool.leases.release(*address));
+            let known = inner.take_back(*address, &assignment.peer)
+                || inner.pools.iter_mut().any(|pool| pool.leases.release(*address));
             tracing::info!(
                 connection = assignment.connection,
                 peer = %assignment.peer,
@@ -193,6 +246,14 @@ impl Pools {
         });
         views.collect()
     }
+}
+
+/// True if somebody else has an address that was granted to who makes `request`: the server has given it away since.
+fn others_have(held: &HashMap<IpAddr, Vec<IdData>>, ip: &IpAddr, request: &LeaseRequest) -> bool {
+    // Who has shown nothing may be anybody.
+    let nobody = request.identity.kind == IdType::NULL;
+    let others = |holders: &Vec<IdData>| nobody || holders.iter().any(|id| *id != request.identity);
+    !request.own && held.get(ip).is_some_and(others)
 }
 
 /// True for what a peer is told unasked, as strongSwan does, and for what it has asked for.

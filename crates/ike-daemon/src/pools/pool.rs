@@ -71,13 +71,13 @@ impl Leases {
     }
 
     /// An address for `identity` at `remote`, who would like `wanted` and has `taken` already. One that is
-    /// `sole` will have no other IKE SA in a moment.
+    /// `sole` will have no other IKE SA in a moment, and who wants his `own` has it by one that ends.
     pub(super) fn acquire(
         &mut self,
         claim: Claim,
         identity: &IdData,
         wanted: IpAddr,
-        (remote, sole): (IpAddr, bool),
+        (remote, sole, own): (IpAddr, bool, bool),
         taken: &[IpAddr],
     ) -> Option<IpAddr> {
         if wanted.is_ipv4() != self.range.is_ipv4() {
@@ -87,7 +87,7 @@ impl Leases {
         // What an anonymous peer calls itself is nobody's.
         let identity = (identity.kind != IdType::NULL).then_some(identity);
         let offset = match claim {
-            Claim::Known => self.known(identity?, wanted, (remote, sole), taken)?,
+            Claim::Known => self.known(identity?, wanted, (remote, sole, own), taken)?,
             Claim::New => {
                 wanted.filter(|at| !self.leases.contains_key(at)).or_else(|| self.unused())?
             }
@@ -103,7 +103,7 @@ impl Leases {
         &self,
         identity: &IdData,
         wanted: Option<u128>,
-        (remote, sole): (IpAddr, bool),
+        (remote, sole, own): (IpAddr, bool, bool),
         taken: &[IpAddr],
     ) -> Option<u128> {
         let had = self.by_identity.get(identity)?;
@@ -111,7 +111,8 @@ impl Leases {
         let had: BTreeSet<u128> = had.iter().copied().filter(is_open).collect();
         let is_gone = |at: &&u128| self.leases.get(at).is_some_and(|lease| lease.holders == 0);
         if let Some(at) = wanted.filter(|at| had.contains(at))
-            && self.leases.get(&at).is_some_and(|l| l.holders == 0 || l.remote == Some(remote))
+            && let Some(lease) = self.leases.get(&at)
+            && (lease.holders == 0 || lease.remote == Some(remote) || own)
         {
             return Some(at);
         }

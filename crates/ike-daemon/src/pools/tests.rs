@@ -32,9 +32,12 @@ fn request(id: &str, remote: &str, wanted: IpAddr) -> LeaseRequest {
         connection: "rw".to_owned(),
         pools: vec!["a".to_owned(), "b".to_owned()],
         identity: IdData::parse(id).unwrap(),
+        granted: Box::default(),
         path: Path { local, remote, transport: Transport::UdpEncap },
         addresses: vec![wanted],
         sole: false,
+        own: false,
+        resumed: false,
         asked: Vec::new(),
     }
 }
@@ -109,6 +112,29 @@ fn who_comes_again_before_anybody_noticed_gets_the_same() {
     assert_eq!(counts(&pools, "a"), (0, 2));
 }
 
+/// One that resumes has it from the IKE SA that ends, whatever other ones of the same identity are there.
+#[test]
+fn who_goes_on_from_elsewhere_keeps_the_address() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let (first, other) = (get(&pools, "carol", ANY4).unwrap(), get(&pools, "carol", ANY4).unwrap());
+    assert_ne!(first.addresses, other.addresses);
+    let elsewhere = |own, wanted: &Assignment| LeaseRequest {
+        own,
+        ..request("carol", "203.0.113.9", wanted.addresses[0])
+    };
+    let again = acquire(&pools, &elsewhere(true, &first)).unwrap();
+    assert_eq!(again.addresses, first.addresses);
+    pools.release(&first);
+    assert_eq!(counts(&pools, "a"), (2, 0), "it is the new one's now");
+    // What another one has is not its own to ask for.
+    let thief = acquire(&pools, &elsewhere(false, &other)).unwrap();
+    assert!(![&first, &other].iter().any(|had| had.addresses == thief.addresses));
+    // Nor is what somebody else has, whatever is said.
+    let dave = get(&pools, "dave", ANY4).unwrap();
+    let thief = acquire(&pools, &elsewhere(true, &dave)).unwrap();
+    assert_ne!(thief.addresses, dave.addresses);
+}
+
 #[test]
 fn when_all_have_been_used_the_longest_gone_loses_and_then_there_is_none() {
     let pools = pools(&[("a", "10.3.0.1-10.3.0.2"), ("b", "10.4.0.1")]);
@@ -140,7 +166,7 @@ fn an_address_that_is_asked_for_is_given_if_it_is_free() {
 #[test]
 fn anonymous_peers_leave_nothing_behind() {
     let pools = pools(&[("a", "10.3.0.1-10.3.0.3")]);
-    let nobody = IdData { kind: ike_proto::wire::registry::IdType::NULL, data: Vec::new() };
+    let nobody = IdData { kind: IdType::NULL, data: Vec::new() };
     let request = LeaseRequest { identity: nobody, ..request("x", "198.51.100.1", ANY4) };
     for _ in 0..10 {
         let all: Vec<_> = (0..3).map(|_| acquire(&pools, &request).unwrap()).collect();
@@ -212,7 +238,8 @@ fn a_pool_remembers_so_many_and_gives_their_addresses_again() {
     let mut come = |number: usize| {
         let id = IdData::fqdn(format!("p{number}"));
         let mut claims = CLAIMS.iter();
-        let got = claims.find_map(|claim| leases.acquire(*claim, &id, ANY4, (at, false), &[]));
+        let got =
+            claims.find_map(|claim| leases.acquire(*claim, &id, ANY4, (at, false, false), &[]));
         let got = got.unwrap();
         assert!(leases.release(got));
         (got, leases.offline())
@@ -264,4 +291,87 @@ proptest! {
         }
         prop_assert_eq!(pools.list(None, false).iter().map(|pool| pool.online).sum::<usize>(), 0);
     }
+}
+
+/// What a RADIUS server grants goes to who wants it, in the family that is wanted, where the connection says so.
+#[test]
+fn addresses_of_a_server_are_for_connections_that_take_them() {
+    let pools = pools(&[("a", "10.3.0.0/30")]);
+    let v6 = [0xfd, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
+    let granted = |attributes: &[(u8, &[u8])]| -> Box<[u8]> {
+        let one =
+            |(kind, value): &(u8, &[u8])| [&[*kind, value.len() as u8 + 2][..], value].concat();
+        attributes.iter().flat_map(one).collect()
+    };
+    let all = granted(&[
+        (8, &[10, 9, 0, 7]),
+        (8, &[10, 9, 0, 8]),
+        (168, &v6),
+        (26, &[0, 0, 1, 55, 28, 6, 10, 1, 0, 53]),
+    ]);
+    let got = |granted: &[u8], pools_named: &[&str], wanted: Vec<IpAddr>| {
+        let request = LeaseRequest {
+            granted: granted.into(),
+            pools: pools_named.iter().map(ToString::to_string).collect(),
+            addresses: wanted,
+            ..request("carol@example.org", "198.51.100.1", ANY4)
+        };
+        acquire(&pools, &request).map(|one| (one.addresses, one.attributes))
+    };
+    let any6 = IpAddr::from([0_u16; 8]);
+    let dns = vec![Attribute::Ip4Dns(Some([10, 1, 0, 53].into()))];
+    let (seven, eight): (IpAddr, IpAddr) = ([10, 9, 0, 7].into(), [10, 9, 0, 8].into());
+    assert_eq!(got(&all, &["radius"], vec![ANY4]), Some((vec![seven], dns.clone())));
+    assert_eq!(got(&all, &["radius"], vec![eight]), Some((vec![eight], dns.clone())));
+    let three = vec![eight, seven, v6.into()];
+    assert_eq!(got(&all, &["radius"], vec![eight, ANY4, any6]), Some((three, dns.clone())));
+    // There are no more than were granted, and none elsewhere; another pool may have some.
+    assert_eq!(got(&granted(&[(168, &v6)]), &["radius"], vec![ANY4]), None);
+    assert_eq!(got(&[], &["radius"], vec![ANY4]), None);
+    let of_pool = got(&all, &["a"], vec![ANY4]).expect("an address");
+    assert!(of_pool.1.contains(&dns[0]), "name servers all the same");
+    assert!(of_pool.0[0] != seven && of_pool.0[0] != eight);
+    let leaves_it = granted(&[(8, &[255, 255, 255, 254])]);
+    let (own, _) = got(&leaves_it, &["radius", "a"], vec![ANY4]).expect("an address");
+    assert!(matches!(own[0], IpAddr::V4(ip) if ip.octets()[..3] == [10, 3, 0]), "{own:?}");
+}
+
+/// A ticket says what a server granted some time ago. The session was over for it, and the address is another's.
+#[test]
+fn a_ticket_takes_no_address_that_the_server_has_given_to_another() {
+    let pools = pools(&[("a", "10.9.0.0/24")]);
+    let seven: IpAddr = [10, 9, 0, 7].into();
+    let by_server = |id: &str, resumed: bool| LeaseRequest {
+        granted: [8, 6, 10, 9, 0, 7].into(),
+        pools: vec!["radius".to_owned()],
+        resumed,
+        ..request(id, "198.51.100.1", ANY4)
+    };
+    let carol = acquire(&pools, &by_server("carol", false)).unwrap();
+    assert_eq!(carol.addresses, [seven]);
+    // She may come again before anybody noticed, and after.
+    let again = acquire(&pools, &by_server("carol", true)).unwrap();
+    pools.release(&carol);
+    pools.release(&again);
+    let again = acquire(&pools, &by_server("carol", true)).unwrap();
+    pools.release(&again);
+    let dave = acquire(&pools, &by_server("dave", false)).unwrap();
+    assert_eq!(dave.addresses, [seven]);
+    assert_eq!(acquire(&pools, &by_server("carol", true)), None);
+    let own = LeaseRequest { own: true, ..by_server("carol", true) };
+    assert_eq!(acquire(&pools, &own).unwrap().addresses, [seven], "it has not ended for her");
+    pools.release(&carol);
+    // The server's word of now counts.
+    let carol = acquire(&pools, &by_server("carol", false)).unwrap();
+    pools.release(&carol);
+    pools.release(&dave);
+    let carol = acquire(&pools, &by_server("carol", true)).unwrap();
+    pools.release(&carol);
+    // What is given back was of no pool, even if one has the address, too.
+    let of_pool = |id: &str| acquire(&pools, &request(id, "198.51.100.1", seven)).unwrap();
+    let erin = of_pool("erin");
+    assert_eq!(erin.addresses, [seven]);
+    let carol = acquire(&pools, &by_server("carol", false)).unwrap();
+    pools.release(&carol);
+    assert_eq!(counts(&pools, "a"), (1, 0), "it is erin's still");
 }

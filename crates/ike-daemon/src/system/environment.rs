@@ -142,6 +142,9 @@ fn common(ike: &IkeStatus, child: &ChildStatus) -> Vec<(String, String)> {
     if let Some(Encapsulation::Udp(ports)) = child.encap {
         put("PLUTO_UDP_ENC", ports.dst_port.to_string());
     }
+    if child.hostaccess {
+        put("PLUTO_HOST_ACCESS", "1".to_owned());
+    }
     if let Some(assignment) = &ike.assignment {
         assigned(assignment, &mut all);
     }

@@ -200,7 +200,7 @@ async fn list_conns(session: &Session, asked: &Section) -> io::Result<Section> {
             continue;
         }
         let Some(hosts) = config.hosts.get(&connection.name) else { continue };
-        let described = list::connection(connection, &hosts.local, &hosts.remote);
+        let described = list::connection(connection, &config.eap, &hosts.local, &hosts.remote);
         let section = Section::new().section(list::key(&connection.name), described);
         session.outlet.event(LIST_CONN, section).await?;
     }

@@ -11,6 +11,7 @@ use vici::{Section, Value};
 use crate::config::HostSpec;
 use crate::control::sas::IkeSa;
 use crate::driver::IkeView;
+use crate::eap::EapBook;
 
 /// An IKE SA without its children: `<name> = { … }` of `list-sa`.
 pub(super) fn ike_sa(view: &IkeView) -> Section {
@@ -72,9 +73,10 @@ fn put(section: &mut Section, name: &str, value: &Json) {
     }
 }
 
-/// A connection: `<name> = { … }` of `list-conn`. Its addresses are those of the file.
+/// A connection: `<name> = { … }` of `list-conn`. Its addresses are those of the file; `eap` knows the groups.
 pub(super) fn connection(
     connection: &ConnectionConfig,
+    eap: &EapBook,
     local: &[HostSpec],
     remote: &[HostSpec],
 ) -> Section {
@@ -97,8 +99,16 @@ pub(super) fn connection(
     }
     for (number, round) in (1..).zip(&connection.remote) {
         let mut auth = Section::new().text("class", class(&round.auth));
-        if let IdMatch::Exact(id) | IdMatch::Suffix(id) | IdMatch::DnPattern(id) = &round.id {
-            auth = auth.text("id", id.to_string());
+        match &round.id {
+            IdMatch::Any => {}
+            IdMatch::Exact(id) | IdMatch::Suffix(id) | IdMatch::DnPattern(id) => {
+                auth = auth.text("id", id.to_string());
+            }
+            IdMatch::Regex(regex) => auth = auth.text("id", regex.as_str()),
+        }
+        let groups = eap.groups(&connection.name, &round.name);
+        if !groups.is_empty() {
+            auth = auth.list("groups", groups.iter().map(String::as_str));
         }
         section.push(format!("remote-{number}"), Value::Section(auth));
     }
@@ -157,7 +167,36 @@ fn selector(ts: &TsSpec) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ike_proto::config::RemoteAuth;
+
     use super::*;
+    use crate::eap::{Round, Way};
+
+    #[test]
+    fn groups_tell_connections_apart() {
+        let mut connection = ConnectionConfig::new("sales");
+        connection.remote = vec![RemoteAuth::new("remote", AuthConfig::Eap)];
+        let round = Round {
+            way: Way::Radius,
+            eap_id: None,
+            aaa_id: None,
+            credentials: Vec::new(),
+            groups: vec!["sales".to_owned(), "research".to_owned()],
+            judged_by: "remote".to_owned(),
+        };
+        let mut eap = EapBook::default();
+        let listed = |eap: &EapBook| {
+            let described = super::connection(&connection, eap, &[], &[]);
+            let Some(Value::Section(round)) = described.get("remote-1") else { panic!() };
+            round.get("groups").cloned()
+        };
+        assert_eq!(listed(&eap), None);
+        eap.rounds.insert(("sales".to_owned(), "remote".to_owned()), Arc::new(round));
+        let groups = vec![b"sales".to_vec(), b"research".to_vec()];
+        assert_eq!(listed(&eap), Some(Value::List(groups)));
+    }
 
     #[test]
     fn selectors_read_as_strongswan_prints_them() {

@@ -160,6 +160,27 @@ async fn a_policy_that_wants_post_quantum_signatures_takes_no_other() {
     assert!(pair.right.operator().up(&net()).await.is_err());
 }
 
+#[tokio::test]
+async fn a_ca_and_policies_are_asked_of_the_path() {
+    let sides = Sides::new("certificates-path", "ecdsa --size 256", "");
+    for (options, refusal) in [
+        ("ca_id = 'O=test, CN=ca'", None),
+        ("ca_id = 'asn1dn:^O=test, CN=c[a-c]$'", None),
+        ("ca_id = 'O=test, CN=other'", Some("no CA has the identity of `ca_id`")),
+        ("cert_policy = '1.2.3'", Some("does not have the policy 1.2.3")),
+    ] {
+        let configure = |side: &str, port: u16| {
+            sides.config(side, port, if side == "left" { options } else { "" })
+        };
+        let pair = Pair::configured(configure).await;
+        match (pair.left.operator().up(&net()).await, refusal) {
+            (Ok(_), None) => {}
+            (Err(why), Some(refusal)) => assert!(why.contains(refusal), "{options}: {why}"),
+            (outcome, _) => panic!("{options}: {outcome:?}"),
+        }
+    }
+}
+
 /// A revocation list of the CA, as it is served.
 fn revocation_list(sides: &Sides, revoked: &str) -> Vec<u8> {
     let name = sides.0.join("ca.crl");

@@ -150,6 +150,7 @@ fn options_of_mobility() {
     let defaults = read("", "");
     assert!(defaults.connections[0].mobike && defaults.follow_redirects);
     assert!(!defaults.prefer_best_path && defaults.return_routability);
+    assert!(!defaults.send_invalid_spi && read("send_invalid_spi = 'yes'", "").send_invalid_spi);
     assert_eq!(defaults.redirect, RedirectPolicy::default());
     let other = read(
         "prefer_best_path = true\nreturn_routability = 'no'\nfollow_redirects = 'no'\n\

@@ -222,6 +222,10 @@ pubkeys = ['sun.pub']
     );
     folder.one_mistake(&text.replace("moon.pub", "sun.pub"), &["3: ", "no private key for it"]);
     folder.one_mistake(
+        &text.replace("['sun.pub']", "['sun.pub']\nca_id = 'CN=ca'"),
+        &["7: ", "`connections.c.remote.ca_id`: raw public keys have no CA"],
+    );
+    folder.one_mistake(
         &text.replace("['sun.pub']", "['son.pub']"),
         &["6: ", "cannot read", "did you mean `sun.pub`?"],
     );
@@ -267,7 +271,21 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
         (remote("cacerts = 'ca.pm'"), &["5: ", "did you mean `ca.pem`?"]),
         (remote("cacerts = '../x509/moon.pem'"), &["5: ", "is no CA", "CA:TRUE"]),
         (remote("revocation = 'stric'"), &["5: ", "did you mean `strict`?"]),
-        (remote("ca_id = 'x'"), &["5: ", "`connections.c.remote.ca_id` is not supported yet"]),
+        (remote("groups = 'x'"), &["5: ", "nothing tells which of these `groups`"]),
+        (remote("ca_id = 'vpn*.org'"), &["5: ", "`connections.c.remote.ca_id` cannot be", "`*`"]),
+        (remote("ca_id = 'fqdn:^ca'"), &["5: ", "begins with `^` and ends with `$`"]),
+        (
+            remote("cert_policy = '1.2.3, x'"),
+            &["5: ", "`connections.c.remote.cert_policy`", "\"x\""],
+        ),
+        (
+            remote("auth = 'psk'\nca_id = 'CN=ca'"),
+            &["6: ", "`connections.c.remote.ca_id` is of no use", "pubkey"],
+        ),
+        (
+            remote("auth = 'psk'\ncert_policy = '1.2.3'"),
+            &["6: ", "`connections.c.remote.cert_policy` is of no use", "pubkey"],
+        ),
         (
             format!(
                 "{MOON}[authorities.a]\ncacert = 'ca.pem'\ncrl_uris = 'https://ca.example.org/'"
@@ -394,8 +412,8 @@ fn what_will_hardly_work_is_warned_about() {
     folder.write("x509/expired.pem", fixture("expired.pem"));
     folder.write("x509ca/root-expired.pem", fixture("root-expired.pem"));
     folder.write("x509crl/stale.crl", fixture("stale.crl"));
-    fs::create_dir(folder.0.join("x509ocsp")).unwrap();
-    folder.write("x509ocsp/signer.pem", "whatever");
+    fs::create_dir(folder.0.join("x509ac")).unwrap();
+    folder.write("x509ac/attribute.pem", "whatever");
     folder.write("x509crl/root.crl", fixture("root.crl"));
     folder.write("private/spare.key", fixture("moon.key"));
     folder.end_entity("earth", "ed25519", "");
@@ -412,7 +430,7 @@ fn what_will_hardly_work_is_warned_about() {
         "x509crl/stale.crl: a newer list was due",
         "private/moon.key: a private key, and others may read it",
         "private/spare.key: ",
-        "x509ocsp/signer.pem: files of x509ocsp/ are not used",
+        "x509ac/attribute.pem: files of x509ac/ are not used",
         "line 1: `connections.c.local`: certificate \"O=lab, CN=earth\" is never used",
         "x509crl/root.crl: no CA in x509ca/ signed it, \"C=CH, O=pq-ike, CN=Root\" did",
     ] {

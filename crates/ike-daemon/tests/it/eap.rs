@@ -283,14 +283,50 @@ fn what_cannot_be_is_named() {
         (
             gateway,
             "auth = 'eap-mschapv2'",
-            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting_send_class = true",
-            "accounting_send_class` is not supported yet",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\neap_start = true",
+            "eap_start` is not supported yet",
         ),
         (
             gateway,
             "auth = 'eap-mschapv2'",
             "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting = 'sometimes'",
             "`charon.plugins.eap-radius.accounting` cannot be \"sometimes\"",
+        ),
+        (
+            gateway,
+            "auth = 'eap-mschapv2'\ngroups = 'a'",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\nclass_group = true",
+            "tells which of these `groups`",
+        ),
+        (
+            gateway,
+            "auth = 'eap-mschapv2'\neap_id = 'email:^.[.]b$'",
+            "",
+            "there are no patterns here",
+        ),
+        (
+            gateway,
+            "auth = 'eap-mschapv2'",
+            "[secrets.eap-carol]\nid = 'email:^carol$'\nsecret = 'x'",
+            "`secrets.eap-carol.id` cannot be \"email:^carol$\": a regular expression",
+        ),
+        (
+            gateway,
+            "auth = 'eap-radius'\ngroups = 'a'",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'",
+            "tells which of these `groups`",
+        ),
+        (
+            gateway,
+            "auth = 'eap-radius'",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\n[charon.plugins.eap-radius.dae]\nenable = true",
+            "`charon.plugins.eap-radius.dae.secret` is missing",
+        ),
+        (
+            gateway,
+            "auth = 'eap-radius'",
+            "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\n[charon.plugins.eap-radius.dae]\nlisten = 'here'",
+            "dae.listen` cannot be",
         ),
         (
             gateway,

@@ -13,6 +13,7 @@ mod fetch;
 mod hash_and_url;
 mod metrics;
 mod mobike_shards;
+mod ocsp;
 mod packets;
 mod pki;
 mod ppk;

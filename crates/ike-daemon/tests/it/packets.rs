@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ike_proto::config::{ChildConfig, InterfaceId, Scope, UniqueNumbers};
-use ike_proto::dataplane::{Capabilities, CopyDscp, Iptfs, Mark, Mode, Processing};
+use ike_proto::dataplane::{Capabilities, CopyDscp, Iptfs, Mark, Mode, Processing, TfcPadding};
 
 use super::config::{ROUNDS, accept, mistakes};
 
@@ -54,6 +54,49 @@ fn how_packets_are_treated() {
     let c = &config.endpoint.connections[0];
     assert_eq!(c.if_id_in, InterfaceId::Fixed(5));
     assert_eq!(c.if_id_out, InterfaceId::Unique(Scope::Pair));
+}
+
+#[test]
+fn padding_against_traffic_analysis() {
+    for (value, expected) in [
+        ("0", TfcPadding::None),
+        ("1200", TfcPadding::To(1200)),
+        ("0x100", TfcPadding::To(256)),
+        ("mtu", TfcPadding::Mtu),
+    ] {
+        let child = child_with(&format!("tfc_padding = \"{value}\""));
+        assert_eq!(child.processing.tfc_padding, expected, "{value}");
+    }
+    assert_eq!(child_with("tfc_padding = 1200").processing.tfc_padding, TfcPadding::To(1200));
+    for wrong in ["MTU", "-1", "yes", "", "4294967296"] {
+        let text = format!("[connections.c.children.k]\ntfc_padding = \"{wrong}\"\n{ROUNDS}");
+        let found = mistakes(&text);
+        assert!(matches!(&*found, [one] if one.contains("tfc_padding")), "{wrong}: {found:?}");
+    }
+    let in_transport = "tfc_padding = \"mtu\"\nmode = \"transport\"";
+    let config = accept(&format!("[connections.c.children.k]\n{in_transport}\n{ROUNDS}"));
+    assert!(
+        config.warnings.iter().any(|warning| warning.contains("in tunnel mode alone")),
+        "{:?}",
+        config.warnings
+    );
+    assert!(child_with("hostaccess = \"yes\"").hostaccess && !child_with("").hostaccess);
+    assert!(child_with("sha256_96 = true").sha256_96 && !child_with("").sha256_96);
+}
+
+#[test]
+fn the_codepoint_of_ike_packets_is_binary() {
+    for (text, expected) in [("000000", 0), ("101110", 46), ("111111", 63), ("1", 1)] {
+        let config = accept(&format!("[connections.c]\ndscp = \"{text}\"\n{ROUNDS}"));
+        assert_eq!(config.endpoint.connections[0].dscp, expected, "{text}");
+    }
+    for wrong in ["", "46", "0x2e", "1111111", "EF", "-1"] {
+        let found = mistakes(&format!("[connections.c]\ndscp = \"{wrong}\"\n{ROUNDS}"));
+        assert!(
+            matches!(&*found, [one] if one.contains("connections.c.dscp")),
+            "{wrong}: {found:?}"
+        );
+    }
 }
 
 #[test]

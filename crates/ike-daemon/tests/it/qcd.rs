@@ -27,8 +27,8 @@ fn gateway(folder: &Path, ours: &str, theirs: &str, charon: &str) -> std::path::
     path
 }
 
-/// A gateway is killed and starts again, with fewer shards at that. Its client finds out when it asks, and is up
-/// again.
+/// A gateway is killed and starts again, with fewer shards at that, and by a secret that it has been given while it
+/// ran. Its client finds out when it asks, and is up again.
 #[test]
 fn a_gateway_that_was_killed_is_found_at_the_next_message() {
     let folder = tempdir("qcd");
@@ -41,10 +41,15 @@ fn a_gateway_that_was_killed_is_found_at_the_next_message() {
     let killed = Running::start(&folder, "right", &right, there);
     let mode = std::fs::metadata(&secret).expect("made").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    let new = "5a".repeat(32);
+    let old = std::fs::read_to_string(&secret).expect("read");
+    std::fs::write(&secret, format!("{new}\n{old}")).expect("written");
+    assert_eq!(killed.ask(&["reload"]).status.code(), Some(0));
     let up = left.ask(&["up", "net", "--timeout", "20s"]);
     assert_eq!(up.status.code(), Some(0), "{up:?}");
     killed.signal("KILL");
     drop(killed);
+    std::fs::write(&secret, &new).expect("written");
 
     let right = gateway(&folder, there, here, &charon.replace("shards = 3", "shards = 2"));
     let begun = Instant::now();

@@ -388,9 +388,12 @@ fn a_lease_of_an_eap_identity_outlives_a_restart() {
             connection: "rw".to_owned(),
             pools: vec!["four".to_owned()],
             identity,
+            granted: Box::default(),
             path,
             addresses: vec![ANY4],
             sole: false,
+            own: false,
+            resumed: false,
             asked: Vec::new(),
         });
         let ike_proto::Answer::Leased(_, lease) = answer else { panic!("no lease") };

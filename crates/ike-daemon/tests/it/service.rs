@@ -105,11 +105,15 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
     service.told("WATCHDOG=1");
     service.told("WATCHDOG=1");
 
-    // What the file says can still be read, a credential too.
+    // What the file says can still be read, a credential too. What is taken at the start is said to be.
+    let voids = format!("session_resumption.void_tickets = '{}'", folder.join("void").display());
+    write(&config, &format!("sandbox = {{}}\n{voids}"), "credential:psk");
     service.signal("HUP");
     let reloading = service.told("RELOADING=1");
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
     assert!(service.told("READY=1").contains("STATUS=configuration reloaded"));
+    let log = || fs::read_to_string(folder.join("log")).expect("a log");
+    assert!(log().contains("void_tickets takes effect at the next start"), "{}", log());
 
     assert!(service.of_threads("Seccomp:").iter().all(|mode| mode == "2"));
     assert!(service.of_threads("NoNewPrivs:").iter().all(|set| set == "1"));
@@ -125,7 +129,6 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
     }
 
     // A file elsewhere cannot, where the kernel has Landlock; the configuration stays as it was.
-    let log = || fs::read_to_string(folder.join("log")).expect("a log");
     write(&config, "sandbox = {}", elsewhere.join("psk").to_str().expect("UTF-8"));
     service.signal("HUP");
     service.told("RELOADING=1");

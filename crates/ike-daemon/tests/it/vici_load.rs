@@ -179,7 +179,11 @@ async fn what_the_file_would_not_take_is_refused_by_name() {
     assert!(no(&client.ask("load-conn", Section::new()).await.0).contains("one section"));
     assert!(no(&with(&mut client, "load-conn", "a b", good()).await).contains("cannot be a name"));
     for (command, about, said) in [
-        ("load-token", Section::new().text("handle", "01"), "module"),
+        (
+            "load-token",
+            Section::new().text("handle", "01"),
+            "`module` is missing, and no PKCS#11 module is configured",
+        ),
         ("load-token", Section::new().text("handle", "0g").text("module", "m"), "hexadecimal"),
         ("load-token", Section::new().text("module", "m"), "handle"),
         ("load-token", Section::new().text("handle", "01").text("label", "x"), "label"),

@@ -81,7 +81,8 @@ pub(crate) fn open_token(
 ) -> Result<Loaded, String> {
     let mut report = Report::new("");
     // Not the place of what stands in it, which tells what is missing from what is wrong.
-    let section = Section::new("token", ELSEWHERE + 1, table);
+    // Its options are the command's own, and named so.
+    let section = Section::new("", ELSEWHERE + 1, table);
     let token = token(section, modules, folder, &mut report);
     let mistakes: Vec<_> = report.finish(&[]).iter().map(ToString::to_string).collect();
     match token {
@@ -110,7 +111,10 @@ fn token(
     let module = match s.text("module", MODULE, report) {
         Some(module) => {
             let path = modules.get(module.text).cloned();
-            if path.is_none() {
+            if path.is_none() && modules.is_empty() {
+                let how = format!(": no module {:?}, for", module.text);
+                no_modules(&s, &how, module.offset, report);
+            } else if path.is_none() {
                 let message = format!("`{}`: no module {:?}", join(&s.path, "module"), module.text);
                 report.expected(module.offset, message, MODULE);
             }
@@ -118,7 +122,9 @@ fn token(
         }
         None => {
             let only = modules.values().next().filter(|_| modules.len() == 1).cloned();
-            if only.is_none() && s.place("module") == s.offset {
+            if modules.is_empty() {
+                no_modules(&s, " is missing, and", s.offset, report);
+            } else if only.is_none() && s.place("module") == s.offset {
                 s.missing("module", MODULE, report);
             }
             only
@@ -136,6 +142,14 @@ fn token(
         option,
         offset,
     })
+}
+
+/// There is nothing that could reach a token.
+fn no_modules(s: &Section<'_>, how: &str, offset: usize, report: &mut Report<'_>) {
+    let option = join(&s.path, "module");
+    let message = format!("`{option}`{how} no PKCS#11 module is configured");
+    let expected = "a name of [charon.plugins.pkcs11.modules], and its `path` there";
+    report.expected(offset, message, expected);
 }
 
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {

@@ -30,11 +30,13 @@ pub(crate) const X509: &str = "x509";
 pub(crate) const X509CA: &str = "x509ca";
 /// Revocation lists.
 const X509CRL: &str = "x509crl";
+/// Certificates of OCSP responders.
+const X509OCSP: &str = "x509ocsp";
 /// Raw public keys.
 pub(crate) const PUBKEY: &str = "pubkey";
 
 /// Folders of swanctl that are of no use here.
-const UNUSED: [&str; 4] = ["bliss", "x509aa", "x509ac", "x509ocsp"];
+const UNUSED: [&str; 3] = ["bliss", "x509aa", "x509ac"];
 
 /// What the files hold.
 #[derive(Debug, Clone)]
@@ -103,6 +105,9 @@ impl Credentials {
         for entry in entries(folder, X509CRL, report) {
             this.crl_file(&entry, report);
         }
+        for entry in entries(folder, X509OCSP, report) {
+            this.responder_file(&entry, report);
+        }
         for unused in UNUSED {
             if let Some(first) = entries(folder, unused, report).first() {
                 report.warn(None, format!("{}: files of {unused}/ are not used", first.shown));
@@ -124,6 +129,16 @@ impl Credentials {
             self.check_validity(&ca, &entry.shown, None, report);
             if let Err(why) = self.add_ca(ca) {
                 entry.wrong(why, CA, report);
+            }
+        }
+    }
+
+    /// OCSP responders that are trusted whoever has certified them.
+    fn responder_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+        for responder in entry.certificates(report) {
+            self.check_validity(&responder, &entry.shown, None, report);
+            if let Err(why) = self.trust.revocation.add_responder(Arc::new(responder)) {
+                entry.wrong(why, "a certificate with extendedKeyUsage OCSPSigning", report);
             }
         }
     }

@@ -121,6 +121,97 @@ async fn what_was_fetched_is_kept_when_the_peer_has_proven_itself() {
     assert!(!asked(Question::Judge).await, "nothing is new");
 }
 
+/// IKE_AUTH does not wait for a responder that takes long, and no time at all for one that failed.
+#[tokio::test]
+async fn a_signature_does_not_wait_long_for_a_responder() {
+    use ::pki::{Authority, Credential};
+    use ike_proto::SignRequest;
+    use ike_proto::config::CertRequest;
+    use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+    use ike_proto::wire::registry::CertEncoding;
+
+    #[derive(Debug)]
+    struct Key(Vec<u8>);
+    impl SigningKey for Key {
+        fn schemes(&self) -> &[SignatureScheme] {
+            &[SignatureScheme::EcdsaP256Sha256]
+        }
+        fn public_key(&self) -> &[u8] {
+            &self.0
+        }
+        fn sign(&self, _: SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
+            Ok(vec![0; 70])
+        }
+    }
+    let [ca, own] = ["root", "moon"].map(|name| {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../pki/tests/fixtures");
+        let pem = std::fs::read(format!("{fixtures}/{name}.pem")).expect("a fixture");
+        ::pki::files::load_certificates(&pem).expect("a certificate").remove(0)
+    });
+    let request = || {
+        let asked = |encoding| CertRequest { encoding, authorities: Vec::new() };
+        let scheme = SignatureScheme::EcdsaP256Sha256;
+        SignRequest {
+            connection: "c".to_owned(),
+            round: "r".to_owned(),
+            id: own.identities().remove(0),
+            requests: vec![asked(CertEncoding::X509_SIGNATURE), asked(CertEncoding::OCSP)],
+            hash_and_url: false,
+            schemes: vec![ike_proto::AcceptedScheme { scheme, authorities: Vec::new() }],
+            octets: Vec::new(),
+        }
+    };
+    // It takes connections, and says nothing.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let mut answerer = Answerer::default();
+    let authority = Authority {
+        ca: Arc::new(ca.clone()),
+        crl_uris: Vec::new(),
+        ocsp_uris: vec![url],
+        cert_uri_base: None,
+    };
+    answerer.trust_mut().add_ca(ca).expect("a CA");
+    answerer.trust_mut().revocation.add_authority(authority).expect("an authority");
+    let key = Arc::new(Key(own.spki().to_vec()));
+    let credential = Credential::new(key, Arc::new(own.clone()), &[]).expect("a credential");
+    answerer.add_credential("c", "r", credential);
+    let hour = Duration::from_secs(3600);
+    let credentials = Credentials::new(answerer.clone(), EapBook::default(), Fetcher::new(hour));
+    let waits = || !credentials.present().status_fetches(&request(), SystemTime::now()).is_empty();
+    assert!(!waits(), "nobody replies here");
+    answerer.reply_by_ocsp("c", false);
+    credentials.replace(answerer, EapBook::default());
+
+    assert!(waits() && credentials.answer_at_once(&Question::Sign(request())).is_none());
+    let begin = Instant::now();
+    let signature = || Question::Sign(request());
+    let both = async {
+        tokio::join!(
+            credentials.answer(signature()),
+            credentials.answer(signature()),
+            listener.accept()
+        )
+    };
+    let (first, second, connection) =
+        tokio::time::timeout(hour / 60, both).await.expect("less than a minute");
+    assert!(begin.elapsed() >= Duration::from_secs(1), "it was waited for");
+    for answer in [first, second] {
+        match answer {
+            Some(Answer::Signed(signed)) => assert_eq!(signed.certs.len(), 1),
+            other => panic!("{other:?}"),
+        }
+    }
+    // One asks for all of them. When it fails, the next does not wait.
+    drop(connection);
+    drop(listener);
+    let end = Instant::now() + hour / 60;
+    while waits() {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
 #[tokio::test]
 async fn radius_exchanges_have_a_limit() {
@@ -138,19 +229,14 @@ async fn radius_exchanges_have_a_limit() {
         servers: vec![server],
         retransmit_tries: 0,
         retransmit_timeout: Duration::from_secs(60),
-        retransmit_base: 1.0,
-        id_prefix: String::new(),
-        accounting: None,
-        current: Default::default(),
-        identifier: Default::default(),
-        warned: Default::default(),
-        lines: Default::default(),
+        ..RadiusConfig::default()
     };
     let round = Round {
         way: Way::Radius,
         eap_id: Some(EapId::Exact("carol".to_owned())),
         aaa_id: None,
         credentials: Vec::new(),
+        groups: Vec::new(),
         judged_by: String::new(),
     };
     let key = ("c".to_owned(), "r".to_owned());
@@ -185,6 +271,7 @@ async fn radius_exchanges_have_a_limit() {
                     transport: ike_proto::Transport::UdpEncap,
                 },
                 packet: None,
+                others: Vec::new(),
                 state: Default::default(),
             };
             let credentials = credentials.clone();
@@ -242,4 +329,19 @@ fn asked(endpoint: &mut Endpoint) -> (Ticket, Exchange) {
 fn now() -> Now {
     let world = World::new(1);
     Now { mono: world.instant() + Duration::from_secs(1), wall: world.wall() }
+}
+
+/// Exchanges with RADIUS servers have so many places in the daemon, not in each configuration.
+#[tokio::test]
+async fn a_reload_makes_no_more_room_for_radius() {
+    let book = || EapBook { radius: Some(Arc::default()), ..EapBook::default() };
+    let credentials =
+        Credentials::new(Answerer::default(), book(), Fetcher::new(Duration::from_secs(1)));
+    let lines = || credentials.radius().expect("servers").lines();
+    let before = lines();
+    credentials.replace(Answerer::default(), book());
+    assert!(Arc::ptr_eq(&before, &lines()));
+    credentials.replace(Answerer::default(), EapBook::default());
+    credentials.replace(Answerer::default(), book());
+    assert!(Arc::ptr_eq(&before, &lines()));
 }

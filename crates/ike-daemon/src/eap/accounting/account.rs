@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,18 +49,21 @@ pub(super) struct Totals {
 }
 
 /// A session.
-pub(super) struct Account {
+pub(in crate::eap) struct Account {
     /// The IKE SA that it is by now.
     pub(super) ike: AtomicU64,
     pub(super) id: String,
     pub(super) radius: Arc<RadiusConfig>,
-    pub(super) options: AccountingConfig,
+    /// How servers are told of it; nothing if they are not.
+    pub(super) options: Option<AccountingConfig>,
     /// What every request says of it.
     pub(super) attributes: Vec<(u8, Vec<u8>)>,
     pub(super) begun: Instant,
     pub(super) totals: Mutex<Totals>,
     /// Its ESP SAs that are [`Tracked`](super::Tracked); that map is locked before this.
     pub(super) sas: Mutex<HashSet<SaId>>,
+    /// A server has asked for its end.
+    pub(super) ending: AtomicBool,
 }
 
 /// What became of a request.
@@ -81,6 +84,14 @@ impl Account {
     /// The IKE SA that it is by now.
     pub(super) fn ike(&self) -> IkeSaId {
         IkeSaId(self.ike.load(Ordering::Relaxed))
+    }
+
+    /// True if it is this that an attribute names.
+    pub(super) fn has(&self, (kind, value): (u8, &[u8])) -> bool {
+        match kind {
+            attribute::SESSION_ID => self.id.as_bytes() == value,
+            _ => self.attributes.iter().any(|(own, known)| *own == kind && known == value),
+        }
     }
 
     /// Has a server take a request; for a while also again, as long as it is this machine that fails.
@@ -182,7 +193,7 @@ pub(super) fn attributes(status: &IkeStatus, addresses: &[IpAddr]) -> Vec<(u8, V
     ];
     all.extend(addresses.iter().map(|address| match address {
         IpAddr::V4(ip) => (common::FRAMED_IP_ADDRESS, ip.octets().to_vec()),
-        IpAddr::V6(ip) => (attribute::FRAMED_IPV6_ADDRESS, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (common::FRAMED_IPV6_ADDRESS, ip.octets().to_vec()),
     }));
     all
 }

@@ -1,7 +1,6 @@
 use super::*;
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket as StdSocket};
-use std::sync::atomic::{AtomicU8, AtomicUsize};
 
 use ::eap::accounting::attribute;
 use ::eap::radius::attribute as common;
@@ -15,7 +14,12 @@ fn account(server: &StdSocket, interval: Option<Duration>) -> Arc<Account> {
 }
 
 fn radius(address: SocketAddr, interval: Option<Duration>, millis: u64) -> Arc<RadiusConfig> {
-    let options = AccountingConfig { interval, close_on_timeout: true, requires_vip: false };
+    let options = AccountingConfig {
+        interval,
+        close_on_timeout: true,
+        requires_vip: false,
+        send_class: false,
+    };
     Arc::new(RadiusConfig {
         servers: vec![Server {
             name: "test".to_owned(),
@@ -27,17 +31,13 @@ fn radius(address: SocketAddr, interval: Option<Duration>, millis: u64) -> Arc<R
         retransmit_tries: 1,
         retransmit_timeout: Duration::from_millis(millis),
         retransmit_base: 1.0,
-        id_prefix: String::new(),
         accounting: Some(options),
-        current: AtomicUsize::new(0),
-        identifier: AtomicU8::new(3),
-        warned: Mutex::default(),
-        lines: Default::default(),
+        ..RadiusConfig::default()
     })
 }
 
 fn of(radius: Arc<RadiusConfig>) -> Arc<Account> {
-    let options = radius.accounting.clone().expect("accounting");
+    let options = radius.accounting.clone();
     Arc::new(Account {
         ike: AtomicU64::new(7),
         id: "1-7".to_owned(),
@@ -47,6 +47,7 @@ fn of(radius: Arc<RadiusConfig>) -> Arc<Account> {
         begun: Instant::now(),
         totals: Mutex::default(),
         sas: Mutex::default(),
+        ending: AtomicBool::new(false),
     })
 }
 
@@ -81,6 +82,7 @@ async fn a_session_is_told_from_its_beginning_to_its_end() {
     let server = StdSocket::bind("127.0.0.1:0").expect("a socket");
     let account = account(&server, Some(Duration::from_millis(50)));
     let (accounting, mut close) = Accounting::new();
+    let (heard, mut hears) = mpsc::unbounded_channel();
     let requests = std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         let mut all = Vec::new();
@@ -90,7 +92,9 @@ async fn a_session_is_told_from_its_beginning_to_its_end() {
             // What is not signed by the secret is no answer.
             server.send_to(&answer(&request, b"other"), from).expect("sent");
             server.send_to(&answer(&request, b"shared"), from).expect("sent");
-            let last = number(&request, attribute::STATUS_TYPE) == Some(2);
+            let status = number(&request, attribute::STATUS_TYPE);
+            let last = status == Some(2);
+            let _ = heard.send(status);
             all.push(request);
             if last {
                 return all;
@@ -117,7 +121,8 @@ async fn a_session_is_told_from_its_beginning_to_its_end() {
         let (accounting, account) = (accounting.clone(), Arc::clone(&account));
         async move { accounting.keep(&account, stopped).await }
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // An update, however slow this machine is.
+    while hears.recv().await.expect("a server") != Some(3) {}
     stop.send(Cause::IdleTimeout).expect("it listens");
     task.await.expect("it ends");
     let requests = requests.join().expect("no panic");
