@@ -16,7 +16,7 @@ LAB_PACKAGES="iproute2 iputils-ping fping kmod user-mode-linux iperf3 tcpdump et
 nftables conntrack jq openssl \
 strongswan-swanctl charon-systemd libstrongswan-standard-plugins \
 libstrongswan-extra-plugins libcharon-extra-plugins \
-libcharon-extauth-plugins strongswan-pki openiked softhsm2 freeradius prometheus"
+libcharon-extauth-plugins strongswan-pki openiked softhsm2 freeradius freeradius-utils prometheus"
 
 say() { printf '%s\n' "$*"; }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 use ike_proto::wire::payload::IdData;
-use pki::issue::{self, Issuer, RevokedEntry, Template};
+use pki::issue::{self, CertificateStatus, Issuer, RevokedEntry, Template};
 use pki::{Certificate, Credential, PeerPolicy};
 use pq_kem::sign::{KeyType, generate, load_private_key};
 
@@ -74,6 +74,15 @@ impl Authority {
         let revoked: Vec<_> = serials.iter().map(entry).collect();
         let next = World::dawn() + Duration::from_secs(86_400);
         issue::revocation_list(&self.issuer(), at, next, 1, &revoked).expect("a list")
+    }
+
+    /// An OCSP response about a certificate of this CA, current when worlds begin.
+    pub fn ocsp_response(&self, certificate: &Certificate, revoked: bool) -> Vec<u8> {
+        let at = World::dawn() - Duration::from_secs(3600);
+        let next = World::dawn() + Duration::from_secs(86_400);
+        let revoked = revoked.then_some(at);
+        let status = CertificateStatus { certificate, issuer: &self.certificate, revoked };
+        issue::ocsp_response(&self.issuer(), None, &[status], at, Some(next)).expect("a response")
     }
 }
 

@@ -1,6 +1,6 @@
 //! One endpoint, its data plane, and what it said.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ike_proto::crypto::SignatureScheme;
@@ -55,6 +55,8 @@ pub struct Host {
     pub(crate) wake: Option<Duration>,
     /// Batches not applied yet.
     pub(crate) batches: usize,
+    /// DSCPs of what it has sent.
+    pub codepoints: BTreeSet<u8>,
     /// Messages, fragments and retransmissions sent; keepalives are not among them.
     pub sent: u64,
     /// Octets of their IKE messages.
@@ -110,6 +112,7 @@ impl Host {
             dropped: Vec::new(),
             wake: None,
             batches: 0,
+            codepoints: BTreeSet::new(),
             sent: 0,
             sent_octets: 0,
             sent_ip_octets: 0,

@@ -189,7 +189,7 @@ impl World {
     }
 
     pub(crate) fn send_by_stream(&mut self, host: usize, transmit: Transmit) {
-        let Transmit { path, kind, octets } = transmit;
+        let Transmit { path, kind, octets, .. } = transmit;
         assert!(kind != TransmitKind::KeepAlive, "a keepalive in TCP");
         assert!(octets.len() <= 0xffff - 6, "no length field can say {}", octets.len());
         self.hosts[host].sent += 1;

@@ -537,7 +537,8 @@ impl World {
         if transmit.path.transport == Transport::Tcp {
             return self.send_by_stream(host, transmit);
         }
-        let Transmit { path, kind, octets } = transmit;
+        let Transmit { path, kind, dscp, octets } = transmit;
+        self.hosts[host].codepoints.insert(dscp);
         let keepalive = kind == TransmitKind::KeepAlive;
         let counter =
             if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };

@@ -52,11 +52,12 @@ key_strongswan() {
     pki --gen $options --outform pem >"$PKI/$1.key"
 }
 
-# ca MAKER NAME KIND [ISSUER]: a CA, self-signed or below another.
+# ca MAKER NAME KIND [ISSUER [EXTENSIONS]]: a CA, self-signed or below another.
+# EXTENSIONS are lines of an extension file, for openssl.
 ca() {
     local maker=$1 name=$2 kind=$3 issuer=${4:-}
     pki_key "$maker" "$name" "$kind"
-    "ca_$maker" "$name" "$issuer"
+    "ca_$maker" "$name" "$issuer" "${5:-}"
 }
 ca_ours() {
     local in="--in $PKI/$1.key --ca --out $PKI/$1.pem"
@@ -73,7 +74,8 @@ keyUsage=critical,keyCertSign,cRLSign
 subjectKeyIdentifier=hash"
     [ -z "$2" ] || ext="$ext
 crlDistributionPoints=URI:$(http_url "$2.crl")"
-    sign_openssl "$1" "$2" "$ext"
+    sign_openssl "$1" "$2" "$ext
+${3:-}"
 }
 
 ca_strongswan() {

@@ -1,8 +1,9 @@
-# FreeRADIUS on the loopback of one side: carol's password, by MSCHAPv2 and MD5; $STATE/radius/detail is what it hears
-# of sessions.
+# FreeRADIUS on the loopback of one side: carol's password, by MSCHAPv2 and MD5, and what she is granted;
+# $STATE/radius/detail is what it hears of sessions.
 # shellcheck shell=bash
 
 RADIUS_SECRET="a secret of gateway and server"
+RADIUS_DAE_SECRET="another one"
 
 # radius_start SIDE
 radius_start() {
@@ -10,7 +11,10 @@ radius_start() {
     note "start freeradius beside $1"
     mkdir -p "$dir/run"
     in_ns "$1" ip link set lo up
-    echo 'carol Cleartext-Password := "Ar3etTnp"' >"$dir/users"
+    cat >"$dir/users" <<USERS
+carol Cleartext-Password := "Ar3etTnp"
+	Class := "sales", Session-Timeout := 36000, Framed-IP-Address := 10.9.0.77
+USERS
     cat >"$dir/radiusd.conf" <<CONF
 prefix = /usr
 libdir = /usr/lib/freeradius
@@ -80,6 +84,19 @@ CONF
     wait_for 20 grep -q 'Ready to process requests' "$OUT/radius.log" || {
         tail -n 20 "$OUT/radius.log" "$OUT/radius.out"
         fail "freeradius did not start"
+    }
+}
+
+# radius_asks SIDE coa|disconnect REGEX ATTRIBUTES: what the side at that loopback is asked about sessions (RFC 5176), and
+# how it answers.
+radius_asks() {
+    local answer
+    note "$2: $4"
+    answer=$(echo "$4, Event-Timestamp = $(date +%s), Message-Authenticator = 0x00" |
+        in_ns "$1" radclient -x -D /usr/share/freeradius -r 3 -t 3 127.0.0.1:3799 "$2" "$RADIUS_DAE_SECRET" 2>&1) || true
+    grep -q -E -- "$3" <<<"$answer" || {
+        echo "$answer"
+        fail "$2: $4: no $3"
     }
 }
 

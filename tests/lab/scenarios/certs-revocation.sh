@@ -1,7 +1,8 @@
 # A chain with an intermediate CA and revocation under the policy "strict": by
-# a list from a file or over HTTP, or by an OCSP responder. What is revoked is
+# a list from a file or over HTTP, by an OCSP responder, or by OCSP responses that
+# both sides ask each other for and send in IKE_AUTH (RFC 4806). What is revoked is
 # refused and told nothing but AUTHENTICATION_FAILED.
-# CASES: good-file good-http good-ocsp revoked-file revoked-http revoked-ocsp revoked-ca unreachable
+# CASES: good-file good-http good-ocsp good-sent revoked-file revoked-http revoked-ocsp revoked-ca unreachable
 # TIMEOUT: 120
 net_direct
 site
@@ -9,7 +10,7 @@ how=${CASE#*-}
 ca openssl root ecdsa384
 ca ours inter ecdsa256 root
 case $how in
-ocsp) extra=(--ocsp "$(ocsp_url)") ;;
+ocsp | sent) extra=(--ocsp "$(ocsp_url)") ;;
 *) extra=(--crl "$(http_url inter.crl)") ;;
 esac
 certificate ours us ecdsa256 inter "${extra[@]}"
@@ -26,6 +27,12 @@ ike us remote.revocation strict
 case $CASE in
 revoked-ca) crl root inter ;;
 good-ocsp) ocsp_index inter us them ;;
+good-sent)
+    ocsp_index inter us them
+    ike both ocsp both
+    ike them remote.revocation strict
+    give them x509crl root.crl
+    ;;
 revoked-ocsp)
     ocsp_index inter us them
     ocsp_revoke inter them
@@ -34,6 +41,7 @@ revoked-*) crl inter them ;;
 esac
 case $CASE in
 *-file) give us x509crl root.crl inter.crl ;;
+*-sent) give us x509crl root.crl && serve_ocsp inter ;;
 unreachable) ;;
 *-ocsp) serve_http && serve_ocsp inter ;;
 *) serve_http ;;
@@ -49,6 +57,15 @@ good-*)
         [ "$(grep -c "^$US_SEEN GET /inter.crl" "$OUT/http.log")" = 1 ] || fail "the list was fetched again"
         ;;
     ocsp) expect_log us 'revocation information fetched.*:8001' ;;
+    sent)
+        expect_log us 'OCSP response for the own certificate fetched'
+        expect_log them 'sending OCSP status for certificate "O=lab, CN=them"'
+        expect_log them 'received OCSP response issued by'
+        expect_log them 'using cached ocsp response'
+        # Each has asked about its own certificate, and nobody about the other's.
+        ! grep -q 'revocation information' "$(log_of us)" || fail "asked about the peer's certificate"
+        [ "$(grep -c 'requesting ocsp status' "$(log_of them)")" = 1 ] || fail "asked more than once"
+        ;;
     esac
     ;;
 *)

@@ -33,12 +33,16 @@ radius)
     # The server hears of sessions (RFC 2866), and their virtual IPs.
     conf "$gateway" $radius.accounting yes
     conf "$gateway" $radius.accounting_interval 1s
+    conf "$gateway" $radius.accounting_send_class yes
+    conf "$gateway" $radius.class_group yes
+    # It may ask about them (RFC 5176).
+    conf "$gateway" $radius.dae.enable yes
+    conf "$gateway" $radius.dae.secret "$RADIUS_DAE_SECRET"
     ike "$client" vips 0.0.0.0
     net "$client" local_ts dynamic
-    ike "$gateway" pools four
-    conf "$gateway" pools.four.addrs 10.9.0.0/24
+    ike "$gateway" pools radius
     net "$gateway" remote_ts dynamic
-    RIGHT_IN=10.9.0.1
+    RIGHT_IN=10.9.0.77
     ;;
 esac
 ike "$client" local.auth "$eap"
@@ -64,6 +68,14 @@ tls) ;;
     fi
     ;;
 esac
+if [ "$method" = radius ]; then
+    # Who is in no group of the first connection may be in one of the next.
+    sed -n 's/^connections\.site\./connections.another./p' "$STATE/$gateway.conf" >"$STATE/another"
+    cat "$STATE/another" "$STATE/$gateway.conf" >"$STATE/both"
+    mv "$STATE/both" "$STATE/$gateway.conf"
+    conf "$gateway" connections.another.remote.groups research
+    ike "$gateway" remote.groups "marketing, sales"
+fi
 [ "$method" != ttls ] || conf them charon.plugins.eap-ttls.phase2_method mschapv2
 start
 up "$client"
@@ -77,12 +89,23 @@ fi
 rekey us ike
 ping_both
 if [ "$method" = radius ]; then
+    grep -q 'NAS-Port-Id = "another"' "$OUT/radius.log" || fail "the first connection was not tried"
     session="Acct-Session-Id = \"[0-9]+-[0-9]+\""
-    expect_accounted "Acct-Status-Type = Start" "$session" 'User-Name = "carol"' "Framed-IP-Address = 10\.9\.0\.1"
+    expect_accounted "Acct-Status-Type = Start" "$session" 'User-Name = "carol"' "Framed-IP-Address = 10\.9\.0\.77" "Class = 0x73616c6573"
     expect_accounted "Acct-Status-Type = Interim-Update" "$session" "Acct-Input-Octets = [1-9]"
+    # The client hears how long it may stay, and of a change (RFC 4478).
+    [ "$client" != them ] || expect_log them "received AUTH_LIFETIME of 345[0-9]{2}s"
+    radius_asks "$gateway" coa "Received CoA-ACK" 'User-Name = "carol", Session-Timeout = 20000'
+    [ "$client" != them ] || expect_log them "received AUTH_LIFETIME of 185[0-9]{2}s"
+    radius_asks "$gateway" disconnect "Error-Cause = Session-Context-Not-Found" 'User-Name = "dave"'
     down "$client" ike
     gone
     # Both pings of both ends: the rekey has not lost what was before it.
     expect_accounted "Acct-Status-Type = Stop" "$session" "Acct-Terminate-Cause = User-Request" \
         "Acct-Input-Octets = 1008" "Acct-Output-Octets = 1008" "Acct-Input-Packets = 12" "Acct-Session-Time = [1-9]"
+    up "$client"
+    installed
+    radius_asks "$gateway" disconnect "Received Disconnect-ACK" 'User-Name = "carol", Framed-IP-Address = 10.9.0.77'
+    gone
+    expect_accounted "Acct-Status-Type = Stop" "$session" "Acct-Terminate-Cause = Admin-Reset"
 fi

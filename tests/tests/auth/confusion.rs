@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ike_proto::Failure;
-use ike_proto::config::{AuthConfig, IdMatch, PreSharedKey};
+use ike_proto::config::{AuthConfig, IdMatch, IdRegex, PreSharedKey};
 use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IdType};
@@ -135,8 +135,14 @@ fn a_certificate_is_good_for_its_own_names() {
 #[test]
 fn the_most_exact_connection_is_taken() {
     let suffix = |text: &str| IdMatch::Suffix(IdData::fqdn(text));
-    let from_loose_to_strict =
-        [IdMatch::Any, suffix("*example"), suffix("*.example"), IdMatch::Exact(identity(1))];
+    let regex = |text: &str| IdMatch::Regex(IdRegex::parse(text).expect("an expression"));
+    let from_loose_to_strict = [
+        IdMatch::Any,
+        regex("fqdn:^a[.]example$"),
+        suffix("*example"),
+        suffix("*.example"),
+        IdMatch::Exact(identity(1)),
+    ];
     for strict in 1..from_loose_to_strict.len() {
         for loose_first in [true, false] {
             let mut setup = Setup::new(5);

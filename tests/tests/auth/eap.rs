@@ -26,7 +26,7 @@ use ike_tests::{A, B, Pair, Setup};
 use super::{ec, refused, root, signing, told};
 
 /// A by EAP, B by a certificate.
-fn gateway(seed: u64) -> Setup {
+pub(super) fn gateway(seed: u64) -> Setup {
     let ca = root();
     let mut setup = Setup::new(seed);
     setup.b.show(credential(&ca, ec(), 2));
@@ -86,7 +86,7 @@ fn mschapv2_server(password: &'static str) -> End {
 }
 
 /// A method of one request and one response that has this key in the end.
-fn short_peer(key: Option<u8>) -> End {
+pub(super) fn short_peer(key: Option<u8>) -> End {
     Box::new(move |message| match message.packet.as_deref() {
         Some([1, ..]) => EapAnswer::Send(vec![2, 0, 0, 5, 99], EapState::default()),
         Some([3, ..]) => EapAnswer::Success(EapSuccess {
@@ -94,12 +94,13 @@ fn short_peer(key: Option<u8>) -> End {
             msk: key.map(|key| Secret::new(vec![key; 64])),
             method: "short".to_owned(),
             identity: None,
+            authorization: None,
         }),
         _ => EapAnswer::Failure { packet: None, why: "refused".to_owned() },
     })
 }
 
-fn short_server(key: Option<u8>) -> End {
+pub(super) fn short_server(key: Option<u8>) -> End {
     Box::new(move |message| match message.packet {
         None => EapAnswer::Send(vec![1, 0, 0, 5, 99], EapState::default()),
         Some(_) => EapAnswer::Success(EapSuccess {
@@ -107,6 +108,7 @@ fn short_server(key: Option<u8>) -> End {
             msk: key.map(|key| Secret::new(vec![key; 64])),
             method: "short".to_owned(),
             identity: None,
+            authorization: None,
         }),
     })
 }
@@ -116,7 +118,7 @@ fn method(used: &UsedAuth) -> Option<String> {
     Some(used.eap.as_ref()?.method.clone())
 }
 
-fn build(setup: Setup, peer: End, server: End) -> Pair {
+pub(super) fn build(setup: Setup, peer: End, server: End) -> Pair {
     let mut pair = setup.build();
     pair.hosts[A].eap = Some(peer);
     pair.hosts[B].eap = Some(server);

@@ -123,7 +123,7 @@ fn what_is_not_to_be_had_authenticates_nobody() {
 }
 
 /// Octets of the messages of IKE_AUTH, each way.
-fn auth_octets(pair: &Pair) -> [usize; 2] {
+pub(super) fn auth_octets(pair: &Pair) -> [usize; 2] {
     let octets = |host| {
         let sent = pair.net.trace.iter().filter(|packet| packet.from == host);
         let auth = sent.filter(|packet| {

@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod announcements;
+mod authorization;
 mod confusion;
 mod eap;
 mod failures;
 mod hash_and_url;
+mod ocsp;
 mod rounds;
 mod schemes;
 mod waiting;

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod codepoint;
 mod iptfs;
 mod numbers;
 mod per_cpu;
 mod per_cpu_peers;
+mod sha256_96;
+mod tfc;

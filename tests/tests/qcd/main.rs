@@ -3,6 +3,7 @@
 mod attacks;
 mod rekeys;
 mod shards;
+mod unknown_spi;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -36,6 +36,7 @@ fn eap(message: EapMessage) -> EapAnswer {
             msk: Some(Secret::new(vec![7; 64])),
             method: "short".to_owned(),
             identity: None,
+            authorization: None,
         })
     };
     match message.packet.as_deref() {

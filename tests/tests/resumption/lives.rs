@@ -6,7 +6,7 @@ use ike_proto::config::{
     AuthConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey, RedirectPolicy,
 };
 use ike_proto::wire::payload::IdData;
-use ike_proto::{Command, EapAnswer, EapState, EapSuccess, Lease};
+use ike_proto::{Authorization, Command, EapAnswer, EapState, EapSuccess, Lease};
 use ike_tests::credentials::{Authority, credential, key_type};
 use ike_tests::network::Nat;
 
@@ -126,6 +126,7 @@ fn a_road_warrior_by_eap() {
             msk: key(),
             method: "short".to_owned(),
             identity: None,
+            authorization: None,
         }),
     }));
     pair.hosts[B].eap = Some(Box::new(move |message| match message.packet {
@@ -135,12 +136,18 @@ fn a_road_warrior_by_eap() {
             msk: key(),
             method: "short".to_owned(),
             identity: Some(b"carol".to_vec()),
+            authorization: Some(Box::new(Authorization {
+                connection: None,
+                lifetime: Some(30 * MINUTE),
+                granted: Box::new([25, 3, 7]),
+            })),
         }),
     }));
     // Who asks for no address in particular gets the next one.
     let mut next = 4;
     pair.hosts[B].leaser = Some(Box::new(move |request| {
         assert_eq!(request.identity, IdData::eap(b"carol".to_vec()));
+        assert_eq!(*request.granted, [25, 3, 7]);
         next += 1;
         let wanted = request.addresses.iter().copied().find(|ip| !ip.is_unspecified());
         let given = wanted.unwrap_or(IpAddr::from([10, 9, 0, next]));
@@ -154,6 +161,8 @@ fn a_road_warrior_by_eap() {
     };
     let before = (eap(&pair, A), eap(&pair, B));
     assert!(before.0 > 0);
+    let due = pair.time_of(pair.b().ike().reauth_at.unwrap());
+    assert!(due < 30 * MINUTE, "{due:?}");
     lose(&mut pair);
     assert!(again(&mut pair));
     assert_eq!((eap(&pair, A), eap(&pair, B)), before, "nobody is asked for anything");
@@ -161,7 +170,18 @@ fn a_road_warrior_by_eap() {
     assert_eq!(a.assignment.unwrap().addresses, vip, "the same address");
     let carol = b.remote_auth[0].eap.clone().unwrap();
     assert_eq!(carol.id, Some(IdData::eap(b"carol".to_vec())));
+    // What was granted goes on, and no longer than it was.
+    assert_eq!(*carol.authorization.unwrap().granted, [25, 3, 7]);
+    let then = pair.time_of(b.reauth_at.unwrap());
+    assert!(then <= due + SECOND && then + 5 * SECOND >= due, "{then:?} {due:?}");
     assert_eq!(pair.a().children_up().len(), 1);
+    // When that changes, the ticket is good for nothing.
+    let ike = pair.ike_id(B);
+    pair.command(B, Command::LimitAuthentication(ike, 20 * MINUTE));
+    pair.run_for(SECOND);
+    lose(&mut pair);
+    assert!(!again(&mut pair));
+    assert!(eap(&pair, B) > before.1);
 }
 
 /// From another network, behind a NAT that was not there.

@@ -5,6 +5,7 @@
 mod attacks;
 mod by_hand;
 mod credentials;
+mod grants;
 mod lives;
 mod refused;
 

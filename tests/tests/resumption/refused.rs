@@ -9,6 +9,7 @@ use ike_proto::{Command, Failure};
 
 use super::*;
 use ike_tests::setup::identity;
+use xfrm::{CommandKind, Fault};
 
 /// B changes between the two; what it says of the ticket then.
 #[track_caller]
@@ -53,6 +54,29 @@ fn what_the_configuration_does_not_have_any_more() {
         b.more = vec![more];
     };
     assert_eq!(refused_after(4, both), [peer]);
+}
+
+/// What it is about is the daemon's business; the engine sees that it is something else.
+#[test]
+fn another_way_of_doing_eap() {
+    let mut first = setup(5);
+    first.b.connection.remote[0].eap = "mschapv2".to_owned();
+    let why = refused_between(first, setup(5), |b| {
+        b.connection.remote[0].eap = "tls".to_owned();
+    });
+    assert_eq!(why, ["EAP is to be done otherwise"]);
+}
+
+/// A client that does not answer the Delete of a gateway has no ticket any more all the same, nor gets another.
+#[test]
+fn a_session_that_is_being_ended() {
+    let mut pair = setup(6).build();
+    pair.establish();
+    lose(&mut pair);
+    let ike = pair.ike_id(B);
+    pair.command(B, Command::TerminateIke(ike));
+    assert!(!again(&mut pair), "{}", pair.story());
+    assert_eq!(complaints(&pair, B), ["its IKE SA was resumed, rekeyed or deleted"]);
 }
 
 #[test]
@@ -236,4 +260,25 @@ fn a_client_whose_configuration_has_changed_presents_nothing() {
     pair.reload(A, other.a.config());
     assert!(!again(&mut pair));
     assert_eq!(sent(&pair, 0, ExchangeType::IKE_SESSION_RESUME, false), 0);
+}
+
+/// What is refused for reasons of the moment is the child, and no more: the IKE SA goes on, with a ticket of its own.
+#[test]
+fn a_child_that_is_refused_costs_no_ike_sa() {
+    let mut pair = setup(16).build();
+    pair.establish();
+    lose(&mut pair);
+    pair.hosts[B].plane.inner.fail(Fault::Every(CommandKind::InstallSa));
+    let refused = pair.initiate(A, Some("net"));
+    pair.run_for(SECOND);
+    assert!(matches!(pair.a().done(refused), Some(Err(Failure::Peer(_)))), "{}", pair.story());
+    let (a, b) = (pair.a().ike(), pair.b().ike());
+    assert!(a.resumed && b.resumed && pair.a().children_up().is_empty(), "{}", pair.story());
+    pair.hosts[B].plane.inner.heal();
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(5 * SECOND);
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.a().ike().id, a.id);
+    lose(&mut pair);
+    assert!(again(&mut pair), "by the ticket that came with the refusal");
 }

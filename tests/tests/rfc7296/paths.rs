@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{AddressSpec, TsSpec};
+use ike_proto::config::{AddressSpec, TsSpec, Unique};
 use ike_proto::dataplane::{Event, Mode, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Command, Input, Notice, Now};
+use ike_proto::{Command, Failure, Input, Notice, Now};
 use ike_tests::bench::Bench;
 use ike_tests::network::{Nat, Packet};
+use ike_tests::plane::Plane;
 use ike_tests::setup::address;
-use ike_tests::{A, B, Pair, Setup};
+use ike_tests::{A, B, Pair, Setup, cheap};
+use xfrm::Summary;
 
 /// Hands `octets` to the endpoint as if from `src`; returns where its answers go.
 fn answers_to(bench: &mut Bench, src: SocketAddr, octets: &[u8]) -> Vec<SocketAddr> {
@@ -201,6 +203,49 @@ fn s2_4_initial_contact_is_not_said_of_a_second_ike_sa() {
     }
     pair.run_for(Duration::from_secs(30));
     assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (2, 2), "{}", pair.story());
+}
+
+/// What the peer has forgotten goes before the child of its new IKE SA is made: both are for the same traffic.
+#[test]
+fn s2_4_initial_contact_ends_the_old_ike_sa_first() {
+    for unique in [Unique::No, Unique::Replace] {
+        let mut setup = Setup::new(5);
+        setup.b.connection.unique = unique;
+        let mut pair = setup.build();
+        pair.establish();
+        let old = pair.b().child().id;
+        pair.hosts[A].plane = Plane::new();
+        pair.restart(A, cheap::provider());
+        pair.hosts[B].plane.inner.inner_mut().forget();
+        let request = pair.initiate(A, Some("net"));
+        pair.run_for(Duration::from_secs(5));
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+        assert_eq!(pair.b().child_downs(), [(old, Failure::Replaced)]);
+        let commands = pair.b().plane.table().commands();
+        let removed = commands.iter().rposition(|c| matches!(c, Summary::RemovePolicy(_)));
+        let made = commands.iter().position(|c| matches!(c, Summary::InstallSa { .. }));
+        assert!(removed.unwrap() < made.unwrap(), "{unique:?}: {commands:#?}");
+        assert_eq!(pair.b().ikes().len(), 1);
+        pair.assert_agreement();
+    }
+}
+
+/// Who keeps the old one, or is told nothing, ends nothing.
+#[test]
+fn s2_4_initial_contact_is_not_obeyed_everywhere() {
+    for (unique, left) in [(Unique::Never, 2), (Unique::Keep, 1)] {
+        let mut setup = Setup::new(6);
+        setup.b.connection.unique = unique;
+        let mut pair = setup.build();
+        pair.establish();
+        let old = pair.b().ike().id;
+        pair.hosts[A].plane = Plane::new();
+        pair.restart(A, cheap::provider());
+        pair.initiate(A, Some("net"));
+        pair.run_for(Duration::from_secs(5));
+        assert_eq!(pair.b().ikes().len(), left, "{unique:?}: {}", pair.story());
+        assert!(pair.b().ikes().iter().any(|ike| ike.id == old), "{unique:?}");
+    }
 }
 
 /// What another shard says of an IKE SA that has been rekeyed since holds for its successor.

@@ -7,6 +7,7 @@ mod cuts;
 mod fallback;
 mod limits;
 mod lives;
+mod moves;
 mod separate;
 mod stage;
 mod whole;
