@@ -292,7 +292,7 @@ impl Ends {
 
     fn deliver(&mut self) -> bool {
         let Some(packet) = self.wire.pop_front() else { return false };
-        let Transmit { path, kind, octets } = &packet.transmit;
+        let Transmit { path, kind, octets, .. } = &packet.transmit;
         if *kind == TransmitKind::KeepAlive {
             self.release(packet);
             return true;
