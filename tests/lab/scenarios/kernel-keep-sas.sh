@@ -10,6 +10,8 @@ site
 if [ "$CASE" = them ]; then
     # The peer finds out by itself that nobody knows its IKE SA any more.
     ike them dpd_delay 4s
+    # Else it finds out as soon as one of its own addresses is ready, and drops its half while it is pinged.
+    ike them mobike no
     conf them charon.retransmit_timeout 0.5
     conf them charon.retransmit_base 1.0
     conf them charon.retransmit_tries 3

@@ -30,7 +30,8 @@ refused() { ! vici_ask "$@" || { shown && fail "swanctl $* did not fail"; }; }
 said() { grep -q -E -- "$1" "$OUT/swanctl.out" || { shown && fail "swanctl does not say $1"; }; }
 unsaid() { ! grep -q -E -- "$1" "$OUT/swanctl.out" || { shown && fail "swanctl says $1"; }; }
 
-SWANCTL_DIR=$STATE/swanctl timeout 100 swanctl --log --uri "unix://$STATE/us.vici" >"$OUT/log.out" 2>&1 &
+# In the foreground, for a second SIGTERM, to all of the group, may end swanctl before it has written what it has.
+SWANCTL_DIR=$STATE/swanctl timeout --foreground 100 swanctl --log --uri "unix://$STATE/us.vici" >"$OUT/log.out" 2>&1 &
 log=$!
 note "load"
 sw --load-all
@@ -55,10 +56,11 @@ said '^initiate completed successfully'
 installed
 ping_both
 sw --counters
-said 'ike-init-out-req +: 1'
+# A busy peer is asked again.
+said 'ike-init-out-req +: [1-9]'
 sw --counters --name site
 said '^site:'
-said 'ike-auth-in-resp +: 1'
+said 'ike-auth-in-resp +: [1-9]'
 sw --counters --all
 said '^site:'
 unsaid '^global:'

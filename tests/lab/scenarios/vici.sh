@@ -22,7 +22,7 @@ said 'net: TUNNEL'
 sw --list-sas
 silent
 
-timeout 60 swanctl --monitor-sa --uri "unix://$STATE/us.vici" >"$OUT/monitor.out" 2>&1 &
+timeout --foreground 60 swanctl --monitor-sa --uri "unix://$STATE/us.vici" >"$OUT/monitor.out" 2>&1 &
 monitor=$!
 # It says nothing until something happens; a busy machine takes its time to start it.
 connected() { in_ns us ss -Hx state connected | grep -q us.vici; }

@@ -136,7 +136,6 @@ async fn answer(
         }
         return None;
     }
-    // RFC 5176 §6.3: duplicates are known as long as a time stamp is good, or requests are dropped.
     // SHOULD be configurable (RFC 5176 §6.3): what has none can be recorded, and used again.
     if dae.stamped && stamp.is_none() {
         if answered.may_warn() {
@@ -144,6 +143,7 @@ async fn answer(
         }
         return None;
     }
+    // RFC 5176 §6.3: duplicates are known as long as a time stamp is good, or requests are dropped.
     if !answered.has_room() {
         if answered.may_warn() {
             tracing::warn!(%from, "RADIUS DAE: too many requests lately; one is dropped");
