@@ -14,6 +14,7 @@ use crate::certificate::Certificate;
 use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
 use crate::hash_and_url;
+use crate::path::ExtendedKeyUsagePolicy;
 use crate::revocation::{FetchRequest, OwnStatus};
 use crate::trust::TrustStore;
 use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
@@ -127,19 +128,40 @@ impl Answerer {
             Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
             Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
-            Question::Revocation(peer) => {
-                let mut trust = self.trust.clone();
-                loop {
-                    match self.judge(peer, true, &trust, now) {
-                        Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => {
-                            for fetch in &fetches {
-                                // Counts as failed, which is what it is for.
-                                let _ = trust.revocation.deliver(fetch, None, now);
-                            }
-                        }
-                        settled => return key(settled),
+            Question::Revocation(peer) => key(self.settle(peer, None, now)),
+        }
+    }
+
+    /// The verdict on a peer of EAP-TLS or EAP-TTLS, whose certificates are for `usage`, without fetching: as
+    /// [`answer`](Self::answer) to a [`Question::Revocation`].
+    ///
+    /// # Errors
+    /// [`PkiError`] says what is wrong.
+    pub fn judge_in_tls(
+        &self,
+        peer: &PeerCredentials,
+        usage: ExtendedKeyUsagePolicy,
+        now: SystemTime,
+    ) -> Result<TrustedPeer, PkiError> {
+        self.settle(peer, Some(usage), now)
+    }
+
+    fn settle(
+        &self,
+        peer: &PeerCredentials,
+        usage: Option<ExtendedKeyUsagePolicy>,
+        now: SystemTime,
+    ) -> Result<TrustedPeer, PkiError> {
+        let mut trust = self.trust.clone();
+        loop {
+            match self.judge_by(peer, (true, usage), &trust, now) {
+                Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => {
+                    for fetch in &fetches {
+                        // Counts as failed, which is what it is for.
+                        let _ = trust.revocation.deliver(fetch, None, now);
                     }
                 }
+                settled => return settled,
             }
         }
     }
@@ -254,11 +276,23 @@ impl Answerer {
         trust: &TrustStore,
         now: SystemTime,
     ) -> Result<TrustedPeer, PkiError> {
+        self.judge_by(peer, (proven, None), trust, now)
+    }
+
+    fn judge_by(
+        &self,
+        peer: &PeerCredentials,
+        (proven, usage): (bool, Option<ExtendedKeyUsagePolicy>),
+        trust: &TrustStore,
+        now: SystemTime,
+    ) -> Result<TrustedPeer, PkiError> {
         // The configuration may have changed since the engine asked: what is not there any more must not
         // be judged by less than it was.
         let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
-        verify_peer_by(&peer.id, &certs, Terms { policy, chain: &peer.chain, proven }, trust, now)
+        let usage = usage.unwrap_or(policy.extended_key_usage);
+        let terms = Terms { policy, chain: &peer.chain, usage, proven };
+        verify_peer_by(&peer.id, &certs, terms, trust, now)
     }
 }
 

@@ -11,19 +11,21 @@ use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE, context};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
-use rustls_pki_types::CertificateDer;
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
 use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName, GeneralNames};
 use x509_cert::ext::pkix::{
-    AuthorityInfoAccessSyntax, BasicConstraints, CrlDistributionPoints, ExtendedKeyUsage, KeyUsage,
-    SubjectAltName, SubjectKeyIdentifier,
+    AuthorityInfoAccessSyntax, AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints,
+    ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
 };
 use x509_cert::time::Validity;
 
+use crate::address_blocks::AddressBlocks;
 use crate::credential::ca_hash;
+use crate::names::NameConstraints;
 use crate::policy::Policies;
-use crate::signed::Signed;
+use crate::signed::{ALGORITHMS, Signature, Signed};
 use crate::text;
 
 /// A certificate and what IKE needs of it. Parsing says nothing about trust.
@@ -38,7 +40,16 @@ pub struct Certificate {
     ca_hash: Option<[u8; 20]>,
     not_before: SystemTime,
     not_after: SystemTime,
+    form: Form,
     extensions: Extensions,
+}
+
+/// What RFC 5280 wants of the structure, and old certificates do not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    version_3: bool,
+    /// The two statements of the signature algorithm are the same (§4.1.1.2).
+    one_algorithm: bool,
 }
 
 /// The extensions that are looked at.
@@ -51,7 +62,12 @@ struct Extensions {
     crl_points: Vec<DistributionPoint>,
     ocsp: Vec<String>,
     key_identifier: Option<Vec<u8>>,
+    authority_key_identifier: Option<Vec<u8>>,
     policies: Policies,
+    name_constraints: Option<NameConstraints>,
+    address_blocks: Option<AddressBlocks>,
+    /// A critical one that is not among these.
+    not_understood: bool,
 }
 
 impl Certificate {
@@ -68,15 +84,17 @@ impl Certificate {
         let mut certificate = outer.nested(SEQUENCE).ok_or("not a DER SEQUENCE")?;
         outer.end().ok_or("octets after its end")?;
         let mut tbs = certificate.nested(SEQUENCE).ok_or("tbsCertificate")?;
-        certificate.element(SEQUENCE).ok_or("signatureAlgorithm")?;
+        let outer_algorithm = certificate.element(SEQUENCE).ok_or("signatureAlgorithm")?;
         certificate.bits().ok_or("signature")?;
         certificate.end().ok_or("octets after the signature")?;
 
+        let mut version_3 = false;
         if tbs.peek() == Some(context(0)) {
-            tbs.content(context(0)).ok_or("version")?;
+            version_3 = tbs.content(context(0)).ok_or("version")? == [INTEGER, 1, 2];
         }
         let serial = tbs.content(INTEGER).ok_or("serialNumber")?.to_vec();
-        tbs.element(SEQUENCE).ok_or("signature algorithm")?;
+        let algorithm = tbs.element(SEQUENCE).ok_or("signature algorithm")?;
+        let form = Form { version_3, one_algorithm: algorithm == outer_algorithm };
         let issuer = tbs.element(SEQUENCE).ok_or("issuer")?.to_vec();
         let validity = tbs.element(SEQUENCE).ok_or("validity")?;
         let validity: Validity = Validity::from_der(validity).map_err(|_| "validity")?;
@@ -106,16 +124,13 @@ impl Certificate {
             ca_hash,
             not_before: validity.not_before.to_system_time(),
             not_after: validity.not_after.to_system_time(),
+            form,
             extensions,
         })
     }
 
     /// The DER encoding.
     pub fn der(&self) -> &[u8] {
-        &self.der
-    }
-
-    pub(crate) fn as_pki_type(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
@@ -190,6 +205,75 @@ impl Certificate {
     /// True if issuer and subject are the same name.
     pub fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
+    }
+
+    /// True if it is self-issued and by its own key: the end of a path (RFC 5280 §3.2).
+    ///
+    /// A signature by an algorithm that is not accepted any more, as old roots have it, proves nothing and need
+    /// not: the key identifiers then say whose it is.
+    pub fn is_self_signed(&self) -> bool {
+        self.is_self_signed_by(ALGORITHMS)
+    }
+
+    /// As [`is_self_signed`](Self::is_self_signed), with these algorithms.
+    pub(crate) fn is_self_signed_by(
+        &self,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> bool {
+        if !self.is_self_issued() {
+            return false;
+        }
+        match Signed::parse(&self.der).map(|signed| signed.check(&self.spki, algorithms)) {
+            Some(Signature::Good) => true,
+            Some(Signature::Unsupported) => {
+                let (own, authority) = (self.key_identifier(), self.authority_key_identifier());
+                authority.is_none() || own.is_none() || own == authority
+            }
+            Some(Signature::Wrong) | None => false,
+        }
+    }
+
+    /// Says what of its structure is not as RFC 5280 §4.1 wants it.
+    pub(crate) fn check_form(&self) -> Result<(), &'static str> {
+        match self.form {
+            Form { version_3: false, .. } => Err("not version 3"),
+            Form { one_algorithm: false, .. } => Err("two different signature algorithms"),
+            Form { version_3: true, one_algorithm: true } => Ok(()),
+        }
+    }
+
+    /// True if an extension is critical and not understood (RFC 5280 §4.2).
+    pub(crate) fn asks_too_much(&self) -> bool {
+        self.extensions.not_understood
+    }
+
+    /// The constraints on the names of certificates below this CA.
+    pub(crate) fn name_constraints(&self) -> Option<&NameConstraints> {
+        self.extensions.name_constraints.as_ref()
+    }
+
+    /// The addresses its holder may speak for.
+    pub(crate) fn address_blocks(&self) -> Option<&AddressBlocks> {
+        self.extensions.address_blocks.as_ref()
+    }
+
+    /// True if it says for which addresses its holder may speak (RFC 3779).
+    pub fn has_address_blocks(&self) -> bool {
+        self.extensions.address_blocks.is_some()
+    }
+
+    /// All names of subjectAltName.
+    pub(crate) fn alternative_names(&self) -> &[GeneralName] {
+        &self.extensions.names
+    }
+
+    /// The purposes of extendedKeyUsage; `None` if there is no such extension.
+    pub(crate) fn purposes(&self) -> Option<&[ObjectIdentifier]> {
+        self.extensions.extended_key_usage.as_ref().map(|usage| &*usage.0)
+    }
+
+    fn authority_key_identifier(&self) -> Option<&[u8]> {
+        self.extensions.authority_key_identifier.as_deref()
     }
 
     /// The subjectKeyIdentifier.
@@ -336,9 +420,23 @@ impl Extensions {
                 let identifier: SubjectKeyIdentifier = read(value, "subjectKeyIdentifier")?;
                 self.key_identifier = Some(identifier.0.into_bytes().into());
             }
-            // Whether a critical one is understood is for path validation to say.
+            AuthorityKeyIdentifier::OID => {
+                let identifier: AuthorityKeyIdentifier = read(value, "authorityKeyIdentifier")?;
+                let key = identifier.key_identifier;
+                self.authority_key_identifier = key.map(|key| key.into_bytes().into());
+            }
+            NameConstraints::OID => {
+                let constraints = NameConstraints::parse(value).ok_or("nameConstraints")?;
+                self.name_constraints = Some(constraints);
+            }
+            AddressBlocks::OID => {
+                let blocks = AddressBlocks::parse(value).ok_or("ipAddrBlocks")?;
+                self.address_blocks = Some(blocks);
+            }
             other => self.policies.add(other, value)?,
         }
+        // Policies are looked at only where a connection asks for some, and not their qualifiers.
+        self.not_understood |= extension.critical && !UNDERSTOOD.contains(&extension.extn_id);
         Ok(())
     }
 }
@@ -377,6 +475,16 @@ pub(crate) fn is_http_url(url: &str) -> bool {
     scheme && url.bytes().all(|c| c.is_ascii_graphic()) && (8..=MAX_URL).contains(&url.len())
 }
 
+/// Extensions that may be critical.
+const UNDERSTOOD: [ObjectIdentifier; 7] = [
+    BasicConstraints::OID,
+    KeyUsage::OID,
+    ExtendedKeyUsage::OID,
+    SubjectAltName::OID,
+    CrlDistributionPoints::OID,
+    NameConstraints::OID,
+    AddressBlocks::OID,
+];
 /// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.
 pub const MAX_CERTIFICATE: usize = 65_535;
 /// Most extensions of a certificate; usual ones have about ten.

@@ -89,10 +89,22 @@ pub enum PkiError {
         /// Subject of the certificate.
         subject: String,
     },
-    /// The extendedKeyUsage has neither ipsecIKE nor anyExtendedKeyUsage (RFC 4945 §5.1.3.12).
-    ExtendedKeyUsage,
+    /// The extendedKeyUsage has none of the purposes that it is asked for; see
+    /// [`ExtendedKeyUsagePolicy`](crate::ExtendedKeyUsagePolicy).
+    ExtendedKeyUsage {
+        /// Subject of the certificate.
+        subject: String,
+    },
     /// A name of the certificate is outside the name constraints of a CA (RFC 5280 §4.2.1.10).
-    NameConstraints,
+    NameConstraints {
+        /// Subject of the certificate.
+        subject: String,
+    },
+    /// The address blocks of a certificate go beyond those of its issuer, or one of the two has none (RFC 3779 §2.3).
+    AddressBlocks {
+        /// Subject of the certificate.
+        subject: String,
+    },
     /// A certificate is used as CA that is none, or for a longer path than it allows.
     BasicConstraints,
     /// A critical extension that is not understood (RFC 5280 §4.2).
@@ -181,8 +193,15 @@ impl fmt::Display for PkiError {
             Self::KeyUsage { subject } => {
                 write!(f, "the keyUsage of {subject:?} does not allow this use")
             }
-            Self::ExtendedKeyUsage => f.write_str("the extendedKeyUsage does not allow IKE"),
-            Self::NameConstraints => f.write_str("a name is outside the CA's name constraints"),
+            Self::ExtendedKeyUsage { subject } => {
+                write!(f, "the extendedKeyUsage of {subject:?} does not allow this use")
+            }
+            Self::NameConstraints { subject } => {
+                write!(f, "a name of {subject:?} is outside the name constraints of its CAs")
+            }
+            Self::AddressBlocks { subject } => {
+                write!(f, "the address blocks of {subject:?} are not within those of its issuer")
+            }
             Self::BasicConstraints => f.write_str("the basicConstraints do not allow this path"),
             Self::CriticalExtension => f.write_str("a critical extension is not understood"),
             Self::IdentityNotInCertificate { id, names } => {

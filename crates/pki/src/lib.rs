@@ -1,8 +1,8 @@
 //! Certificates for IKEv2.
 //!
 //! Everything here is a function of its arguments: nothing is fetched, no file is read, the time is an
-//! argument. Parsing and path validation are done by kept libraries (rustls-webpki, x509-cert); this
-//! crate adds what IKE asks for besides (RFC 4945).
+//! argument. Extensions, revocation lists and signature algorithms are read by kept libraries (x509-cert,
+//! rustls-webpki); paths are validated here (RFC 5280 §6.1), with what IKE asks for besides (RFC 4945).
 //!
 //! * [`files`]: certificates, private keys and PKCS#12 from the content of files.
 //! * [`TrustStore`]: trusted CAs, further CA certificates, revocation information.
@@ -22,12 +22,14 @@
 pub mod files;
 pub mod issue;
 
+mod address_blocks;
 mod answerer;
 mod certificate;
 mod credential;
 mod error;
 mod hash_and_url;
 mod identity;
+mod names;
 mod own_status;
 mod path;
 mod policy;
@@ -38,6 +40,7 @@ mod trust;
 mod verified;
 mod verify;
 
+pub use address_blocks::Addresses;
 pub use answerer::Answerer;
 pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};

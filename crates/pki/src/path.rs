@@ -1,30 +1,41 @@
-//! From an end-entity certificate to a trusted CA (RFC 5280 §6), by rustls-webpki, with what IKE adds:
-//! key usages, the extended key usage of RFC 4945, CA constraints, the CA's own validity.
+//! From an end-entity certificate to a trust anchor (RFC 5280 §6.1), with what IKE adds: key usages, the extended
+//! key usage of RFC 4945, CA constraints, the CA's own validity, address blocks.
+//!
+//! `search` finds paths, what is here says whether one holds. Not by rustls-webpki: it refuses each CA that has
+//! constraints on directory names and every critical extension of RFC 3779, does not look at the length that an
+//! anchor allows, and counts self-issued certificates. Signatures are verified by its algorithms, and its reader of
+//! revocation lists is used.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
-use webpki::{
-    EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage,
-    RequiredEkuNotFoundContext, VerifiedPath,
-};
+use der::asn1::ObjectIdentifier;
+use rustls_pki_types::SignatureVerificationAlgorithm;
 
+use crate::address_blocks;
 use crate::certificate::Certificate;
 use crate::error::PkiError;
+use crate::names::Comparisons;
 use crate::policy::{self, Wanted};
-use crate::signed::Signed;
 use crate::verified::Verified;
+use search::Search;
 
-/// Which extended key usages a certificate for IKE may have, besides none at all.
+mod search;
+
+/// Which extended key usages a certificate may have, besides none at all. Those of its CAs are asked the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExtendedKeyUsagePolicy {
-    /// ipsecIKE or anyExtendedKeyUsage (RFC 4945 §5.1.3.12).
-    #[default]
+    /// ipsecIKE or anyExtendedKeyUsage alone (RFC 4945 §5.1.3.12).
     Ike,
-    /// serverAuth, clientAuth and the three withdrawn IPsec usages too, for CAs that know no other.
+    /// serverAuth, clientAuth and the withdrawn IPsec usages too: few CAs know ipsecIKE, and Windows and Apple
+    /// clients ask gateways for serverAuth. As strongSwan has it.
+    #[default]
     IkeOrTls,
+    /// The server of EAP-TLS and EAP-TTLS: serverAuth (RFC 5216 §5.3), eapOverLAN and eapOverPPP (RFC 4334), or
+    /// one for IKE.
+    EapServer,
+    /// The peer of EAP-TLS and EAP-TTLS: as [`EapServer`](Self::EapServer), with clientAuth in place of serverAuth.
+    EapPeer,
 }
 
 /// A validated path: every signature, validity, constraint and usage is in order. Revocation is not
@@ -54,7 +65,7 @@ impl Path {
 /// What a path is looked for with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathQuery<'a> {
-    /// Trusted CAs.
+    /// Trust anchors.
     pub anchors: &'a [Arc<Certificate>],
     /// Certificates that may be part of the path. Not trusted.
     pub intermediates: &'a [Arc<Certificate>],
@@ -71,96 +82,66 @@ pub(crate) struct PathQuery<'a> {
 }
 
 impl PathQuery<'_> {
-    /// Finds a path for `end_entity`.
-    pub fn find(&self, end_entity: &Arc<Certificate>) -> Result<Path, PkiError> {
+    /// Finds a path for `end_entity` that holds and that `accept` takes, such as one without a revoked certificate.
+    ///
+    /// # Errors
+    /// Why the first path will not do, or why there is none.
+    pub fn find<T>(
+        &self,
+        end_entity: &Arc<Certificate>,
+        mut accept: impl FnMut(&Path) -> Result<T, PkiError>,
+    ) -> Result<(Path, T), PkiError> {
+        self.check_end_entity(end_entity)?;
+        let algorithms = self.verified.algorithms();
+        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
+            algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let mut search = Search::new(end_entity, self.anchors, self.intermediates, &algorithms);
+        search.first(|path| {
+            self.check(path)?;
+            accept(path)
+        })
+    }
+
+    /// What needs no path.
+    fn check_end_entity(&self, end_entity: &Certificate) -> Result<(), PkiError> {
         check_validity(end_entity, self.now)?;
         if !end_entity.may_sign() {
             return Err(PkiError::KeyUsage { subject: end_entity.subject_text() });
         }
-        let anchors: Vec<&Arc<Certificate>> =
-            self.anchors.iter().filter(|ca| check_validity(ca, self.now).is_ok()).collect();
-        let algorithms = self.verified.algorithms();
-        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
-            algorithms.iter().map(|algorithm| algorithm as _).collect();
-        let intermediates = self.vouched_for(&anchors, &algorithms);
-        let der: Vec<CertificateDer<'_>> =
-            intermediates.iter().map(|ca| CertificateDer::from(ca.der())).collect();
-        let trusted = anchors
-            .iter()
-            .map(|ca| webpki::anchor_from_trusted_cert(ca.as_pki_type()))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| PkiError::Malformed("CA certificate"))?;
-        let parsed = EndEntityCert::try_from(end_entity.as_pki_type())
-            .map_err(|why| self.explain(&why, end_entity, &intermediates))?;
-
-        let refusal = Cell::new(None);
-        let check = |path: &VerifiedPath<'_>| {
-            let path = resolve(path, end_entity, &intermediates, &trusted, &anchors)
-                .ok_or(Error::UnknownIssuer)?;
-            self.accepts(&path).map_err(|why| {
-                refusal.set(Some(why));
-                Error::UnknownIssuer
-            })
-        };
-        let found = parsed.verify_for_usage(
-            &algorithms,
-            &trusted,
-            &der,
-            unix(self.now),
-            Usage(self.extended_key_usage),
-            None,
-            Some(&check),
-        );
-        match found {
-            Ok(path) => resolve(&path, end_entity, &intermediates, &trusted, &anchors)
-                .ok_or(PkiError::Limits),
-            Err(why) => match refusal.take() {
-                Some(refusal) => Err(refusal),
-                None => Err(self.explain(&why, end_entity, &intermediates)),
-            },
-        }
+        self.check_always(end_entity)?;
+        if end_entity.is_ca() { Err(PkiError::BasicConstraints) } else { Ok(()) }
     }
 
-    /// The intermediates whose signature leads to a trusted CA, in order of distance from it.
-    ///
-    /// The search for a path tries every order of certificates with fitting names; what no trusted CA
-    /// vouches for is left out before, so that a peer cannot make it expensive.
-    fn vouched_for(
-        &self,
-        anchors: &[&Arc<Certificate>],
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> Vec<Arc<Certificate>> {
-        let mut left: Vec<&Arc<Certificate>> = self.intermediates.iter().collect();
-        left.retain(|certificate| !anchors.iter().any(|ca| ca.der() == certificate.der()));
-        let mut vouched: Vec<Arc<Certificate>> = Vec::new();
-        loop {
-            let before = vouched.len();
-            left.retain(|certificate| {
-                let Some(signed) = Signed::parse(certificate.der()) else { return false };
-                let mut issuers = anchors.iter().copied().chain(&vouched);
-                let signed = issuers.any(|ca| {
-                    ca.is_ca()
-                        && ca.subject() == certificate.issuer()
-                        && signed.is_by_one(ca.spki(), algorithms)
-                });
-                if signed {
-                    vouched.push(Arc::clone(certificate));
-                }
-                !signed
-            });
-            if vouched.len() == before {
-                return vouched;
-            }
+    /// What every certificate of a path but its anchor has to be.
+    fn check_always(&self, certificate: &Certificate) -> Result<(), PkiError> {
+        certificate.check_form().map_err(PkiError::Malformed)?;
+        if certificate.asks_too_much() {
+            return Err(PkiError::CriticalExtension);
         }
+        if !self.extended_key_usage.allows(certificate) {
+            return Err(PkiError::ExtendedKeyUsage { subject: certificate.subject_text() });
+        }
+        Ok(())
     }
 
-    /// What webpki does not look at.
-    fn accepts(&self, path: &Path) -> Result<(), PkiError> {
+    /// Checks what lies above the end entity, and what that says of the names and addresses below. The constraints
+    /// of the anchor hold as well.
+    fn check(&self, path: &Path) -> Result<(), PkiError> {
         for (_, issuer) in path.links() {
+            check_validity(issuer, self.now)?;
+            if !issuer.is_ca() {
+                return Err(PkiError::BasicConstraints);
+            }
             if !issuer.may_sign_certificates() {
                 return Err(PkiError::KeyUsage { subject: issuer.subject_text() });
             }
         }
+        for certificate in path.certificates.iter().skip(1) {
+            self.check_always(certificate)?;
+        }
+        check_lengths(path)?;
+        check_names(path)?;
+        address_blocks::of_path(path)?;
         self.by_the_right_ca(path)?;
         self.wanted.policies_in(path)
     }
@@ -180,60 +161,40 @@ impl PathQuery<'_> {
             None => PkiError::CaNotAllowed { anchor },
         })
     }
+}
 
-    /// Turns a refusal of webpki into one that names the certificate.
-    fn explain(&self, why: &Error, end_entity: &Certificate, cas: &[Arc<Certificate>]) -> PkiError {
-        let subject = || end_entity.subject_text();
-        match why {
-            Error::CertExpired { .. } | Error::CertNotValidYet { .. } => {
-                let dated = cas.iter().find_map(|ca| check_validity(ca, self.now).err());
-                dated.unwrap_or(PkiError::Malformed("validity"))
-            }
-            Error::UnknownIssuer | Error::CertDistrusted => self.missing_issuer(end_entity, cas),
-            Error::InvalidSignatureForPublicKey => PkiError::BadSignature { subject: subject() },
-            Error::UnsupportedSignatureAlgorithmContext(_)
-            | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
-                PkiError::UnsupportedAlgorithm
-            }
-            Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension => {
-                PkiError::ExtendedKeyUsage
-            }
-            Error::NameConstraintViolation => PkiError::NameConstraints,
-            Error::CaUsedAsEndEntity
-            | Error::EndEntityUsedAsCa
-            | Error::PathLenConstraintViolated => PkiError::BasicConstraints,
-            Error::UnsupportedCriticalExtension => PkiError::CriticalExtension,
-            Error::UnsupportedCertVersion => PkiError::Malformed("not version 3"),
-            Error::SignatureAlgorithmMismatch => {
-                PkiError::Malformed("two different signature algorithms")
-            }
-            Error::MaximumPathDepthExceeded
-            | Error::MaximumPathBuildCallsExceeded
-            | Error::MaximumSignatureChecksExceeded
-            | Error::MaximumNameConstraintComparisonsExceeded => PkiError::Limits,
-            _ => PkiError::Malformed("encoding or extensions"),
+/// No CA has more CAs below it than it allows.
+//= RFC 5280 §4.2.1.9
+//# In this case, it gives the maximum number of non-
+//# self-issued intermediate certificates that may follow this
+//# certificate in a valid certification path.
+fn check_lengths(path: &Path) -> Result<(), PkiError> {
+    let mut below = 0;
+    for ca in path.certificates.iter().skip(1).chain([&path.anchor]) {
+        if ca.path_len().is_some_and(|most| below > usize::from(most)) {
+            return Err(PkiError::BasicConstraints);
+        }
+        below += usize::from(!ca.is_self_issued());
+    }
+    Ok(())
+}
+
+/// The names of every certificate are within the constraints of all CAs above it.
+//= RFC 5280 §4.2.1.10
+//# Name constraints are not applied to self-issued certificates (unless
+//# the certificate is the final certificate in the path).
+fn check_names(path: &Path) -> Result<(), PkiError> {
+    let mut left = Comparisons::default();
+    let mut below = Vec::new();
+    for (certificate, issuer) in path.links() {
+        if below.is_empty() || !certificate.is_self_issued() {
+            below.push(certificate);
+        }
+        if let Some(constraints) = issuer.name_constraints() {
+            below.iter().try_for_each(|one| constraints.allow(one, &mut left))?;
         }
     }
-
-    /// No issuer: because a CA has expired, because an issuer's signature is wrong, or because there
-    /// really is none.
-    fn missing_issuer(&self, end_entity: &Certificate, cas: &[Arc<Certificate>]) -> PkiError {
-        let mut last = end_entity;
-        for _ in 0..=cas.len() {
-            let named = |ca: &&Arc<Certificate>| ca.subject() == last.issuer();
-            if let Some(ca) = self.anchors.iter().find(named) {
-                return match check_validity(ca, self.now) {
-                    Err(dated) => dated,
-                    Ok(()) => PkiError::BadSignature { subject: end_entity.subject_text() },
-                };
-            }
-            match cas.iter().find(named) {
-                Some(ca) => last = ca,
-                None => break,
-            }
-        }
-        PkiError::UnknownCa { issuer: last.issuer_text() }
-    }
+    Ok(())
 }
 
 /// Checks that `now` is within the validity of `certificate`.
@@ -256,65 +217,40 @@ pub(crate) fn same_ca(a: &Certificate, b: &Certificate) -> bool {
     a.subject() == b.subject() && a.spki() == b.spki()
 }
 
-/// Times before 1970 count as 1970.
-pub(crate) fn unix(now: SystemTime) -> UnixTime {
-    UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
-}
-
-/// The path webpki found, in our certificates.
-fn resolve(
-    path: &VerifiedPath<'_>,
-    end_entity: &Arc<Certificate>,
-    intermediates: &[Arc<Certificate>],
-    trusted: &[TrustAnchor<'_>],
-    anchors: &[&Arc<Certificate>],
-) -> Option<Path> {
-    let mut certificates = vec![Arc::clone(end_entity)];
-    for used in path.intermediate_certificates() {
-        let used = used.der();
-        certificates.push(intermediates.iter().find(|ca| ca.der() == &*used).map(Arc::clone)?);
-    }
-    let at = trusted.iter().position(|anchor| anchor == path.anchor())?;
-    let anchor = anchors.get(at).copied().map(Arc::clone)?;
-    Some(Path { certificates, anchor })
-}
-
-/// The extended key usages of RFC 4945 §5.1.3.12, for every certificate of the path.
-struct Usage(ExtendedKeyUsagePolicy);
-
-impl ExtendedKeyUsageValidator for Usage {
-    fn validate(&self, present: KeyPurposeIdIter<'_, '_>) -> Result<(), Error> {
-        let mut others = Vec::new();
-        for purpose in present {
-            let oid = purpose?.to_decoded_oid();
-            let tls = self.0 == ExtendedKeyUsagePolicy::IkeOrTls;
-            if IKE_USAGES.contains(&&*oid) || tls && TLS_USAGES.contains(&&*oid) {
-                return Ok(());
-            }
-            others.push(oid);
-        }
-        if others.is_empty() {
-            return Ok(());
-        }
-        let required = KeyUsage::required(IPSEC_IKE);
-        Err(Error::RequiredEkuNotFoundContext(RequiredEkuNotFoundContext {
-            required,
-            present: others,
-        }))
+impl ExtendedKeyUsagePolicy {
+    /// True if `certificate` has no extendedKeyUsage, or one of the purposes.
+    pub(crate) fn allows(self, certificate: &Certificate) -> bool {
+        let others = match self {
+            Self::Ike => &[][..],
+            Self::IkeOrTls => &IKE_OR_TLS,
+            Self::EapServer => &EAP_SERVER,
+            Self::EapPeer => &EAP_PEER,
+        };
+        certificate.purposes().is_none_or(|purposes| {
+            purposes.iter().any(|purpose| IKE.contains(purpose) || others.contains(purpose))
+        })
     }
 }
 
-/// id-kp-ipsecIKE, DER content.
-const IPSEC_IKE: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 17];
+const fn oid(text: &str) -> ObjectIdentifier {
+    ObjectIdentifier::new_unwrap(text)
+}
+
 /// id-kp-ipsecIKE and anyExtendedKeyUsage.
-const IKE_USAGES: &[&[usize]] = &[&[1, 3, 6, 1, 5, 5, 7, 3, 17], &[2, 5, 29, 37, 0]];
-/// serverAuth, clientAuth; ipsecEndSystem, ipsecTunnel and ipsecUser, which RFC 4945 withdrew; and
-/// iKEIntermediate, which some systems still ask for.
-const TLS_USAGES: &[&[usize]] = &[
-    &[1, 3, 6, 1, 5, 5, 7, 3, 1],
-    &[1, 3, 6, 1, 5, 5, 7, 3, 2],
-    &[1, 3, 6, 1, 5, 5, 7, 3, 5],
-    &[1, 3, 6, 1, 5, 5, 7, 3, 6],
-    &[1, 3, 6, 1, 5, 5, 7, 3, 7],
-    &[1, 3, 6, 1, 5, 5, 8, 2, 2],
+const IKE: [ObjectIdentifier; 2] = [oid("1.3.6.1.5.5.7.3.17"), oid("2.5.29.37.0")];
+const SERVER_AUTH: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.1");
+const CLIENT_AUTH: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.2");
+/// ipsecEndSystem, ipsecTunnel and ipsecUser, which RFC 4945 withdrew, and iKEIntermediate, which some systems still
+/// ask for.
+const IKE_OR_TLS: [ObjectIdentifier; 6] = [
+    SERVER_AUTH,
+    CLIENT_AUTH,
+    oid("1.3.6.1.5.5.7.3.5"),
+    oid("1.3.6.1.5.5.7.3.6"),
+    oid("1.3.6.1.5.5.7.3.7"),
+    oid("1.3.6.1.5.5.8.2.2"),
 ];
+const EAP_OVER_PPP: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.13");
+const EAP_OVER_LAN: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.14");
+const EAP_SERVER: [ObjectIdentifier; 3] = [SERVER_AUTH, EAP_OVER_PPP, EAP_OVER_LAN];
+const EAP_PEER: [ObjectIdentifier; 3] = [CLIENT_AUTH, EAP_OVER_PPP, EAP_OVER_LAN];

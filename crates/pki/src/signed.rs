@@ -74,6 +74,17 @@ impl SignatureVerificationAlgorithm for Slh {
     }
 }
 
+/// What a signature is to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signature {
+    /// The key made it.
+    Good,
+    /// The key did not make it.
+    Wrong,
+    /// No algorithm that is accepted makes such signatures.
+    Unsupported,
+}
+
 /// A SIGNED structure of X.509: what is signed, how, and the signature (RFC 5280 §4.1.1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signed<'a> {
@@ -112,16 +123,33 @@ impl<'a> Signed<'a> {
         spki: &[u8],
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> bool {
-        let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return false };
+        self.check(spki, algorithms) == Signature::Good
+    }
+
+    /// Whether `spki` made the signature, with one of `algorithms`.
+    pub fn check(
+        &self,
+        spki: &[u8],
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> Signature {
+        let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return Signature::Unsupported };
         let (Some(signature), Some(public)) = (inside(self.algorithm), inside(key.algorithm))
         else {
-            return false;
+            return Signature::Unsupported;
         };
-        algorithms.iter().any(|algorithm| {
-            algorithm.signature_alg_id().as_ref() == signature
-                && algorithm.public_key_alg_id().as_ref() == public
-                && algorithm.verify_signature(key.key, self.message, self.signature).is_ok()
-        })
+        let mut known = algorithms
+            .iter()
+            .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signature)
+            .peekable();
+        if known.peek().is_none() {
+            return Signature::Unsupported;
+        }
+        let mut fitting =
+            known.filter(|algorithm| algorithm.public_key_alg_id().as_ref() == public);
+        let good = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+            algorithm.verify_signature(key.key, self.message, self.signature).is_ok()
+        };
+        if fitting.any(good) { Signature::Good } else { Signature::Wrong }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What this end trusts: CA certificates, and what is known about revocation.
+//! What this end trusts: CA certificates where paths end, and what is known about revocation.
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ impl TrustStore {
         Self::default()
     }
 
-    /// Trusts `certificate` as CA: a self-signed root, or any other CA to end paths at. Without
-    /// basicConstraints it is none, so that roots of X.509 version 1 are not taken.
+    /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another one that somebody has named
+    /// for that. Nothing above it is looked at: nobody can revoke it. Without basicConstraints it is no CA, so that
+    /// roots of X.509 version 1 are not taken.
     ///
     /// # Errors
     /// [`LoadError::NotCa`].
@@ -40,6 +41,18 @@ impl TrustStore {
             self.anchors.push(Arc::new(certificate));
         }
         Ok(())
+    }
+
+    /// Takes `certificate` as a file of x509ca/ is taken: a self-signed CA becomes a trust anchor, any other links
+    /// certificates to one.
+    ///
+    /// # Errors
+    /// [`LoadError::NotCa`].
+    pub fn add(&mut self, certificate: Certificate) -> Result<(), LoadError> {
+        match certificate.is_self_signed() {
+            true => self.add_ca(certificate),
+            false => self.add_intermediate(certificate),
+        }
     }
 
     /// Adds a CA certificate that is not trusted by itself: it links a peer's certificate to a trusted
@@ -57,7 +70,7 @@ impl TrustStore {
         Ok(())
     }
 
-    /// The trusted CAs.
+    /// The trust anchors.
     pub fn cas(&self) -> &[Arc<Certificate>] {
         &self.anchors
     }
@@ -65,6 +78,27 @@ impl TrustStore {
     /// The certificates that only link.
     pub fn intermediates(&self) -> &[Arc<Certificate>] {
         &self.intermediates
+    }
+
+    /// The links, and those of `more` that are not self-signed, that no trust anchor is above, not even one that is
+    /// among `more`, as far as names tell.
+    pub fn loose<'a>(&'a self, more: &'a [Arc<Certificate>]) -> Vec<&'a Arc<Certificate>> {
+        let (mut names, mut left) = (Vec::new(), Vec::new());
+        for ca in more {
+            if ca.is_self_signed() { names.push(ca.subject()) } else { left.push(ca) }
+        }
+        names.extend(self.anchors.iter().map(|ca| ca.subject()));
+        left.extend(&self.intermediates);
+        loop {
+            let (under, loose): (Vec<_>, Vec<_>) = left
+                .into_iter()
+                .partition(|ca| names.contains(&ca.issuer()) || names.contains(&ca.subject()));
+            left = loose;
+            if under.is_empty() {
+                return left;
+            }
+            names.extend(under.iter().map(|ca| ca.subject()));
+        }
     }
 
     /// `cert_cache`: whether signatures on certificates that were found good are remembered, as they are by

@@ -91,6 +91,13 @@ impl Verified {
             .collect()
     }
 
+    /// True if `ca` is self-signed.
+    pub fn is_self_signed(&self, ca: &Certificate) -> bool {
+        let algorithms = self.algorithms();
+        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
+        ca.is_self_signed_by(&algorithms)
+    }
+
     /// The certificate in `octets`: parsed, if it was not before.
     pub fn parsed(&self, octets: &[u8]) -> Result<Arc<Certificate>, &'static str> {
         if octets.len() <= MOST_OCTETS

@@ -8,6 +8,7 @@ use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::{CertEncoding, IdType};
 
+use crate::address_blocks::{self, AddressBlocks, Addresses};
 use crate::certificate::Certificate;
 use crate::error::{EncodingProblem, PkiError};
 use crate::identity;
@@ -19,8 +20,8 @@ use crate::trust::TrustStore;
 /// What a connection asks of its peer's certificate: the options of `remote` in swanctl.conf.
 #[derive(Debug, Clone, Default)]
 pub struct PeerPolicy {
-    /// `cacerts`: the path must contain one of these CAs, which are trusted for it. Empty: any trusted
-    /// CA will do.
+    /// `cacerts`: the path must contain one of these CAs. Self-signed ones are trust anchors for it, the others
+    /// only links: what is above them is looked at as always. Empty: any trust anchor will do.
     pub cacerts: Vec<Arc<Certificate>>,
     /// `ca_id`: the path must contain a CA that has this identity, or one of `cacerts`. A key ID is looked for in
     /// the certificate and key.
@@ -41,7 +42,7 @@ pub struct PeerPolicy {
     /// `ocsp_max_age`: what such a response says of a good certificate counts for so long; zero: until its
     /// nextUpdate.
     pub ocsp_max_age: Duration,
-    /// Extended key usages.
+    /// Extended key usages, in IKE.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
     /// Key types, sizes and signature schemes of the path, the peer's own key included.
     pub chain: SchemeConstraints,
@@ -79,6 +80,8 @@ pub struct TrustedPeer {
     /// From the certificate to the trusted CA; empty for a raw public key. The certificate alone if it is trusted
     /// without a CA.
     pub path: Vec<Arc<Certificate>>,
+    /// The addresses that the peer may speak for, if its certificates say (RFC 3779). `None`: nothing limits them.
+    pub addresses: Option<Addresses>,
     /// When trust ends: the first expiry on the path. `None` for a raw public key.
     pub not_after: Option<SystemTime>,
     /// Whether anything about revocation is left to find out.
@@ -126,7 +129,8 @@ pub fn verify_peer(
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
-    verify_peer_by(id, certs, Terms { policy, chain: &policy.chain, proven: true }, trust, now)
+    let (chain, usage) = (&policy.chain, policy.extended_key_usage);
+    verify_peer_by(id, certs, Terms { policy, chain, usage, proven: true }, trust, now)
 }
 
 /// What a peer is judged by.
@@ -135,6 +139,8 @@ pub(crate) struct Terms<'a> {
     pub policy: &'a PeerPolicy,
     /// In place of what `policy` says of it.
     pub chain: &'a SchemeConstraints,
+    /// In place of what `policy` says of it.
+    pub usage: ExtendedKeyUsagePolicy,
     /// It has proven to have the key. If not, OCSP responses that it sends are not looked at yet.
     pub proven: bool,
 }
@@ -216,52 +222,64 @@ fn certificate(
     trust: &TrustStore,
     now: SystemTime,
 ) -> Result<TrustedPeer, PkiError> {
-    let Terms { policy, chain, .. } = terms;
+    let Terms { policy, chain, usage, .. } = terms;
     let pinned = policy.certs.iter().any(|pin| pin.der() == end_entity.der());
     let any = policy.certs.is_empty() && policy.pubkeys.is_empty();
     if !pinned && !any {
         return Err(PkiError::NotPinned { subject: end_entity.subject_text() });
     }
-    let anchors: Vec<_> = trust.cas().iter().chain(&policy.cacerts).map(Arc::clone).collect();
-    let intermediates: Vec<_> =
-        others.iter().chain(trust.intermediates()).map(Arc::clone).collect();
+    // A condition on the path, and no anchor: nobody would look for what revokes or constrains a CA that is not
+    // self-signed.
+    let (own, links): (Vec<_>, Vec<_>) =
+        policy.cacerts.iter().partition(|ca| trust.verified().is_self_signed(ca));
+    let anchors: Vec<_> = trust.cas().iter().chain(own).map(Arc::clone).collect();
+    let others = others.iter().chain(trust.intermediates()).chain(links);
+    let intermediates: Vec<_> = others.map(Arc::clone).collect();
     let query = PathQuery {
         anchors: &anchors,
         intermediates: &intermediates,
         cacerts: &policy.cacerts,
         wanted: policy.wanted(),
         verified: trust.verified(),
-        extended_key_usage: policy.extended_key_usage,
+        extended_key_usage: usage,
         now,
     };
-    let path = match query.find(end_entity) {
+    let found = query.find(end_entity, |path| {
+        for certificate in &path.certificates {
+            trust.verified().keep(certificate);
+        }
+        identity::check(id, end_entity)?;
+        check_strength(end_entity, Some(path), chain)?;
+        revocation(path, (terms, in_band), trust, now)
+    });
+    match found {
+        // Nobody could have revoked a certificate that is trusted without a CA.
         Err(PkiError::UnknownCa { .. } | PkiError::BasicConstraints)
             if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() =>
         {
-            None
+            identity::check(id, end_entity)?;
+            check_strength(end_entity, None, chain)?;
+            Ok(TrustedPeer {
+                spki: end_entity.spki().to_vec(),
+                certificate: Some(Arc::clone(end_entity)),
+                path: vec![Arc::clone(end_entity)],
+                addresses: end_entity.address_blocks().map(AddressBlocks::of_trusted),
+                not_after: Some(end_entity.not_after()),
+                revocation: Revocation::Settled,
+            })
         }
-        found => Some(found?),
-    };
-    for certificate in path.iter().flat_map(|path| &path.certificates) {
-        trust.verified().keep(certificate);
+        found => {
+            let (path, revocation) = found?;
+            Ok(TrustedPeer {
+                spki: end_entity.spki().to_vec(),
+                certificate: Some(Arc::clone(end_entity)),
+                addresses: address_blocks::of_path(&path)?,
+                not_after: Some(path.not_after()),
+                path: path.certificates.into_iter().chain([path.anchor]).collect(),
+                revocation,
+            })
+        }
     }
-    identity::check(id, end_entity)?;
-    check_strength(end_entity, path.as_ref(), chain)?;
-    let revocation = match &path {
-        Some(path) => revocation(path, (terms, in_band), trust, now)?,
-        // Nobody could have revoked a certificate that is trusted without a CA.
-        None => Revocation::Settled,
-    };
-    Ok(TrustedPeer {
-        spki: end_entity.spki().to_vec(),
-        certificate: Some(Arc::clone(end_entity)),
-        path: match &path {
-            Some(path) => path.certificates.iter().chain([&path.anchor]).map(Arc::clone).collect(),
-            None => vec![Arc::clone(end_entity)],
-        },
-        not_after: Some(path.map_or(end_entity.not_after(), |path| path.not_after())),
-        revocation,
-    })
 }
 
 /// Is every key and every signature of the path as good as `auth` asks for? The signature on the CA
@@ -320,6 +338,7 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
         spki: known.spki.clone(),
         certificate: None,
         path: Vec::new(),
+        addresses: None,
         not_after: None,
         revocation: Revocation::Settled,
     })

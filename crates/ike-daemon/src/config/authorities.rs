@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::pki::Authority;
+use ::pki::{Authority, Certificate};
 
 use super::credentials::{CA, Credentials, X509CA};
 use super::diagnostic::Report;
@@ -12,7 +12,7 @@ use super::section::{Section, Unsupported, join};
 /// Options of an authority that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[("handle", None), ("module", None), ("slot", None)];
 
-/// Reads all authorities into `store`. Their CAs are trusted.
+/// Reads all authorities into `store`. Their CAs are trusted if they are self-signed, or named as trust anchors.
 pub(crate) fn read(
     mut s: Section<'_>,
     store: &mut Credentials,
@@ -39,6 +39,7 @@ fn authority(
     let crl_uris = uris(&mut s, "crl_uris", report);
     let ocsp_uris = uris(&mut s, "ocsp_uris", report);
     let base = cert_uri_base(&mut s, report);
+    let anchor = s.switch("trust_anchor", report).unwrap_or(false);
     let mut given = files.into_iter().filter_map(|(key, file)| Some((key, file?)));
     match (given.next(), given.next()) {
         (Some((key, file)), None) => {
@@ -46,7 +47,11 @@ fn authority(
             let named = store.certificates_named(file, &option, X509CA, report);
             let ca = named.and_then(|chain| chain.into_iter().next());
             if let Some(ca) = ca {
-                let added = store.add_ca(Arc::unwrap_or_clone(Arc::clone(&ca)));
+                let taken = Certificate::clone(&ca);
+                let added = match anchor {
+                    true => store.trust.add_ca(taken),
+                    false => store.add_ca(taken),
+                };
                 if let Err(why) = added {
                     let message = format!("`{option}`, {:?}: {why}", file.text);
                     report.expected(file.offset, message, CA);

@@ -292,6 +292,7 @@ fn read(
     if let Some(section) = root.section("authorities", report) {
         authorities = authorities::read(section, &mut store, report);
     }
+    store.warn_of_loose_cas(report);
     let mut answerer = Answerer::new(store.trust.clone());
     let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();
     if let Some(mut connections) = root.section("connections", report) {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use ::eap::EapType;
-use ::pki::{Certificate, Credential, PeerPolicy, RawKey, RevocationPolicy};
+use ::pki::{
+    Certificate, Credential, ExtendedKeyUsagePolicy, PeerPolicy, RawKey, RevocationPolicy,
+};
 use aws_lc_rs::digest::{SHA256, digest};
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
 
-use super::credentials::{CA, Credentials, X509, X509CA};
+use super::credentials::{CA, Credentials, X509, X509CA, loose as loose_text};
 use super::diagnostic::Report;
 use super::eap;
 use super::section::{Section, Text, Unsupported, join};
@@ -263,6 +265,7 @@ fn remote_round(
         ("relaxed", RevocationPolicy::Relaxed),
     ];
     let revocation = s.choice("revocation", &words, report);
+    let ike_usage = s.switch("ike_usage", report).unwrap_or(false);
     let wrong = auth.is_none();
     let auth = RemoteAuth::new(name.text, auth.unwrap_or_default());
     let groups = s.list("groups", "names of groups", report).unwrap_or_default();
@@ -270,6 +273,9 @@ fn remote_round(
     let groups = (s.place("groups"), groups);
     let mut round = RemoteRound { auth, groups, policy: PeerPolicy::default(), eap };
     round.policy.revocation = revocation.unwrap_or_default();
+    if ike_usage {
+        round.policy.extended_key_usage = ExtendedKeyUsagePolicy::Ike;
+    }
     round.auth.id = id.unwrap_or(IdMatch::Any);
     // In TTLS it is the other end's server that shows one; by `eap-dynamic` the peer may.
     let may_show = matches!(
@@ -311,6 +317,14 @@ fn trusted(
         }
     }
     round.policy.cacerts = firsts(&named.cacerts);
+    for file in &named.cacerts {
+        let loose = store.trust.loose(&round.policy.cacerts);
+        let ca = file.chain.first().filter(|ca| loose.contains(ca));
+        if let Some(ca) = ca {
+            let message = format!("`{}`, {:?}: {}", file.option, file.shown, loose_text(ca));
+            report.warn(Some(file.offset), message);
+        }
+    }
     round.policy.certs = firsts(&named.certs);
     for key in named.pubkeys {
         let IdMatch::Exact(id) = &round.auth.id else {

@@ -17,7 +17,7 @@ use ::eap::{
     Authenticator, AuthenticatorConfig, Conversation, EapType, Fill, Method, Offer, Peer,
     PeerConfig, Secrets, Step, Success, TlsClient, TlsLimits, TlsServer,
 };
-use ::pki::{Answerer, Certificate, Credential};
+use ::pki::{Answerer, Certificate, Credential, ExtendedKeyUsagePolicy};
 use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
@@ -353,7 +353,8 @@ impl Setup<'_> {
             }
         };
         let limits = if shows { self.book.options.tls } else { self.book.options.ttls };
-        tls::client(own, self.judge(whom), self.book.options, limits)
+        let judge = self.judges(ExtendedKeyUsagePolicy::EapServer)(whom);
+        tls::client(own, judge, self.book.options, limits)
     }
 
     fn authenticator(&self) -> Result<AuthenticatorConfig, String> {
@@ -405,7 +406,7 @@ impl Setup<'_> {
     fn tls_server(&self, wants: bool) -> Result<TlsServer, String> {
         let own = tls::own_key(&self.round.credentials)?;
         let limits = if wants { self.book.options.tls } else { self.book.options.ttls };
-        let judges = self.judges();
+        let judges = self.judges(ExtendedKeyUsagePolicy::EapPeer);
         let (options, remote_id) = (self.book.options, self.remote_id.clone());
         let asked = self.round.eap_id == Some(EapId::Any);
         let config = move |identity: &[u8]| {
@@ -422,21 +423,20 @@ impl Setup<'_> {
         Ok(TlsServer { config: Arc::new(config), limits })
     }
 
-    /// What judges the other end's certificates: they must name the identity.
-    fn judges(&self) -> impl Fn(Option<IdData>) -> tls::Judge + Send + Sync + use<> {
+    /// What judges the other end's certificates: they must name the identity and be for `usage` (RFC 5216 §5.3).
+    fn judges(
+        &self,
+        usage: ExtendedKeyUsagePolicy,
+    ) -> impl Fn(Option<IdData>) -> tls::Judge + Send + Sync + use<> {
         let (answerer, connection) = (Arc::clone(self.answerer), self.connection.clone());
         let round = self.round.judged_by.clone();
         move |id| {
             let (answerer, connection) = (Arc::clone(&answerer), connection.clone());
             let round = round.clone();
             tls::Judge::new(move |certs: &[&[u8]]| {
-                judge(&answerer, (&connection, &round), id.clone(), certs)
+                judge(&answerer, (&connection, &round), (id.clone(), usage), certs)
             })
         }
-    }
-
-    fn judge(&self, id: Option<IdData>) -> tls::Judge {
-        self.judges()(id)
     }
 }
 
@@ -445,7 +445,7 @@ impl Setup<'_> {
 fn judge(
     answerer: &Answerer,
     (connection, round): (&str, &str),
-    id: Option<IdData>,
+    (id, usage): (Option<IdData>, ExtendedKeyUsagePolicy),
     certs: &[&[u8]],
 ) -> Result<(), String> {
     let id = match id {
@@ -465,11 +465,8 @@ fn judge(
         certs,
         chain: Default::default(),
     };
-    match answerer.answer(&Question::Revocation(peer), SystemTime::now()) {
-        Answer::Key(_) => Ok(()),
-        Answer::Failed(why) => Err(why),
-        _ => Err("an answer to another question".to_owned()),
-    }
+    let verdict = answerer.judge_in_tls(&peer, usage, SystemTime::now());
+    verdict.map(|_| ()).map_err(|why| why.to_string())
 }
 
 /// An identity of IKE as EAP has it: text as it is, an address as text.

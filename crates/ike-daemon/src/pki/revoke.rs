@@ -70,11 +70,7 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     for path in &args.cacert {
         let file = Input::file(path)?;
         for ca in file.certificates()? {
-            let added = match ca.is_self_issued() {
-                true => trust.add_ca(ca),
-                false => trust.add_intermediate(ca),
-            };
-            added.map_err(|why| file.failure(why))?;
+            trust.add(ca).map_err(|why| file.failure(why))?;
         }
     }
     for path in &args.crl {

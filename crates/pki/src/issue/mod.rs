@@ -112,6 +112,19 @@ pub struct Template {
     pub crl: Vec<String>,
     /// URLs of OCSP responders.
     pub ocsp: Vec<String>,
+    /// Further extensions.
+    pub others: Vec<OtherExtension>,
+}
+
+/// An extension that [`Template`] has no field for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherExtension {
+    /// Dotted object identifier.
+    pub oid: String,
+    /// Who does not understand it must refuse the certificate.
+    pub critical: bool,
+    /// DER of its value.
+    pub value: Vec<u8>,
 }
 
 impl Default for Template {
@@ -127,6 +140,7 @@ impl Default for Template {
             extended_key_usage: Vec::new(),
             crl: Vec::new(),
             ocsp: Vec::new(),
+            others: Vec::new(),
         }
     }
 }
@@ -215,6 +229,13 @@ impl Template {
             });
             let places = places.collect::<Result<_, IssueError>>()?;
             list.push(extension(false, &AuthorityInfoAccessSyntax(places))?);
+        }
+        for other in &self.others {
+            let wrong = |_| IssueError::Value("extension");
+            let extn_id = ObjectIdentifier::new(&other.oid);
+            let extn_id = extn_id.map_err(|_| IssueError::Value("extension"))?;
+            let extn_value = OctetString::new(&*other.value).map_err(wrong)?;
+            list.push(Extension { extn_id, critical: other.critical, extn_value });
         }
         list.to_der().map_err(|_| IssueError::Value("extension"))
     }

@@ -11,14 +11,13 @@ use ike_proto::crypto::der::{
     self as asn1, Der, INTEGER, NULL, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use rustls_pki_types::{CertificateDer, TrustAnchor};
-use webpki::{EndEntityCert, KeyUsage};
 
 use super::{SKEW, Status};
 use crate::certificate::Certificate;
 use crate::error::LoadError;
-use crate::path::{check_validity, unix};
-use crate::signed::{ALGORITHMS, Signed};
+use crate::names::Comparisons;
+use crate::path::check_validity;
+use crate::signed::Signed;
 
 /// What a responder said about one certificate, verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -285,18 +284,22 @@ fn delegates(mut rest: Der<'_>) -> Option<Vec<&[u8]>> {
 }
 
 impl Signed<'_> {
+    //= RFC 6960 §4.2.2.2
+    //# The certificate is issued by the CA that issued the
+    //# certificate in question as referred to in the request.
     fn is_by_delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> bool {
-        let Ok(parsed) = Certificate::from_der(delegate) else { return false };
-        let der = CertificateDer::from(delegate);
-        let issuer_der = CertificateDer::from(issuer.der());
-        let Ok(end_entity) = EndEntityCert::try_from(&der) else { return false };
-        let Ok(anchor) = webpki::anchor_from_trusted_cert(&issuer_der) else { return false };
-        let anchors: [TrustAnchor<'_>; 1] = [anchor];
-        let usage = KeyUsage::required(ID_KP_OCSP_SIGNING);
-        let certified = end_entity
-            .verify_for_usage(ALGORITHMS, &anchors, &[], unix(now), usage, None, None)
-            .is_ok();
-        certified && parsed.may_sign() && self.is_by(parsed.spki())
+        let Ok(delegate) = Certificate::from_der(delegate) else { return false };
+        delegate.issuer() == issuer.subject()
+            && delegate.check_form().is_ok()
+            && !delegate.asks_too_much()
+            && !delegate.is_ca()
+            && delegate.may_sign_ocsp()
+            && check_validity(&delegate, now).is_ok()
+            && issuer.name_constraints().is_none_or(|constraints| {
+                constraints.allow(&delegate, &mut Comparisons::default()).is_ok()
+            })
+            && Signed::parse(delegate.der()).is_some_and(|signed| signed.is_by(issuer.spki()))
+            && self.is_by(delegate.spki())
     }
 }
 
@@ -344,7 +347,6 @@ const REVOKED: u8 = 0xa1;
 const ID_SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 const ID_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1];
 pub(crate) const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
-const ID_KP_OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
 
 #[cfg(test)]
 mod tests {

@@ -145,9 +145,13 @@ impl Credentials {
 
     /// Trusts `ca`, if it is self-signed, or takes it as a link.
     pub(crate) fn add_ca(&mut self, ca: Certificate) -> Result<(), LoadError> {
-        match ca.is_self_issued() {
-            true => self.trust.add_ca(ca),
-            false => self.trust.add_intermediate(ca),
+        self.trust.add(ca)
+    }
+
+    /// Warns of CAs that no trust anchor is above: what they have issued is not trusted.
+    pub(crate) fn warn_of_loose_cas(&self, report: &mut Report<'_>) {
+        for ca in self.trust.loose(&[]) {
+            report.warn(None, loose(ca));
         }
     }
 
@@ -348,5 +352,15 @@ impl Credentials {
 }
 
 /// What a CA certificate is, for messages.
+/// What is to be said of a CA that no trust anchor is above.
+pub(crate) fn loose(ca: &Certificate) -> String {
+    format!(
+        "the CA {:?} has no self-signed CA above it, and what it has issued is not trusted: put {:?} into x509ca/, or \
+         set `trust_anchor = yes` in a section of `authorities` with this `cacert`",
+        ca.subject_text(),
+        ca.issuer_text()
+    )
+}
+
 pub(crate) const CA: &str =
     "a CA certificate: basicConstraints with CA:TRUE, and keyCertSign if it has keyUsage";
