@@ -1,13 +1,20 @@
 # A chain with an intermediate CA and revocation under the policy "strict": by
 # a list from a file or over HTTP, by an OCSP responder, or by OCSP responses that
 # both sides ask each other for and send in IKE_AUTH (RFC 4806). What is revoked is
-# refused and told nothing but AUTHENTICATION_FAILED.
-# CASES: good-file good-http good-ocsp good-sent revoked-file revoked-http revoked-ocsp revoked-ca unreachable
+# refused and told nothing but AUTHENTICATION_FAILED. A CA that "cacerts" names is a
+# condition on the path: what its root says of it holds all the same.
+# CASES: good-file good-http good-ocsp good-sent good-cacerts revoked-file revoked-http revoked-ocsp revoked-ca unreachable cacerts-revoked cacerts-skipped cacerts-pathlen
 # TIMEOUT: 120
 net_direct
 site
 how=${CASE#*-}
-ca openssl root ecdsa384
+case $CASE in
+*-pathlen)
+    pki_key ours root ecdsa384
+    "$DAEMON" pki --self --ca --pathlen 0 --in "$PKI/root.key" --dn "O=lab, CN=root" --out "$PKI/root.pem"
+    ;;
+*) ca openssl root ecdsa384 ;;
+esac
 ca ours inter ecdsa256 root
 case $how in
 ocsp | sent) extra=(--ocsp "$(ocsp_url)") ;;
@@ -25,6 +32,13 @@ give us x509ca inter.pem
 give them x509ca inter.pem
 ike us remote.revocation strict
 case $CASE in
+*cacerts*)
+    ike us remote.cacerts inter.pem
+    [ "$how" != revoked ] || crl root inter
+    lists=(root.crl inter.crl)
+    [ "$how" != skipped ] || lists=(inter.crl)
+    give us x509crl "${lists[@]}"
+    ;;
 revoked-ca) crl root inter ;;
 good-ocsp) ocsp_index inter us them ;;
 good-sent)
@@ -42,7 +56,7 @@ esac
 case $CASE in
 *-file) give us x509crl root.crl inter.crl ;;
 *-sent) give us x509crl root.crl && serve_ocsp inter ;;
-unreachable) ;;
+unreachable | *cacerts*) ;;
 *-ocsp) serve_http && serve_ocsp inter ;;
 *) serve_http ;;
 esac
@@ -74,8 +88,10 @@ good-*)
         gone
     done
     case $CASE in
+    cacerts-skipped) expect_log us 'not known whether certificate .*CN=inter.* has been revoked' ;;
+    cacerts-pathlen) expect_log us 'the basicConstraints do not allow this path' ;;
     unreachable) expect_log us 'not known whether certificate .*CN=them.* has been revoked' ;;
-    revoked-ca) expect_log us 'certificate .*CN=inter.* has been revoked' ;;
+    revoked-ca | cacerts-revoked) expect_log us 'certificate .*CN=inter.* has been revoked' ;;
     *) expect_log us 'certificate .*CN=them.* has been revoked' ;;
     esac
     expect_log them 'AUTH_FAILED'

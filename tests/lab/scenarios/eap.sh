@@ -1,15 +1,19 @@
 # EAP: the side named initiates and is authenticated by it, the other is the
 # gateway and shows a certificate. "only" is EAP-TLS with TLS 1.3 and without any
-# other authentication (RFC 5998); by RADIUS the gateway asks FreeRADIUS.
-# CASES: mschapv2-us mschapv2-them tls-us tls-them only-us only-them ttls-them radius-them
+# other authentication (RFC 5998); by RADIUS the gateway asks FreeRADIUS. "usage" is
+# EAP-TLS with certificates whose only usages are those of TLS (RFC 5216 5.3).
+# CASES: mschapv2-us mschapv2-them tls-us tls-them usage-us usage-them only-us only-them ttls-them radius-them
 # TIMEOUT: 120
 net_direct
 site
 client=${CASE#*-} method=${CASE%%-*}
 gateway=$(other "$client")
 ca ours ca ecdsa384
-certificate ours us ecdsa256 ca
-certificate ours them ecdsa256 ca
+for side in us them; do
+    usage=()
+    [ "$method" != usage ] || usage=(--flag "$([ "$side" = "$client" ] && echo clientAuth || echo serverAuth)")
+    certificate ours "$side" ecdsa256 ca "${usage[@]}"
+done
 by_certificate
 give us x509ca ca.pem
 give them x509ca ca.pem
@@ -17,7 +21,7 @@ STRONGSWAN_MORE+=" md5 eap-identity eap-md5 eap-mschapv2 eap-tls eap-ttls"
 eap=eap-$method proven='EAP-[A-Z0-9]+ \("carol"\)'
 case $method in
 only) eap=eap-tls proven='EAP-TLS' ;;
-tls) proven='EAP-TLS' ;;
+tls | usage) eap=eap-tls proven='EAP-TLS' ;;
 radius)
     eap=eap-mschapv2
     radius_start "$gateway"
@@ -53,7 +57,7 @@ only)
     ike "$gateway" local.auth "$eap"
     conf both charon.tls.version_max 1.3
     ;;
-tls) ;;
+tls | usage) ;;
 *)
     ike "$client" local.certs ""
     ike "$client" local.eap_id carol

@@ -1,7 +1,6 @@
 //! `[authorities.<name>]`: CAs, and where to ask about what they issue.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ::pki::{Authority, Certificate};
 

@@ -21,9 +21,7 @@ use ::pki::{Answerer, Certificate, Credential, ExtendedKeyUsagePolicy};
 use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
-use ike_proto::{
-    Answer, EapAnswer, EapMessage, EapState, EapSuccess, OwnedCert, PeerCredentials, Question,
-};
+use ike_proto::{EapAnswer, EapMessage, EapState, EapSuccess, OwnedCert, PeerCredentials};
 use zeroize::Zeroizing;
 
 use radius::RadiusConfig;

@@ -116,6 +116,7 @@ fn template(
         extended_key_usage: args.flag.iter().map(|flag| flag.oid().to_owned()).collect(),
         crl: args.crl.clone(),
         ocsp: args.ocsp.clone(),
+        ..Template::default()
     })
 }
 
