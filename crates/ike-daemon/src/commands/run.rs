@@ -55,8 +55,8 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             }
         },
     };
-    let config = match load(args, control, &keys) {
-        Ok(config) => config,
+    let (config, vici) = match load(args, control, &keys, activated) {
+        Ok(loaded) => loaded,
         Err(status) => return status,
     };
     if let Err(error) = keys.seal() {
@@ -70,7 +70,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             return Status::Failed;
         }
     };
-    let status = match runtime.block_on(serve(args, control, config, activated, signer_lost)) {
+    let status = match runtime.block_on(serve(args, control, config, vici, signer_lost)) {
         Ok(()) => Status::Done,
         Err(error) => {
             eprintln!("{error}");
@@ -83,14 +83,18 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     status
 }
 
-/// Reads the configuration, and gives up what it says. What a reload could not read from then on is found
-/// now: the file is read once more.
-fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Config, Status> {
+/// Reads the configuration, opens the VICI socket, and drops privileges. The file is read once more under the
+/// sandbox, so that a file which a later reload could not read is a mistake now.
+fn load(
+    args: &RunArgs,
+    control: &Path,
+    keys: &Arc<dyn KeySource>,
+    activated: Option<UnixListener>,
+) -> Result<(Config, Option<ViciSocket>), Status> {
     let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
         eprintln!("{error}");
         Status::Config
     })?;
-    let Some(options) = config.sandbox else { return Ok(config) };
     let mut written = vec![control.to_path_buf()];
     written.extend(config.vici.clone());
     written.extend(config.remote_access.leases.clone());
@@ -110,23 +114,52 @@ fn load(args: &RunArgs, control: &Path, keys: &Arc<dyn KeySource>) -> Result<Con
             Status::Failed
         })?;
     }
+    // To give a socket to a group takes a privilege that is dropped.
+    let vici = vici_socket(&config, activated).map_err(|error| {
+        eprintln!("{error}");
+        Status::Failed
+    })?;
     let files = sandbox::Files { config: args.config.clone(), written };
-    sandbox::enter(options, &files).map_err(|error| {
+    let again = || config::load_by(&args.config, Arc::clone(keys));
+    let plan = sandbox::Plan::new(config.sandbox, config.starts_programs())
+        .relaxed_until(&files, || again().map(drop));
+    drop(config);
+    sandbox::enter(plan, &files).map_err(|error| {
         eprintln!("[charon.sandbox]: {error}");
         Status::Failed
     })?;
-    drop(config);
-    config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
+    let config = again().map_err(|error| {
         eprintln!("[charon.sandbox] keeps a reload from reading what it needs\n{error}");
         Status::Config
-    })
+    })?;
+    Ok((config, vici))
+}
+
+/// The VICI socket that the service manager hands over, or that the configuration names.
+fn vici_socket(
+    config: &Config,
+    activated: Option<UnixListener>,
+) -> std::io::Result<Option<ViciSocket>> {
+    match (activated, config.vici.as_deref()) {
+        (Some(activated), configured) => {
+            if let Some(path) = configured {
+                tracing::warn!(
+                    socket = %path.display(),
+                    "systemd hands over the VICI socket: socket and group of [charon.plugins.vici] count for nothing"
+                );
+            }
+            ViciSocket::given(activated).map(Some)
+        }
+        (None, Some(path)) => ViciSocket::bind_for(path, config.vici_group).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 async fn serve(
     args: &RunArgs,
     control: &Path,
     mut config: Config,
-    activated: Option<UnixListener>,
+    vici: Option<ViciSocket>,
     signer_lost: oneshot::Receiver<()>,
 ) -> Result<(), std::io::Error> {
     for warning in &config.warnings {
@@ -143,19 +176,6 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
-    let vici = match (activated, config.vici.as_deref()) {
-        (Some(activated), configured) => {
-            if let Some(path) = configured {
-                tracing::warn!(
-                    socket = %path.display(),
-                    "systemd hands over the VICI socket: socket and group of [charon.plugins.vici] count for nothing"
-                );
-            }
-            Some(ViciSocket::given(activated)?)
-        }
-        (None, Some(path)) => Some(ViciSocket::bind_for(path, config.vici_group)?),
-        (None, None) => None,
-    };
     let metrics = config.metrics.as_ref().map(|metrics| MetricsSocket::bind(&metrics.listen));
     let metrics = metrics.transpose()?;
     let dae = config.eap.listens_for_dae().map(DaeSocket::bind).transpose()?;

@@ -104,8 +104,10 @@ pub struct Config {
     pub vici_group: Option<u32>,
     /// Metrics, if they are wanted; taken at the start.
     pub metrics: Option<MetricsOptions>,
-    /// What the daemon gives up, if anything; taken at the start.
-    pub sandbox: Option<SandboxOptions>,
+    /// The privileges that the daemon drops; taken at the start.
+    pub sandbox: SandboxOptions,
+    /// `charon.plugins.vici.allow_updown`: connections that VICI clients load may have an `updown`. Taken at the start.
+    pub vici_updown: bool,
     /// `[pools.<name>]`.
     pub pools: Vec<PoolConfig>,
     /// What is done about what peers assign to this host; taken at the start.
@@ -143,6 +145,13 @@ impl Config {
         let connections = self.endpoint.connections.iter().filter(over_tcp);
         let ports: BTreeSet<u16> = connections.map(|c| c.tcp_remote_port).collect();
         ports.into_iter().collect()
+    }
+
+    /// Whether the daemon may have to start another program: an `updown`, also of connections to come, or resolvconf(8).
+    pub fn starts_programs(&self) -> bool {
+        let children = self.endpoint.connections.iter().flat_map(|c| &c.children);
+        let resolvconf = matches!(self.remote_access.resolve, Some(Resolve::Resolvconf { .. }));
+        self.vici_updown || resolvconf || children.into_iter().any(|child| child.updown.is_some())
     }
 
     /// A sentence for each option that a data plane with these capabilities could not honour.
@@ -251,7 +260,8 @@ fn read(
     let mut eap = EapBook::default();
     let mut plugins = Plugins::default();
     let mut remote_access = RemoteAccess::default();
-    let (mut metrics, mut sandbox, mut qcd_secret) = (None, None, None);
+    let (mut metrics, mut qcd_secret) = (None, None);
+    let mut sandbox = SandboxOptions::default();
     let mut void_tickets = None;
     let mut lookup = LookupRules::default();
     let ports = match root.section("charon", report) {
@@ -352,6 +362,7 @@ fn read(
         shards,
         vici: plugins.vici,
         vici_group: plugins.vici_group,
+        vici_updown: plugins.vici_updown,
         metrics,
         sandbox,
         pools,

@@ -20,6 +20,8 @@ pub(crate) struct Plugins {
     pub(crate) vici: Option<PathBuf>,
     /// The group that may use it beside its owner.
     pub(crate) vici_group: Option<u32>,
+    /// Connections that clients load may have an `updown`.
+    pub(crate) vici_updown: bool,
     /// PKCS#11 modules.
     pub(crate) modules: Modules,
 }
@@ -50,8 +52,9 @@ pub(crate) fn read(
         let group = vici.parsed("group", "a group of this system", report, |text| {
             nix::unistd::Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw())
         });
+        let updown = vici.switch("allow_updown", report).unwrap_or(false);
         vici.finish(&[("load", Some("yes"))], report);
-        (socket.unwrap_or_else(|| PathBuf::from(SOCKET)), group)
+        (socket.unwrap_or_else(|| PathBuf::from(SOCKET)), group, updown)
     });
     let modules = plugins.section("pkcs11", report).map(|mut pkcs11| {
         let modules = pkcs11.section("modules", report).map(|mut section| {
@@ -74,6 +77,9 @@ pub(crate) fn read(
         modules.unwrap_or_default()
     });
     plugins.finish(&[], report);
-    let (vici, vici_group) = socket.unzip();
-    Plugins { vici, vici_group: vici_group.flatten(), modules: modules.unwrap_or_default() }
+    let mut read = Plugins { modules: modules.unwrap_or_default(), ..Plugins::default() };
+    if let Some((socket, group, updown)) = socket {
+        (read.vici, read.vici_group, read.vici_updown) = (Some(socket), group, updown);
+    }
+    read
 }

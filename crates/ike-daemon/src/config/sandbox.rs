@@ -1,36 +1,40 @@
-//! `[charon.sandbox]`: what the daemon gives up once it has started, this project's own.
+//! `[charon.sandbox]`: the privileges that the daemon drops once it has started. The section is this project's own.
 
 use super::charon::set;
 use super::diagnostic::Report;
 use super::section::Section;
 
-/// What is given up at the start, and cannot be had again.
+/// The privileges that the daemon drops at its start and cannot regain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SandboxOptions {
-    /// `capabilities`: all but those that sockets and data planes need.
+    /// The file has the section: each step must succeed. Without it the daemon drops what the configuration
+    /// does not need, and a step that this kernel lacks is a warning.
+    pub demanded: bool,
+    /// `capabilities`: keep only those that sockets and data planes need.
     pub capabilities: bool,
-    /// `landlock`: files but those of the system and the configuration, where the kernel has Landlock.
+    /// `landlock`: open only files of the system and of the configuration.
     pub landlock: bool,
-    /// `seccomp`: system calls that this program never makes.
+    /// `seccomp`: refuse system calls that this program never makes.
     pub seccomp: bool,
-    /// `programs`: other programs may be started.
-    pub programs: bool,
+    /// `programs`: other programs may be started. `None` allows them if the configuration names one.
+    pub programs: Option<bool>,
 }
 
 impl Default for SandboxOptions {
     fn default() -> Self {
-        Self { capabilities: true, landlock: true, seccomp: true, programs: false }
+        Self { demanded: false, capabilities: true, landlock: true, seccomp: true, programs: None }
     }
 }
 
-/// Reads it from `[charon]`, if there is the section.
-pub(crate) fn read(charon: &mut Section<'_>, report: &mut Report<'_>) -> Option<SandboxOptions> {
-    let mut section = charon.section("sandbox", report)?;
+/// Reads the section from `[charon]`. Without one, the defaults hold.
+pub(crate) fn read(charon: &mut Section<'_>, report: &mut Report<'_>) -> SandboxOptions {
     let mut options = SandboxOptions::default();
+    let Some(mut section) = charon.section("sandbox", report) else { return options };
+    options.demanded = true;
     set(&mut options.capabilities, section.switch("capabilities", report));
     set(&mut options.landlock, section.switch("landlock", report));
     set(&mut options.seccomp, section.switch("seccomp", report));
-    set(&mut options.programs, section.switch("programs", report));
+    options.programs = section.switch("programs", report);
     section.finish(&[], report);
-    Some(options)
+    options
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener as Listener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +14,16 @@ use tokio::sync::Semaphore;
 /// has made it.
 #[derive(Debug)]
 pub struct LocalSocket {
-    listener: UnixListener,
+    /// The runtime's only in [`Self::serve`]: a socket can be made before there is a runtime.
+    listener: Listener,
     path: Option<PathBuf>,
 }
 
 impl LocalSocket {
     /// One that listens already and is not removed.
-    pub fn given(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+    pub fn given(listener: Listener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { listener: UnixListener::from_std(listener)?, path: None })
+        Ok(Self { listener, path: None })
     }
 
     /// As [`Self::bind_for`], for its owner alone.
@@ -47,7 +49,8 @@ impl LocalSocket {
     }
 
     fn make(hidden: &Path, path: &Path, group: Option<u32>) -> io::Result<Self> {
-        let listener = UnixListener::bind(hidden)?;
+        let listener = Listener::bind(hidden)?;
+        listener.set_nonblocking(true)?;
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         if group.is_some() {
             std::os::unix::fs::chown(hidden, None, group)?;
@@ -63,9 +66,16 @@ impl LocalSocket {
         F: Future<Output = ()> + Send + 'static,
     {
         let places = Arc::new(Semaphore::new(clients));
+        let listener = match self.listener.try_clone().and_then(UnixListener::from_std) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, path = ?self.path, "socket: it serves nobody, restart the daemon");
+                return;
+            }
+        };
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            match self.listener.accept().await {
+            match listener.accept().await {
                 Ok((stream, _)) => {
                     let served = client(stream);
                     tokio::spawn(async move {

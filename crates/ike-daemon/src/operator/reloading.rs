@@ -27,6 +27,14 @@ impl Operator {
         if config.metrics != present.metrics || config.sandbox != present.sandbox {
             tracing::warn!("[charon.metrics] and [charon.sandbox] take effect at the next start");
         }
+        if config.starts_programs()
+            && !present.starts_programs()
+            && present.sandbox.programs != Some(true)
+        {
+            tracing::warn!(
+                "updown and resolvconf: the daemon cannot start programs, since no program was configured at its start; restart it"
+            );
+        }
         if config.eap.listens_for_dae() != present.eap.listens_for_dae() {
             tracing::warn!("eap-radius.dae: enable, listen and port take effect at the next start");
         }

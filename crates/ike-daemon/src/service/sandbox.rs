@@ -1,5 +1,5 @@
-//! What the daemon gives up before it meets the network, and cannot have again: capabilities, files, and
-//! system calls. Threads inherit it, so that it is done before there is a second one.
+//! The privileges that the daemon drops before it opens a socket and cannot regain: capabilities, files and
+//! system calls. Threads inherit the restrictions, so the daemon drops them while it has one thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,28 +40,142 @@ pub struct Files {
     pub written: Vec<PathBuf>,
 }
 
-/// Gives up what `options` say. The log tells what was done; what this kernel lacks is a warning.
+impl Files {
+    /// Whether files can be made in the folders of [`Self::written`].
+    fn are_writable(&self) -> bool {
+        use rustix::fs::{Access, AtFlags, CWD, accessat};
+        self.written
+            .iter()
+            .all(|file| accessat(CWD, folder(file), Access::WRITE_OK, AtFlags::EACCESS).is_ok())
+    }
+}
+
+/// The privileges to be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    capabilities: bool,
+    /// A capability for files of other users, kept beside [`KEPT`].
+    files_of_others: Option<Capability>,
+    landlock: bool,
+    seccomp: bool,
+    programs: bool,
+    /// Each step must succeed.
+    demanded: bool,
+}
+
+impl Plan {
+    /// What `options` say. `programs` says whether the configuration starts other programs.
+    pub fn new(options: SandboxOptions, programs: bool) -> Self {
+        Self {
+            capabilities: options.capabilities,
+            files_of_others: None,
+            // Nothing is known of the files that an administrator's program opens.
+            landlock: options.landlock && (options.demanded || !programs),
+            seccomp: options.seccomp,
+            programs: options.programs.unwrap_or(programs),
+            demanded: options.demanded,
+        }
+    }
+
+    /// The strictest variant of a plan that is not demanded under which `works` succeeds, or this plan if none does.
+    ///
+    /// A configuration that names files in unusual places, or files of another user, works without
+    /// `[charon.sandbox]`. Each variant is tried in a thread of its own, since a thread cannot regain anything.
+    pub fn relaxed_until<E: Send>(
+        self,
+        files: &Files,
+        works: impl Fn() -> Result<(), E> + Sync,
+    ) -> Self {
+        if self.demanded {
+            return self;
+        }
+        let capabilities =
+            [None, Some(Capability::CAP_DAC_READ_SEARCH), Some(Capability::CAP_DAC_OVERRIDE)];
+        let mut variants = capabilities.into_iter().flat_map(|files_of_others| {
+            let same = Self { files_of_others, ..self };
+            [same, Self { landlock: false, ..same }]
+        });
+        let holds = |plan: &Self| {
+            let attempt = || {
+                plan.restrict_thread(files, Level::Trial).is_ok()
+                    && files.are_writable()
+                    && works().is_ok()
+            };
+            std::thread::scope(|scope| scope.spawn(attempt).join().unwrap_or(false))
+        };
+        variants.find(holds).unwrap_or(self)
+    }
+
+    /// Drops the capabilities and files of this thread, and those of threads that it starts from now on.
+    fn restrict_thread(&self, files: &Files, level: Level) -> io::Result<()> {
+        if self.capabilities {
+            let kept: Vec<_> = KEPT.iter().copied().chain(self.files_of_others).collect();
+            let left = drop_capabilities(&kept).map_err(io::Error::other)?;
+            if level == Level::Real {
+                tracing::info!(?left, "sandbox: capabilities");
+            }
+        }
+        // Without it a program could regain privileges by a set-user-ID bit. Seccomp and Landlock require it.
+        nix::sys::prctl::set_no_new_privs()?;
+        if self.landlock {
+            match (restrict_files(self.programs, files), level) {
+                (_, Level::Trial) => {}
+                (Ok(()), Level::Real) => tracing::info!(
+                    config = %files.config.display(),
+                    "sandbox: Landlock: files elsewhere cannot be opened, by a reload either"
+                ),
+                (Err(error), Level::Real) => {
+                    tracing::warn!(%error, "sandbox: this kernel has no such Landlock");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says why this plan is less strict than the `strictest` one.
+    fn explain(&self, strictest: bool) {
+        if strictest && !self.landlock {
+            tracing::info!(
+                "sandbox: no Landlock: the configuration starts programs or names files outside its folder; \
+                 `landlock = yes` in [charon.sandbox] demands it"
+            );
+        }
+        if let Some(kept) = self.files_of_others {
+            tracing::warn!(
+                %kept,
+                "sandbox: capability kept, because files of the configuration belong to another user: give them to the user of this process"
+            );
+        }
+    }
+}
+
+/// Whether privileges are dropped for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// By a thread that tries something and ends.
+    Trial,
+    /// By the process.
+    Real,
+}
+
+/// Drops the privileges of `plan`, in a process with one thread. The log tells each step.
+///
+/// From then on nobody traces this process or reads its memory but a process with CAP_SYS_PTRACE, and it leaves no core.
 ///
 /// # Errors
 ///
-/// What should have worked did not.
-pub fn enter(options: SandboxOptions, files: &Files) -> io::Result<()> {
-    if options.capabilities {
-        let left = drop_capabilities(&KEPT).map_err(io::Error::other)?;
-        tracing::info!(?left, "sandbox: capabilities");
-    }
-    // Without this a program that is started could gain what was given up, and seccomp needs it.
-    nix::sys::prctl::set_no_new_privs()?;
-    if options.landlock {
-        match restrict_files(options, files) {
-            Ok(()) => tracing::info!(config = %files.config.display(), "sandbox: Landlock"),
-            Err(error) => tracing::warn!(%error, "sandbox: this kernel has no such Landlock"),
+/// A step failed that this kernel supports, or that `[charon.sandbox]` demands.
+pub fn enter(plan: Plan, files: &Files) -> io::Result<()> {
+    nix::sys::prctl::set_dumpable(false)?;
+    plan.restrict_thread(files, Level::Real)?;
+    plan.explain(!plan.demanded);
+    if plan.seccomp {
+        let program = filter(plan.programs).map_err(io::Error::other)?;
+        match seccompiler::apply_filter(&program) {
+            Ok(()) => tracing::info!(programs = plan.programs, "sandbox: seccomp"),
+            Err(error) if plan.demanded => return Err(io::Error::other(error)),
+            Err(error) => tracing::warn!(%error, "sandbox: this kernel has no seccomp filters"),
         }
-    }
-    if options.seccomp {
-        let program = filter(options).map_err(io::Error::other)?;
-        seccompiler::apply_filter(&program).map_err(io::Error::other)?;
-        tracing::info!(programs = options.programs, "sandbox: seccomp");
     }
     Ok(())
 }
@@ -100,7 +214,7 @@ fn drop_capabilities(kept: &[Capability]) -> Result<Vec<String>, caps::errors::C
     Ok(names)
 }
 
-fn restrict_files(options: SandboxOptions, files: &Files) -> Result<(), landlock::RulesetError> {
+fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::RulesetError> {
     let all: BitFlags<AccessFs> = AccessFs::from_read(LANDLOCK) | AccessFs::from_write(LANDLOCK);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
@@ -118,7 +232,7 @@ fn restrict_files(options: SandboxOptions, files: &Files) -> Result<(), landlock
         .add_rules(path_beneath_rules(readable, read))?
         .add_rules(path_beneath_rules(DEVICES, device))?
         .add_rules(path_beneath_rules(written, all & !AccessFs::Execute))?;
-    if options.programs {
+    if programs {
         ruleset = ruleset.add_rules(path_beneath_rules(RUN, read | AccessFs::Execute))?;
     }
     ruleset.restrict_self().map(drop)
@@ -135,8 +249,8 @@ fn folder(file: &Path) -> PathBuf {
 
 /// Refuses what this program never calls, and who has taken it over would: other programs, other processes'
 /// memory, namespaces, mounts, modules, the clock, and parts of the kernel that are known for their holes.
-fn filter(options: SandboxOptions) -> Result<BpfProgram, seccompiler::Error> {
-    let programs = if options.programs { &[][..] } else { PROGRAMS };
+fn filter(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
+    let programs = if programs { &[][..] } else { PROGRAMS };
     let refused = REFUSED.iter().chain(PORTS).chain(programs);
     let rules: BTreeMap<i64, Vec<_>> = refused.map(|call| (*call, Vec::new())).collect();
     let eperm = SeccompAction::Errno(libc::EPERM as u32);
@@ -212,3 +326,23 @@ const PORTS: &[i64] = &[
 
 #[cfg(not(target_arch = "x86_64"))]
 const PORTS: &[i64] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: `programs: options.programs == Some(true)` in `Plan::new`. An `updown` could not be run by default.
+    #[test]
+    fn without_a_section_programs_run_where_the_configuration_names_one() {
+        let bare = SandboxOptions::default();
+        let plan = Plan::new(bare, false);
+        assert_eq!((plan.programs, plan.landlock, plan.demanded), (false, true, false));
+        // The files that an administrator's program opens are not known.
+        let plan = Plan::new(bare, true);
+        assert_eq!((plan.programs, plan.landlock, plan.seccomp), (true, false, true));
+        let section = SandboxOptions { demanded: true, ..bare };
+        assert!(Plan::new(section, true).landlock);
+        let refusing = SandboxOptions { programs: Some(false), ..section };
+        assert!(!Plan::new(refusing, true).programs);
+    }
+}

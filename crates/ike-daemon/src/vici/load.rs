@@ -62,8 +62,27 @@ fn only(asked: &Section) -> Result<(&str, &Section), String> {
 
 async fn load(operator: &Operator, kind: Kind, asked: &Section) -> Result<(), String> {
     let (name, section) = only(asked)?;
+    if kind == Kind::Connection && !operator.config().vici_updown {
+        refuse_updown(section)?;
+    }
     let (table, blobs) = convert::table(kind, section)?;
     operator.load_section(kind, name, table, blobs).await
+}
+
+/// Refuses a connection with an `updown`: whoever may use the socket could run any program as this process's user.
+fn refuse_updown(connection: &Section) -> Result<(), String> {
+    let Some(Value::Section(children)) = connection.get("children") else { return Ok(()) };
+    for (child, options) in children.iter() {
+        if let Value::Section(options) = options
+            && options.get("updown").is_some()
+        {
+            return Err(format!(
+                "`children.{child}.updown` is not taken from VICI clients, since it runs a program: \
+                 set `allow_updown = yes` in [charon.plugins.vici] and restart the daemon, or put the connection into the file"
+            ));
+        }
+    }
+    Ok(())
 }
 
 async fn unload(operator: &Operator, kind: Kind, asked: &Section) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -151,6 +152,89 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
         assert!(event["level"].is_string() && event["message"].is_string(), "{line}");
         assert!(!line.contains("a secret of this test"));
     }
+}
+
+/// A command of this user with no more capabilities than the daemon keeps.
+fn as_the_daemon(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    // What a program of root's gets when it starts is no more than the bounding set.
+    if rustix::process::geteuid().is_root() {
+        let kept = "-all,+net_admin,+net_raw,+net_bind_service";
+        command.args(["--bounding-set", kept, "--inh-caps=-all"]);
+    }
+    command.arg(program);
+    command
+}
+
+/// True if another process of this user can read process `id` as a tracer may (PTRACE_MODE_READ, the weakest of the
+/// kernel's checks in ptrace(2)).
+fn another_reads(id: u32) -> bool {
+    let opens = format!("exec 3<\"/proc/{id}/environ\"");
+    let mut command = as_the_daemon("sh");
+    command.args(["-c", &opens]).stderr(Stdio::null()).status().expect("setpriv").success()
+}
+
+/// Without any section about it, the process that the network reaches keeps no privilege that it does not need.
+///
+/// Fault: in `service::sandbox::enter` leave out `set_dumpable`, or in `config::sandbox::read` return
+/// `capabilities: false, seccomp: false` where there is no section.
+#[test]
+fn a_bare_run_drops_privileges_and_cannot_be_traced() {
+    let folder = tempdir("bare");
+    fs::write(folder.join("psk"), "a secret of this test").expect("written");
+    let config = folder.join("ike.toml");
+    write(&config, "", "psk");
+    let service = Service::start(&folder, &config, "text");
+    service.told("READY=1");
+    assert!(service.of_threads("Seccomp:").iter().all(|mode| mode == "2"));
+    assert!(service.of_threads("NoNewPrivs:").iter().all(|set| set == "1"));
+    let kept = 1_u64 << 10 | 1 << 12 | 1 << 13;
+    for key in ["CapEff:", "CapPrm:", "CapBnd:"] {
+        for held in service.of_threads(key) {
+            let held = u64::from_str_radix(&held, 16).expect("hexadecimal");
+            // The bounding set can only be changed by root.
+            let bound = key == "CapBnd:" && !rustix::process::geteuid().is_root();
+            assert!(bound || held & !kept == 0, "{key} {held:x}");
+        }
+    }
+    let mut other = as_the_daemon("sleep").arg("60").spawn().expect("it runs");
+    let end = Instant::now() + PATIENCE;
+    while !another_reads(other.id()) {
+        assert!(Instant::now() < end, "an ordinary process can be read");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!another_reads(service.process.id()), "the daemon cannot");
+    other.kill().expect("ended");
+    other.wait().expect("it ends");
+    let log = fs::read_to_string(folder.join("log")).expect("a log");
+    assert!(log.contains("sandbox: capabilities") && log.contains("sandbox: seccomp"), "{log}");
+}
+
+/// A configuration that works with root's privileges alone works without a section about the sandbox: the daemon keeps
+/// what it takes, and says so.
+///
+/// Fault: have `Plan::relaxed_until` return `self`.
+#[test]
+fn files_of_other_users_and_elsewhere_are_read_without_a_section() {
+    let folder = tempdir("bare-elsewhere");
+    let elsewhere = tempdir("bare-elsewhere-secret");
+    let secret = elsewhere.join("psk");
+    fs::write(&secret, "a secret of this test").expect("written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set");
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        std::os::unix::fs::chown(&secret, Some(65534), Some(65534)).expect("given away");
+    }
+    let config = folder.join("ike.toml");
+    write(&config, "", secret.to_str().expect("UTF-8"));
+    let service = Service::start(&folder, &config, "text");
+    service.told("READY=1");
+    service.signal("HUP");
+    service.told("RELOADING=1");
+    assert!(service.told("READY=1").contains("configuration reloaded"));
+    let log = fs::read_to_string(folder.join("log")).expect("a log");
+    assert!(log.contains("sandbox: no Landlock"), "{log}");
+    assert_eq!(root, log.contains("CAP_DAC_READ_SEARCH"), "{log}");
 }
 
 /// systemd stops a service by a signal to all of its processes, in any order.

@@ -102,6 +102,24 @@ async fn a_loaded_connection_is_used_changed_and_unloaded() {
     assert_eq!(all.len(), 1);
 }
 
+/// Fault: leave out `refuse_updown` in src/vici/load.rs. Each member of the socket's group is root then.
+#[tokio::test]
+async fn a_client_loads_an_updown_only_where_the_file_allows_it() {
+    let (pair, path) = serve("load-updown").await;
+    let port = pair.right.ports().nat_t;
+    let mut client = Client::connect(&path).await;
+    let hooked = || connection(port, only_net(&[("updown", "touch /tmp/never")]));
+    let why = no(&with(&mut client, "load-conn", "hooked", hooked()).await);
+    assert!(why.contains("children.net.updown") && why.contains("allow_updown"), "{why}");
+    let (loaded, _) = client.ask("get-conns", Section::new()).await;
+    assert!(names(&loaded, "conns").is_empty());
+
+    let text = "[charon.plugins.vici]\nallow_updown = true\n";
+    let allowing = config::parse(text, Path::new("")).expect("no mistake");
+    pair.left.operator().reload(allowing).await.expect("reloaded");
+    assert!(yes(&with(&mut client, "load-conn", "hooked", hooked()).await));
+}
+
 #[tokio::test]
 async fn a_loaded_connection_stands_in_place_of_the_files_until_it_is_unloaded() {
     let (pair, path) = serve("load-over").await;
