@@ -27,6 +27,16 @@ pub fn interleavings(
     losses: usize,
     check: impl Fn(&Pair, &[Choice]),
 ) -> usize {
+    interleavings_in_time(make, Duration::ZERO, losses, check)
+}
+
+/// As [`interleavings`], with `tick` between two deliveries.
+pub fn interleavings_in_time(
+    make: impl Fn() -> Pair,
+    tick: Duration,
+    losses: usize,
+    check: impl Fn(&Pair, &[Choice]),
+) -> usize {
     let mut runs = 0;
     // Choices made so far, each with the number of choices there were.
     let mut path: Vec<(usize, usize)> = Vec::new();
@@ -46,6 +56,9 @@ pub fn interleavings(
             if index < waiting {
                 choices.push(Choice::Deliver(index));
                 let packet = pair.net.mailbox.remove(index);
+                if !tick.is_zero() {
+                    pair.run_for(tick);
+                }
                 pair.inject(packet);
             } else {
                 choices.push(Choice::Lose(index - waiting));

@@ -300,8 +300,8 @@ impl Operator {
     pub(crate) fn restart(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
         let operator = self.clone();
         tokio::spawn(async move {
-            let (name, child, packet) = (connection.clone(), Some(child), None);
-            let command = Command::Initiate { connection, child, local, remote, packet };
+            let name = connection.clone();
+            let command = Command::Ensure { connection, child, local, remote };
             if let Err(error) = operator.command(command).await {
                 tracing::warn!(connection = %name, %error, "restart");
             }
@@ -319,9 +319,8 @@ impl Operator {
                             Command::InstallTrap { connection, child, local, remote }
                         }
                         _ => {
-                            let (connection, child) = (connection.clone(), Some(child.clone()));
-                            let packet = None;
-                            Command::Initiate { connection, child, local, remote, packet }
+                            let (connection, child) = (connection.clone(), child.clone());
+                            Command::Ensure { connection, child, local, remote }
                         }
                     };
                     if let Err(error) = self.command(command).await {

@@ -1,5 +1,7 @@
 //! What enters an [`Endpoint`](crate::Endpoint) and what leaves it.
 
+mod notice;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +16,7 @@ use crate::dataplane::{
 use crate::question::{Answer, Assignment, Authorization, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
+pub use notice::Notice;
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -116,22 +119,6 @@ impl Network {
     }
 }
 
-/// What one shard has to say of an IKE SA, or an attempt at one, of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
-    /// Its peer has said INITIAL_CONTACT since: it knows nothing of this SA any more.
-    Forgotten,
-    /// Its peer has another one, and `unique` wants a single one.
-    Replaced,
-    /// It is not the first of its identities any more.
-    NotFirstContact,
-    /// The IKE SA with these SPIs was resumed: it is over, if it is that one.
-    Resumed(u64, u64),
-    /// The peer of this outbound SA says, unprotected, that it has none such. The number is not of an IKE SA, but of
-    /// the shard.
-    UnknownSpi(SaId),
-}
-
 /// What happens to a TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEvent {
@@ -172,6 +159,18 @@ pub enum Command {
         remote: IpAddr,
         /// The packet that the child is for, of [`Event::Acquire`].
         packet: Option<Flow>,
+    },
+    /// Brings up a child that is to be up, unless it is up or being made: what `start_action` and its like
+    /// want. [`Initiate`](Self::Initiate) makes one more.
+    Ensure {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+        /// Address to initiate from.
+        local: IpAddr,
+        /// Address to initiate to.
+        remote: IpAddr,
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),

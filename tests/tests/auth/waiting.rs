@@ -199,9 +199,15 @@ fn initial_contact_is_not_said_after_a_slow_signature() {
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.b().done(second), Some(Ok(())), "{}", pair.story());
     assert_eq!(pair.a().done(first), None);
-    pair.run_for(Duration::from_secs(60));
+    assert!(pair.run_until(Duration::from_secs(60), |w| w.hosts[A].done(first).is_some()));
     assert_eq!(pair.a().done(first), Some(Ok(())), "{}", pair.story());
+    pair.settle();
     assert!(pair.b().ike_downs().is_empty(), "{}", pair.story());
+    assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (2, 2), "{}", pair.story());
+    pair.assert_agreement();
+    // The two have crossed.
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (1, 1), "{}", pair.story());
     pair.assert_agreement();
 }
 

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod collisions;
+mod crossing;
+mod crossing_shards;
 mod handshake;
 mod parked;
 mod refusals;

@@ -63,7 +63,8 @@ impl Handle {
     /// Feeds the engine a command and waits for its end.
     pub async fn command(&self, command: Command) -> Result<Outcome, Stopped> {
         let index = match &command {
-            Command::Initiate { connection, remote, .. } => {
+            Command::Initiate { connection, remote, .. }
+            | Command::Ensure { connection, remote, .. } => {
                 self.shard_with(connection, *remote).await?
             }
             Command::InstallTrap { connection, .. } | Command::UninstallTrap { connection, .. } => {

@@ -47,6 +47,8 @@ pub(crate) struct Heritage {
 pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
+    /// True if this end has asked for it.
+    pub(crate) ours: bool,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
     /// Connection and the peer's identity: whose traffic it carries.

@@ -689,6 +689,12 @@ impl Attempt {
         self.wanted.push(wanted);
     }
 
+    /// True if a child of this name is wanted of it.
+    pub(crate) fn wants(&self, child: &str) -> bool {
+        let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
+        self.wanted.iter().any(named)
+    }
+
     /// When something is due.
     pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         let line = self.line_deadline();

@@ -28,6 +28,9 @@ impl Endpoint {
                 let ends = (local, remote);
                 self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
             }
+            Command::Ensure { connection, child, local, remote } => {
+                self.on_ensure(now, request, &connection, &child, (local, remote));
+            }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
             Command::ForgetIke(ike) => self.on_forget(now, request, ike),
             Command::TerminateChild(child) => {
@@ -97,7 +100,7 @@ impl Endpoint {
             .ok_or_else(|| Failure::Config(format!("no connection {name:?}")))
     }
 
-    fn on_initiate(
+    pub(super) fn on_initiate(
         &mut self,
         now: Now,
         request: RequestId,
@@ -521,9 +524,7 @@ impl Endpoint {
         trap: Option<&Processing>,
     ) -> bool {
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Attempt(attempt)) => {
-                attempt.wanted.iter().any(|wanted| wants(wanted, child))
-            }
+            Some(Entry::Attempt(attempt)) => attempt.wants(child),
             Some(Entry::Sa(sa)) => sa.serves(child, packet, trap),
             Some(Entry::Parked(_)) | None => false,
         };
@@ -572,8 +573,4 @@ impl Endpoint {
             }
         }
     }
-}
-
-fn wants(wanted: &Wanted, child: &str) -> bool {
-    wanted.child.as_ref().is_some_and(|config| config.name == child)
 }

@@ -67,6 +67,7 @@ impl Endpoint {
                 Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
                 Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
                 Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
+                Effect::RemoveLater(all) => self.remove_later(now, all),
                 Effect::Reauthenticate(ike) => {
                     let _ = self.reauthenticate(now, ike, None);
                 }
@@ -85,7 +86,9 @@ impl Endpoint {
         if let Some(spis) = self.resumes(ike) {
             self.tell_resumed(now, &others, spis);
         }
-        for other in others.into_iter().filter(|other| forgets && *other != ike) {
+        let crossed = if forgets { self.crossed_by(ike) } else { Vec::new() };
+        let over = |other: &IkeSaId| forgets && *other != ike && !crossed.contains(other);
+        for other in others.into_iter().filter(over) {
             self.notify(now, other, Notice::Forgotten);
         }
         self.with_sa(now, ike, |sa, ctx| sa.answer_now(ctx, answer));
@@ -119,6 +122,7 @@ impl Endpoint {
         let unique = sa.connection.unique;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
+        let crossed = self.note_crossings(now, ike);
         self.deny_first_contact(now, &identity);
         self.end_rivals(now, ike);
         for request in waiting {
@@ -135,7 +139,10 @@ impl Endpoint {
         if initiator || identity.1.kind == IdType::NULL {
             return;
         }
-        let others = others.into_iter().filter(|other| Some(*other) != replaced);
+        let spared = |id: &IkeSaId| {
+            crossed.iter().any(|it| it.other == *id && (it.overlaps || !initial_contact))
+        };
+        let others = others.into_iter().filter(|other| Some(*other) != replaced && !spared(other));
         let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
@@ -223,6 +230,9 @@ impl Endpoint {
                 }
             }
             Notice::UnknownSpi(sa) => self.doubt(now, sa),
+            Notice::Crossed(kept) => self.on_crossed(now, ike, kept),
+            Notice::TakeOver(redundant) => self.on_take_over(now, ike, redundant),
+            Notice::Covered(_) => self.on_covered(now, ike),
             Notice::Resumed(spi_i, spi_r) => self.on_resumed(now, ike, (spi_i, spi_r)),
             Notice::NotFirstContact => {
                 let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);
@@ -280,6 +290,7 @@ impl Endpoint {
             self.index.update(id, slot);
         }
         self.thin_out_predecessors(now, from, to);
+        self.move_crossing(now, from, to);
         self.renew_ticket(now, from, to);
     }
 
@@ -304,6 +315,10 @@ impl Endpoint {
         let found = self.lookup.connection(connection).cloned();
         let Some(connection) = found else { return };
         let Some(config) = connection.child(child).cloned() else { return };
+        if self.has_or_makes(&connection.name, path.remote.ip(), child) {
+            // The peer has ended one of two.
+            return;
+        }
         let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
         self.initiate(now, connection, path, Wanted::of(config));
     }

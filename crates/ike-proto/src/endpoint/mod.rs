@@ -7,6 +7,7 @@ mod closed;
 mod commands;
 mod cookie;
 mod crash;
+mod crossing;
 mod effects;
 mod id_set;
 mod index;
@@ -54,6 +55,7 @@ pub use brief::{ChildBrief, IkeBrief};
 use closed::{Closed, Late};
 use cookie::Cookies;
 use crash::Crash;
+use crossing::Crossings;
 use index::Index;
 pub(crate) use index::folded;
 use parked::Parked;
@@ -104,6 +106,7 @@ pub struct Endpoint {
     refused: Refused,
     blocked_udp: BlockedUdp,
     tickets: Tickets,
+    crossings: Crossings,
     shutdown: Option<RequestId>,
     /// The time of the newest input.
     now: Option<Now>,
@@ -216,6 +219,7 @@ impl Endpoint {
             refused: Refused::default(),
             blocked_udp: BlockedUdp::default(),
             tickets: Tickets::default(),
+            crossings: Crossings::default(),
             shutdown: None,
             now: None,
         }
@@ -451,6 +455,7 @@ impl Endpoint {
             if id == NOBODY {
                 self.deadlines.remove(&(at, id));
                 self.run_chores(now);
+                self.run_crossings(now);
                 let next = self.closed.expire(now.mono);
                 self.deadlines.extend(next.map(|at| (at, NOBODY)));
                 continue;
@@ -651,6 +656,7 @@ impl Endpoint {
             Entry::Attempt(attempt) => self.on_attempt_failed(now, *attempt, reason),
             Entry::Sa(mut sa) => {
                 self.lose_ticket(id);
+                self.end_crossing(now, id, &reason);
                 if sa.ticketed {
                     self.registry.take_back((sa.spi_i, sa.spi_r));
                 }

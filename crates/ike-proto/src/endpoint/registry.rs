@@ -6,14 +6,15 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
+use super::crossing::{Crossed, Estate, LATE_INIT, Party};
 use super::id_set::IdSet;
 use super::index::IdKey;
 use super::spent::{Spent, Void};
 use crate::dataplane::SaId;
 use crate::event::IkeSaId;
-use crate::table::Table;
+use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 
 /// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones are the same
@@ -31,6 +32,10 @@ pub(super) type Between = (IdData, Option<IdKey>);
 struct Tables {
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
     established: Table<Arc<Identities>, IdSet>,
+    /// Those of them that another one may cross yet.
+    parties: Table<Arc<Identities>, Vec<(IkeSaId, Party)>>,
+    /// What those carry that are to end because they crossed another.
+    estates: OwnTable<IkeSaId, Estate>,
     /// How many attempts and established SAs this host's identities have, and with whom; `None` is
     /// somebody not known yet.
     contacts: Table<Arc<Between>, Contact>,
@@ -81,11 +86,65 @@ impl Registry {
     /// Takes it out again.
     pub(super) fn forget(&self, identities: &Identities, id: IkeSaId) {
         let mut tables = self.tables();
+        if let Some(parties) = tables.parties.get_mut(identities) {
+            parties.retain(|(party, _)| *party != id);
+            if parties.is_empty() {
+                tables.parties.remove(identities);
+            }
+        }
         let Some(all) = tables.established.get_mut(identities) else { return };
         all.remove(id);
         if all.is_empty() {
             tables.established.remove(identities);
         }
+    }
+
+    /// Adds an established SA as one that others may cross. Those that it crosses.
+    pub(super) fn note_party(
+        &self,
+        identities: Arc<Identities>,
+        id: IkeSaId,
+        party: Party,
+        now: Instant,
+    ) -> Vec<Crossed> {
+        let mut tables = self.tables();
+        let parties = tables.parties.entry(identities).or_default();
+        parties.retain(|(other, known)| *other != id && !known.is_old(now));
+        let crossed = parties.iter().filter(|(_, other)| party.crosses(other, LATE_INIT));
+        let crossed = crossed.map(|(other, known)| Crossed {
+            other: *other,
+            yields: known.yields_to(&party),
+            overlaps: party.crosses(known, Duration::ZERO),
+        });
+        let crossed = crossed.collect();
+        parties.reserve_exact(1);
+        parties.push((id, party));
+        crossed
+    }
+
+    /// Those whose set-ups overlap with that of `party`.
+    pub(super) fn crossed_by(&self, identities: &Identities, party: &Party) -> Vec<IkeSaId> {
+        let tables = self.tables();
+        let parties = tables.parties.get(identities).into_iter().flatten();
+        let overlaps = |other: &Party| party.crosses(other, Duration::ZERO);
+        parties.filter(|(_, other)| overlaps(other)).map(|(id, _)| *id).collect()
+    }
+
+    /// What the IKE SA `id` carries, which is to end.
+    pub(super) fn set_estate(&self, id: IkeSaId, estate: Estate) {
+        let mut tables = self.tables();
+        let asked = tables.estates.get(&id).is_some_and(Estate::is_asked_for);
+        tables.estates.insert(id, estate.asked_for(asked));
+    }
+
+    /// What it carries, as it was last told.
+    pub(super) fn estate(&self, id: IkeSaId) -> Option<Estate> {
+        self.tables().estates.get(&id).cloned()
+    }
+
+    /// It is over, or stays.
+    pub(super) fn forget_estate(&self, id: IkeSaId) {
+        self.tables().estates.remove(&id);
     }
 
     /// The copy of `between` that is here, if there is one.

@@ -132,6 +132,16 @@ impl Endpoint {
         }
     }
 
+    /// Removes inbound SAs after `delete_rekeyed_delay`.
+    pub(super) fn remove_later(&mut self, now: Now, all: Vec<SaId>) {
+        let at = now.mono + self.config.delete_rekeyed_delay;
+        let issued = self.ids.ticket();
+        self.ids.tickets.remove(&issued);
+        let chore = |id| Chore { at, removal: Removal::Sa(id), failures: 0, issued };
+        self.chores.extend(all.into_iter().map(chore));
+        self.deadlines.insert((at, NOBODY));
+    }
+
     /// As [`remove_each`](Self::remove_each), of what was to be removed before: unless somebody else
     /// has the name by now.
     fn remove_again(&mut self, removal: Removal, failures: u32, issued: Ticket) {

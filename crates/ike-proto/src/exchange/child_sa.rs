@@ -317,6 +317,7 @@ impl IkeSa {
         Ok(ChildSa {
             id: parts.id,
             config: Arc::clone(config),
+            ours: parts.asker != Asker::Peer,
             phase: Phase::Installing,
             policy: parts.policy,
             owner,

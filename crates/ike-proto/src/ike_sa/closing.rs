@@ -136,11 +136,19 @@ impl IkeSa {
             let estate = Inheritance::default();
             ctx.effects.push_back(Effect::MoveChildren { from: ike, to, estate });
         }
+        let mut stay = Vec::new();
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
             batch.push(Command::RemovePolicy(child.policy));
             batch.push(Command::RemoveSa(child.outbound()));
-            batch.push(Command::RemoveSa(child.inbound()));
+            // One that gave way to another: the peer may have sent by it until it answered the Delete.
+            match *reason == Failure::Replaced && !child.routed {
+                true => stay.push(child.inbound()),
+                false => batch.push(Command::RemoveSa(child.inbound())),
+            }
+        }
+        if !stay.is_empty() {
+            ctx.effects.push_back(Effect::RemoveLater(stay));
         }
         for old in &lingering {
             ctx.ids.esp.remove(&old.inbound.spi);

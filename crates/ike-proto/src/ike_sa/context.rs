@@ -177,6 +177,8 @@ pub(crate) enum Effect {
     TicketOver(IkeSaId, Option<(u64, u64)>),
     /// The gateway has given no ticket.
     NoTicket(IkeSaId),
+    /// Remove inbound SAs when nothing can be under way to them any more.
+    RemoveLater(Vec<SaId>),
     /// Start over with a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
 }

@@ -6,6 +6,7 @@
 mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
+pub(crate) mod crossing;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;

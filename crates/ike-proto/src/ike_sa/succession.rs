@@ -83,6 +83,7 @@ impl IkeSa {
         self.take_whereabouts(ctx, whereabouts);
         self.show_successor();
         self.gather_children(ctx);
+        self.judge_crossings(ctx);
     }
 
     /// The successor is gone: takes back what was released, to end with it.

@@ -58,6 +58,8 @@ pub(crate) enum ChildTimer {
     Inactivity,
     /// Remove what is left of a rekeyed child.
     DeleteRekeyed,
+    /// It crossed another one, and is to end.
+    Crossing,
 }
 
 /// Names one timer of an IKE SA. Of timers due together, the lower comes first.

@@ -57,6 +57,7 @@ impl IkeSa {
             // That by which the policy was sending went while the data plane was at work.
             self.route(ctx, id);
         }
+        self.judge_crossing(ctx, id);
     }
 
     /// Tells the policy of `child` to send by it.

@@ -121,6 +121,7 @@ impl IkeSa {
                 self.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
             }
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
+            ChildTimer::Crossing => self.end_crossed_child(ctx, child),
             ChildTimer::DeleteRekeyed => {
                 let State::Established(established) = &mut self.state else { return };
                 let gone: Vec<_> =

@@ -1,0 +1,330 @@
+//! IKE SAs that both ends have begun at once: both ends keep the same one, and nobody has to be told.
+//!
+//! Two IKE SAs of one connection between the same identities and addresses *cross* if they were begun by different
+//! ends and their set-ups overlap in time, or nearly so. Which of them is redundant
+//! [`is_redundant`](crate::ike_sa::crossing::is_redundant) says, of their SPIs. It ends by a Delete of its
+//! initiator, a second later; of the other end after 15 s, should the peer not know the rule. Before it does,
+//!
+//! - the one that stays has the same children; those that it lacks are made on it first;
+//! - its peer has answered on it since the two crossed: a peer that keeps another one by a rule of its own has most
+//!   likely ended this one by then, and with it goes the verdict;
+//! - packets leave by its children.
+//!
+//! Should the peer end the one that stays while this end ends the other, what they carried is brought up anew.
+//!
+//! A deliberate second one does not cross: `unique = never`, another connection, another address, virtual IPs,
+//! and identities that nobody has shown (RFC 7619).
+//!
+//! The two may belong to different shards: what these must know is in [`Registry`](super::Registry), and
+//! [`Notice`]s say when.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::unattended::NOBODY;
+use super::{Endpoint, Entry, Slot};
+use crate::config::{ConnectionConfig, Unique};
+use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Effect;
+use crate::ike_sa::crossing::{self, AGAIN, Carries, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
+use crate::ike_sa::state::State;
+use crate::table::OwnTable;
+use crate::wire::registry::IdType;
+
+/// After this the verdict is void: what keeps a redundant IKE SA alive so long will not change.
+const VERDICT_HOLDS: Duration = Duration::from_secs(50);
+/// How long after the end of the redundant one the other's end by the peer is taken for a rule of the peer's.
+const OTHER_RULE: Duration = Duration::from_secs(5);
+/// How long after ours a peer's IKE_SA_INIT request may come that has been on its way since before: it was sent
+/// again and again while this host was not up, by a peer that goes on with it all the same.
+pub(super) const LATE_INIT: Duration = Duration::from_secs(60);
+/// An IKE SA as old as this crosses none any more: every set-up is over sooner.
+pub(super) const OLD: Duration = Duration::from_secs(15 * 60);
+
+/// An established IKE SA that another one may cross.
+#[derive(Debug, Clone)]
+pub(super) struct Party {
+    set_up: SetUp,
+    spis: (u64, u64),
+    connection: Arc<ConnectionConfig>,
+    remote: IpAddr,
+}
+
+impl Party {
+    /// What `sa` is to others; `None` if it crosses none.
+    pub(super) fn of(sa: &IkeSa) -> Option<Self> {
+        let State::Established(established) = &sa.state else { return None };
+        let connection = &sa.connection;
+        let single = connection.unique != Unique::Never
+            && connection.vips.is_empty()
+            && sa.assigned.is_none()
+            && established.owner_id().kind != IdType::NULL;
+        single.then(|| Self {
+            set_up: SetUp { ours: sa.initiator, began: sa.started, done: established.since },
+            spis: (sa.spi_i, sa.spi_r),
+            connection: Arc::clone(connection),
+            remote: sa.path.remote.ip().to_canonical(),
+        })
+    }
+
+    /// True if the two crossed; the peer's may be `late`.
+    pub(super) fn crosses(&self, other: &Self, late: Duration) -> bool {
+        self.connection.name == other.connection.name
+            && self.remote == other.remote
+            && crossing::crosses(self.set_up, other.set_up, late)
+    }
+
+    /// True if of two that crossed this one is redundant.
+    pub(super) fn yields_to(&self, other: &Self) -> bool {
+        crossing::is_redundant(self.spis, other.spis)
+    }
+
+    /// True if nothing can cross it any more.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        self.set_up.done + OLD <= now
+    }
+}
+
+/// An IKE SA that a new one crossed.
+pub(super) struct Crossed {
+    pub(super) other: IkeSaId,
+    /// It is the redundant one of the two.
+    pub(super) yields: bool,
+    /// Neither end knew one of the two when it began the other.
+    pub(super) overlaps: bool,
+}
+
+/// What a redundant IKE SA carries, for the one that takes its place.
+#[derive(Debug, Clone)]
+pub(super) struct Estate {
+    children: Vec<Carries>,
+    /// When the two were found to have crossed.
+    since: Instant,
+    /// What is missing has been asked for.
+    asked: bool,
+}
+
+impl Estate {
+    /// True if what the other lacks has been asked for.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.asked
+    }
+
+    /// The same if `asked` is false.
+    pub(super) fn asked_for(mut self, asked: bool) -> Self {
+        self.asked |= asked;
+        self
+    }
+}
+
+/// What this shard does about IKE SAs that crossed.
+#[derive(Default)]
+pub(super) struct Crossings {
+    redundant: OwnTable<IkeSaId, Redundant>,
+    kept: OwnTable<IkeSaId, Kept>,
+    /// When to look at which of them.
+    due: BTreeSet<(Instant, IkeSaId)>,
+}
+
+/// An IKE SA that is to end.
+#[derive(Clone, Copy)]
+struct Redundant {
+    kept: IkeSaId,
+    since: Instant,
+}
+
+/// The one that another has just ended for.
+struct Kept {
+    connection: String,
+    path: Path,
+    children: Vec<String>,
+    until: Instant,
+}
+
+impl Endpoint {
+    /// Notes that `ike` is established. The others that it crossed: `unique` is not about these, nor is
+    /// INITIAL_CONTACT if their set-ups overlap.
+    //= RFC 7296 §2.4
+    //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
+    //# IKE SA currently active between the authenticated identities.
+    // A peer that says so while its own request is under way does not know of ours yet.
+    pub(super) fn note_crossings(&mut self, now: Now, ike: IkeSaId) -> Vec<Crossed> {
+        let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
+            self.entries.get(&ike)
+        else {
+            return Vec::new();
+        };
+        let Some(party) = Party::of(sa) else { return Vec::new() };
+        let crossed = self.registry.note_party(Arc::clone(identity), ike, party, now.mono);
+        for Crossed { other, yields, .. } in &crossed {
+            let (redundant, kept) = if *yields { (*other, ike) } else { (ike, *other) };
+            self.notify(now, redundant, Notice::Crossed(kept));
+        }
+        crossed
+    }
+
+    /// Those that `ike` crosses, which is established and not noted yet.
+    pub(super) fn crossed_by(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
+            return Vec::new();
+        };
+        match (sa.identities(), Party::of(sa)) {
+            (Some(identities), Some(party)) => self.registry.crossed_by(&identities, &party),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The IKE SA `ike` is redundant.
+    pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let stays = if sa.initiator { OWN_STAYS } else { THEIRS_STAYS };
+        self.crossings.redundant.insert(ike, Redundant { kept, since: now.mono });
+        self.look_at_crossing(ike, now.mono + stays);
+    }
+
+    fn look_at_crossing(&mut self, ike: IkeSaId, at: Instant) {
+        self.crossings.due.insert((at, ike));
+        self.deadlines.insert((at, NOBODY));
+    }
+
+    /// Looks at those that are due.
+    pub(super) fn run_crossings(&mut self, now: Now) {
+        while let Some(&(at, ike)) = self.crossings.due.first()
+            && at <= now.mono
+        {
+            self.crossings.due.remove(&(at, ike));
+            if self.crossings.kept.get(&ike).is_some_and(|kept| kept.until <= now.mono) {
+                self.crossings.kept.remove(&ike);
+            }
+            if let Some(Redundant { kept, since }) = self.crossings.redundant.get(&ike).copied() {
+                self.end_if_covered(now, ike, kept, since);
+            }
+        }
+        let next = self.crossings.due.first().map(|(at, _)| (*at, NOBODY));
+        self.deadlines.extend(next);
+    }
+
+    /// Asks the shard of the one that stays whether `ike` may end.
+    fn end_if_covered(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId, since: Instant) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        if now.mono >= since + VERDICT_HOLDS {
+            tracing::debug!(?ike, ?kept, "crossing IKE SAs: both stay");
+            return self.forget_crossing(ike);
+        }
+        if let Some(children) = sa.carried() {
+            self.registry.set_estate(ike, Estate { children, since, asked: false });
+            self.notify(now, kept, Notice::TakeOver(ike));
+        }
+        if self.crossings.redundant.contains_key(&ike) {
+            self.look_at_crossing(ike, now.mono + AGAIN);
+        }
+    }
+
+    /// The IKE SA `redundant` wants to end for `kept`, which is of this shard.
+    pub(super) fn on_take_over(&mut self, now: Now, kept: IkeSaId, redundant: IkeSaId) {
+        let Some(estate) = self.registry.estate(redundant) else { return };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
+        match sa.covers(&estate.children) {
+            Cover::Whole if sa.last_heard > estate.since => {
+                let until = now.mono + OTHER_RULE;
+                let children = estate.children.iter().map(|child| child.name().to_owned());
+                let (connection, path) = (sa.connection.name.clone(), sa.path);
+                let children = children.collect();
+                let known = Kept { connection, path, children, until };
+                self.crossings.kept.insert(kept, known);
+                self.look_at_crossing(kept, until);
+                self.notify(now, redundant, Notice::Covered(kept));
+            }
+            Cover::Whole => self.with_sa(now, kept, |sa, _| sa.ask_for_life()),
+            Cover::Lacks(lacks) if !estate.asked => {
+                self.registry.set_estate(redundant, Estate { asked: true, ..estate });
+                self.with_sa(now, kept, |sa, _| sa.make_missing(lacks));
+            }
+            Cover::Lacks(_) | Cover::Later | Cover::Never => {}
+        }
+    }
+
+    /// The IKE SA `ike` may end.
+    pub(super) fn on_covered(&mut self, now: Now, ike: IkeSaId) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let carried = sa.carried();
+        let known = self.registry.estate(ike).map(|estate| estate.children);
+        if !self.crossings.redundant.contains_key(&ike) || carried.is_none() || carried != known {
+            // It has got another child meanwhile.
+            return;
+        }
+        self.forget_crossing(ike);
+        self.with_sa(now, ike, |sa, ctx| sa.end_crossed(ctx));
+    }
+
+    fn forget_crossing(&mut self, ike: IkeSaId) {
+        if self.crossings.redundant.remove(&ike).is_some() {
+            self.registry.forget_estate(ike);
+        }
+    }
+
+    /// The IKE SA is over: brings up anew what two rules have ended together.
+    pub(super) fn end_crossing(&mut self, now: Now, ike: IkeSaId, reason: &Failure) {
+        self.forget_crossing(ike);
+        let Some(Kept { connection, path, children, until }) = self.crossings.kept.remove(&ike)
+        else {
+            return;
+        };
+        if *reason != Failure::DeletedByPeer || until <= now.mono {
+            return;
+        }
+        for child in children {
+            let connection = connection.clone();
+            self.effects.push_back(Effect::Restart { connection, child, path });
+        }
+    }
+
+    /// The children of `from` are those of `to` from now on.
+    pub(super) fn move_crossing(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        let renamed = self.crossings.redundant.iter().filter(|(_, other)| other.kept == from);
+        let renamed: Vec<_> = renamed.map(|(ike, _)| *ike).collect();
+        for ike in renamed {
+            if let Some(redundant) = self.crossings.redundant.get_mut(&ike) {
+                redundant.kept = to;
+            }
+        }
+        if let Some(redundant) = self.crossings.redundant.get(&from).copied() {
+            self.forget_crossing(from);
+            self.crossings.redundant.insert(to, redundant);
+            self.look_at_crossing(to, now.mono + AGAIN);
+        }
+        if let Some(kept) = self.crossings.kept.remove(&from) {
+            let until = kept.until;
+            self.crossings.kept.insert(to, kept);
+            self.look_at_crossing(to, until);
+        }
+    }
+
+    /// Brings up a child that is to be up, unless it is up or being made.
+    pub(super) fn on_ensure(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        connection: &str,
+        child: &str,
+        (local, remote): (IpAddr, IpAddr),
+    ) {
+        if self.has_or_makes(connection, remote, child) {
+            return self.done(request, Ok(()));
+        }
+        self.on_initiate(now, request, connection, Some(child), (local, remote), None);
+    }
+
+    /// True if there is a child of this name with the peer at `remote`, or one is being made by either end.
+    pub(super) fn has_or_makes(&self, connection: &str, remote: IpAddr, child: &str) -> bool {
+        let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Attempt(attempt)) => attempt.replaces.is_none() && attempt.wants(child),
+            Some(Entry::Sa(sa)) => sa.has_or_makes(child),
+            Some(Entry::Parked(_)) | None => false,
+        };
+        self.index.towards(connection, remote).any(makes)
+    }
+}

@@ -1,0 +1,348 @@
+//! Both ends have begun the same SA at once, and there are two: which of them stays.
+//!
+//! RFC 7296 §2.8.1 settles that for rekeys alone. The rule here is of the same kind: both ends know it all, and
+//! find the same SA redundant without a word about it.
+//!
+//! ```text
+//!   A                                  B
+//!   begins X ─────────────────╮ ╭───── begins Y
+//!                              ╳
+//!   X and Y are up  ◂─────────╯ ╰────▸ X and Y are up     both compare the SPIs: say X has the lowest
+//!   packets leave by Y                                    its initiator, A, goes first
+//!   Delete of X ────────────────────▸                     B does so later, should A not know the rule
+//! ```
+//!
+//! Two that the same end has begun are never redundant: an operator, or a packet, wanted both.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::IkeSa;
+use super::collision::{ChildActivity, IkeActivity};
+use super::context::Context;
+use super::state::{Initiated, Retry, State, Task};
+use super::timer::{ChildTimer, TimerKey};
+use crate::child::{ChildSa, Phase};
+use crate::config::{Action, ChildConfig};
+use crate::dataplane::{Command, Mode, TrafficSelector};
+use crate::event::{ChildSaId, Failure};
+
+/// How long a redundant SA stays that this end has begun: the other end finishes meanwhile, and deletes one of
+/// the two itself if it has a rule of its own.
+pub(crate) const OWN_STAYS: Duration = Duration::from_secs(1);
+/// How long one stays that the peer has begun, and should delete.
+pub(crate) const THEIRS_STAYS: Duration = Duration::from_secs(15);
+/// The wait before a redundant SA that cannot go yet is looked at again.
+pub(crate) const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long after a child of this end a peer may begin the same one because it was told to begin it at its start:
+/// strongSwan does so when it knows the child already.
+const LATE_START: Duration = Duration::from_secs(5);
+
+/// How an SA came to be, as this end saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SetUp {
+    /// True if this end has begun it.
+    pub(crate) ours: bool,
+    /// When its first message was sent, or came.
+    pub(crate) began: Instant,
+    /// When it was there.
+    pub(crate) done: Instant,
+}
+
+/// True if two SAs were begun by different ends, each before its initiator knew the other one; or the peer's at
+/// most `late` after that.
+pub(crate) fn crosses(one: SetUp, other: SetUp, late: Duration) -> bool {
+    let (ours, theirs) = if one.ours { (one, other) } else { (other, one) };
+    ours.ours != theirs.ours && ours.began < theirs.done && theirs.began < ours.done + late
+}
+
+/// True if of two SAs that crossed the one with the SPIs `these` is redundant, and not that with `those`: the
+/// lowest of the four is among its own. Should both have it, the other two decide.
+pub(crate) fn is_redundant<T: Ord>(these: (T, T), those: (T, T)) -> bool {
+    let sorted = |(a, b): (T, T)| if a <= b { (a, b) } else { (b, a) };
+    sorted(these) < sorted(those)
+}
+
+/// What a child carries: another one that carries the same can stand for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Carries {
+    name: String,
+    mode: Mode,
+    local_ts: Vec<TrafficSelector>,
+    remote_ts: Vec<TrafficSelector>,
+    /// It is one of several for the same traffic, of which any number will do (RFC 9611).
+    per_cpu: bool,
+}
+
+impl Carries {
+    fn of(child: &ChildSa) -> Self {
+        Self {
+            name: child.config.name.clone(),
+            mode: child.mode,
+            local_ts: child.local_ts.clone(),
+            remote_ts: child.remote_ts.clone(),
+            per_cpu: child.processing.per_cpu,
+        }
+    }
+
+    /// The child's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Whether an IKE SA has what another one carries.
+pub(crate) enum Cover {
+    /// All of it.
+    Whole,
+    /// These children are to be made first.
+    Lacks(Vec<Arc<ChildConfig>>),
+    /// It is busy.
+    Later,
+    /// It never will: it has the same children with other selectors, or fewer of them.
+    Never,
+}
+
+impl ChildSa {
+    /// How it came to be; `None` if it is not to be compared with others: it has replaced another one, or is one
+    /// of several for the same traffic.
+    fn set_up(&self) -> Option<SetUp> {
+        let first = self.line == self.id && self.replaces.is_none();
+        let comparable = first
+            && self.phase == Phase::Installed
+            && self.has_outbound()
+            && self.cpu.is_none()
+            && !self.processing.per_cpu;
+        comparable.then_some(SetUp { ours: self.ours, began: self.started, done: self.installed })
+    }
+
+    /// True if `other` carries the same, by a set-up that crossed.
+    fn crosses(&self, other: &Self) -> bool {
+        let late = match self.config.start_action {
+            Action::Start => LATE_START,
+            Action::None | Action::Trap => Duration::ZERO,
+        };
+        self.id != other.id
+            && self.policy != other.policy
+            && Carries::of(self) == Carries::of(other)
+            && self.is_marked_like(&other.processing)
+            && match (self.set_up(), other.set_up()) {
+                (Some(one), Some(another)) => crosses(one, another, late),
+                _ => false,
+            }
+    }
+}
+
+impl IkeSa {
+    /// Looks whether the child `id`, which is installed, has crossed another one of this IKE SA.
+    pub(crate) fn judge_crossing(&mut self, ctx: &Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        let Some(other) = established.children.iter().find(|other| child.crosses(other)) else {
+            return;
+        };
+        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+        let redundant = if is_redundant(spis(child), spis(other)) { child } else { other };
+        let stays = if redundant.ours { OWN_STAYS } else { THEIRS_STAYS };
+        let key = TimerKey::Child(redundant.id, ChildTimer::Crossing);
+        self.timers.set(key, ctx.now.mono + stays);
+    }
+
+    /// As [`judge_crossing`](Self::judge_crossing) of all children, which were another IKE SA's until now.
+    pub(crate) fn judge_crossings(&mut self, ctx: &Context<'_>) {
+        let State::Established(established) = &self.state else { return };
+        let all: Vec<_> = established.children.iter().map(|child| child.id).collect();
+        for child in all {
+            self.judge_crossing(ctx, child);
+        }
+    }
+
+    /// Ends a child that crossed another one, which carries the same and stays.
+    pub(crate) fn end_crossed_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        if !established.children.iter().any(|other| child.crosses(other)) {
+            // The peer has ended the other one, or one of the two is being replaced.
+            return;
+        }
+        let busy = established.ike_activity() != IkeActivity::Idle
+            || established.activity(child) != ChildActivity::Idle;
+        if busy {
+            let key = TimerKey::Child(id, ChildTimer::Crossing);
+            return self.timers.set(key, ctx.now.mono + AGAIN);
+        }
+        let policy = child.policy;
+        self.enqueue_urgent(Task::DeleteChild {
+            child: id,
+            reason: Failure::Replaced,
+            request: None,
+        });
+        // What leaves from now on leaves by the other one: the peer may have removed this one's inbound half
+        // before its answer comes.
+        ctx.data_plane(vec![Command::RemovePolicy(policy)]);
+    }
+
+    /// What its children carry; `None` while that is changing.
+    pub(crate) fn carried(&self) -> Option<Vec<Carries>> {
+        let State::Established(established) = &self.state else { return None };
+        let makes = |task: &Task| {
+            matches!(
+                task,
+                Task::CreateChild { .. } | Task::RekeyChild { .. } | Task::RekeyIke { .. }
+            )
+        };
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let settled = established.ike_activity() == IkeActivity::Idle
+            && !established.child_exchange()
+            && established.responding.is_none()
+            && !established.queue.iter().chain(delayed).any(makes)
+            && established.children.iter().all(|child| child.phase == Phase::Installed);
+        if !settled {
+            return None;
+        }
+        let mut all: Vec<Carries> = Vec::with_capacity(established.children.len());
+        for carries in established.children.iter().map(Carries::of) {
+            if !carries.per_cpu || !all.contains(&carries) {
+                all.push(carries);
+            }
+        }
+        Some(all)
+    }
+
+    /// Whether its children can stand for `wanted`.
+    pub(crate) fn covers(&self, wanted: &[Carries]) -> Cover {
+        let Some(mut left) = self.carried() else { return Cover::Later };
+        let mut lacks = Vec::new();
+        for one in wanted {
+            if let Some(at) = left.iter().position(|other| other == one) {
+                left.swap_remove(at);
+                continue;
+            }
+            let State::Established(established) = &self.state else { return Cover::Never };
+            let there = established.children.iter().any(|child| child.config.name == one.name);
+            match self.connection.child(&one.name) {
+                Some(config) if !there => lacks.push(Arc::clone(config)),
+                _ => return Cover::Never,
+            }
+        }
+        if lacks.is_empty() { Cover::Whole } else { Cover::Lacks(lacks) }
+    }
+
+    /// Asks for children that the other IKE SA has, which is to end.
+    pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
+        for config in lacks {
+            self.enqueue(Task::CreateChild {
+                config,
+                packet: None,
+                request: None,
+                retry: Retry::default(),
+                join: None,
+            });
+        }
+    }
+
+    /// Asks the peer for a sign of life, unless an answer is due anyway.
+    pub(crate) fn ask_for_life(&mut self) {
+        let State::Established(established) = &self.state else { return };
+        if established.ours.is_none() && established.queue.is_empty() {
+            self.enqueue(Task::Liveness);
+        }
+    }
+
+    /// Ends an IKE SA that crossed another one, whose children carry all that its own do.
+    pub(crate) fn end_crossed(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &mut self.state else { return };
+        for child in &mut established.children {
+            child.routed = false;
+        }
+        let policies: BTreeSet<_> = established.children.iter().map(|child| child.policy).collect();
+        let batch: Vec<_> = policies.into_iter().map(Command::RemovePolicy).collect();
+        self.enqueue_urgent(Task::DeleteIke { reason: Failure::Replaced, request: None });
+        // As for a single child.
+        if !batch.is_empty() {
+            ctx.data_plane(batch);
+        }
+    }
+
+    /// True if there is a child of this name, for all CPUs, or one is being made by either end.
+    pub(crate) fn has_or_makes(&self, name: &str) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        if established.ike_activity() == IkeActivity::Closing {
+            return false;
+        }
+        let is = |child: &ChildSa| {
+            child.config.name == name
+                && child.cpu.is_none()
+                && matches!(child.phase, Phase::Installing | Phase::Installed)
+                && established.activity(child) != ChildActivity::Deleting
+        };
+        let asked = established.ours.as_ref().and_then(Initiated::child);
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        established.children.iter().any(is)
+            || asked.is_some_and(|offer| offer.config.name == name)
+            || established.theirs.iter().filter_map(|chain| chain.child()).any(is)
+            || established
+                .queue
+                .iter()
+                .chain(delayed)
+                .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_up(start: Instant, ours: bool, began: u64, done: u64) -> SetUp {
+        let at = |ms| start + Duration::from_millis(ms);
+        SetUp { ours, began: at(began), done: at(done) }
+    }
+
+    /// Fault: in `crosses`, leave out one of the two comparisons of times.
+    #[test]
+    fn only_what_two_ends_begin_in_ignorance_crosses() {
+        #[expect(clippy::disallowed_methods, reason = "tests need one instant to count from")]
+        let start = Instant::now();
+        let of = |ours, began, done| set_up(start, ours, began, done);
+        let none = Duration::ZERO;
+        assert!(crosses(of(true, 0, 20), of(false, 10, 30), none));
+        assert!(crosses(of(false, 0, 20), of(true, 10, 30), none));
+        assert!(crosses(of(true, 0, 90), of(false, 10, 30), none), "one within the other");
+        assert!(!crosses(of(true, 0, 20), of(true, 10, 30), none), "one end alone");
+        assert!(!crosses(of(false, 0, 20), of(false, 10, 30), none), "the other alone");
+        assert!(!crosses(of(true, 0, 20), of(false, 21, 30), none), "the peer knew ours");
+        assert!(!crosses(of(false, 0, 20), of(true, 21, 30), none), "this end knew theirs");
+        let late = Duration::from_millis(5);
+        assert!(crosses(of(true, 0, 20), of(false, 21, 30), late), "the peer may be late");
+        assert!(!crosses(of(true, 0, 20), of(false, 26, 30), late));
+        assert!(!crosses(of(false, 0, 20), of(true, 21, 30), late), "this end is never");
+    }
+
+    /// Fault: in `is_redundant`, compare the pairs as they are.
+    #[test]
+    fn both_ends_find_the_same_one_redundant() {
+        let spis = [1_u32, 2, 3, 4];
+        for a in spis {
+            for b in spis {
+                for c in spis {
+                    for d in spis {
+                        let one = is_redundant((a, b), (c, d));
+                        // The other end has inbound for outbound.
+                        assert_eq!(one, is_redundant((b, a), (d, c)));
+                        assert_eq!(one, is_redundant((a, b), (d, c)));
+                        let same = (a, b) == (c, d) || (a, b) == (d, c);
+                        assert_eq!(
+                            one != is_redundant((c, d), (a, b)),
+                            !same,
+                            "exactly one of two"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(is_redundant((9, 1), (2, 8)), "the lowest is in the first");
+        assert!(is_redundant((1, 3), (9, 1)), "the lowest is in both");
+    }
+}

@@ -1,0 +1,36 @@
+# Both ends start at the same moment, or one a little after the other, again and again: one IKE SA and one child stay,
+# and no packet is lost meanwhile.
+# TIMEOUT: 400
+# CASES: strongswan ours
+# PLANE: userspace kernel
+[ "$CASE" = strongswan ] || ours_too
+net_direct
+site
+# Delay makes the requests cross on the wire.
+impair us delay 30ms
+impair them delay 30ms
+net both start_action start
+# What the peer ends is not brought up beside what is there.
+net us close_action start
+for round in 1 2 3 4 5 6; do
+    if [ "$round" -gt 1 ]; then
+        stop us
+        stop them
+    fi
+    case $((round % 3)) in
+    1)
+        start us & first=$!
+        start them & second=$!
+        wait "$first" "$second"
+        ;;
+    2) start us them ;;
+    0) start them us ;;
+    esac
+    expect_both '(.us | children | length > 0) and (.them | children | length > 0)'
+    ping_start
+    wait_for 60 both_have 'installed(1)' || fail "more than one in round $round"
+    # A strongSwan that was up first may go on with its old request.
+    sleep 8
+    wait_for 30 both_have 'installed(1)' || fail "more than one in round $round after all"
+    ping_end
+done

@@ -1,0 +1,166 @@
+//! IKE SAs that cross at a host of two shards, each of which may have one of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ike_proto::config::Shard;
+use ike_proto::dataplane::{DataPlane, apply_all};
+use ike_proto::wire::Header;
+use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{
+    Command, Endpoint, Event, IkeSaId, IkeState, Input, Notice, Now, Output, Path, Registry,
+    RequestId,
+};
+use ike_tests::plane::Plane;
+use ike_tests::setup::{address, side};
+use ike_tests::{Seeded, World};
+
+const DELAY: Duration = Duration::from_millis(10);
+const SHARDS: u8 = 2;
+
+/// An endpoint, its data plane, and when it wakes.
+struct End {
+    endpoint: Endpoint,
+    plane: Plane,
+    wake: Option<Instant>,
+}
+
+/// Host 1 in two shards, and host 2 in one.
+struct Hosts {
+    now: Instant,
+    ends: Vec<End>,
+    wire: VecDeque<(Instant, usize, Path, Arc<[u8]>)>,
+    notices: VecDeque<(IkeSaId, Notice)>,
+}
+
+/// The single shard of host 2.
+const PEER: usize = 2;
+
+impl Hosts {
+    fn new(seed: u64) -> Self {
+        let registry = Registry::default();
+        let shard = |index| (1, 2, Shard { index, count: SHARDS }, registry.clone());
+        let whole = (2, 1, Shard::default(), Registry::default());
+        let ends = [shard(0), shard(1), whole].into_iter().zip(0..);
+        let ends = ends.map(|((n, m, shard, registry), number)| {
+            let mut side = side(n, m);
+            side.settings.shard = shard;
+            let (config, plane) = (side.config(), Plane::new());
+            let rng = Box::new(Seeded::new(seed * 10 + number));
+            let capabilities = plane.capabilities();
+            let endpoint = Endpoint::shard(config, side.crypto, rng, capabilities, registry);
+            End { endpoint, plane, wake: None }
+        });
+        let now = World::new(1).instant();
+        let (wire, notices) = (VecDeque::new(), VecDeque::new());
+        Self { now, ends: ends.collect(), wire, notices }
+    }
+
+    fn handle(&mut self, to: usize, input: Input<'_>) {
+        let now = Now { mono: self.now, wall: World::dawn() };
+        let end = &mut self.ends[to];
+        end.endpoint.handle(now, input);
+        loop {
+            match end.endpoint.poll_output() {
+                Output::Timeout(at) => {
+                    end.wake = at;
+                    return;
+                }
+                Output::Transmit(transmit) => {
+                    let Path { local, remote, transport } = transmit.path;
+                    let path = Path { local: remote, remote: local, transport };
+                    self.wire.push_back((self.now + DELAY, to, path, transmit.octets));
+                }
+                Output::DataPlane(ticket, batch) => {
+                    let result = apply_all(&mut end.plane, batch);
+                    end.endpoint.handle(now, Input::Completed(ticket, result));
+                }
+                Output::Event(Event::Notice(ike, notice)) => {
+                    self.notices.push_back((ike, notice));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn ensure(&mut self, end: usize, (n, m): (u8, u8)) {
+        let (connection, child) = ("ab".to_owned(), "net".to_owned());
+        let (local, remote) = (address(n), address(m));
+        let command = Command::Ensure { connection, child, local, remote };
+        self.handle(end, Input::Command(RequestId(1), command));
+    }
+
+    /// The end that takes a datagram which `from` has sent.
+    fn taker(from: usize, octets: &[u8]) -> usize {
+        if from != PEER {
+            return PEER;
+        }
+        let header = Header::peek(octets).unwrap();
+        let first = header.exchange == ExchangeType::IKE_SA_INIT && !header.flags.response;
+        match first {
+            true => usize::from(Shard::of_initiator(SHARDS, header.spi_i)),
+            false => {
+                let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
+                usize::from(spi.to_be_bytes()[0])
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            if let Some((ike, notice)) = self.notices.pop_front() {
+                let shard = usize::from(Shard::of_number(SHARDS, ike.0));
+                self.handle(shard, Input::Notice(ike, notice));
+                continue;
+            }
+            let wakes = self.ends.iter().enumerate();
+            let wake = wakes.filter_map(|(to, end)| Some((end.wake?, to))).min();
+            let arrival = self.wire.front().map(|(at, ..)| *at);
+            match (arrival, wake) {
+                (Some(at), wake) if at <= end && wake.is_none_or(|(wake, _)| at <= wake) => {
+                    let Some((_, from, path, octets)) = self.wire.pop_front() else { return };
+                    self.now = at;
+                    let to = Self::taker(from, &octets);
+                    self.handle(to, Input::Datagram(path, &octets));
+                }
+                (_, Some((at, to))) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.handle(to, Input::Timeout);
+                }
+                _ => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// SPIs and children of the IKE SAs of some ends.
+    fn established(&self, ends: std::ops::Range<usize>) -> Vec<(u64, u64, usize)> {
+        let all = self.ends[ends].iter().flat_map(|end| end.endpoint.ike_sas());
+        let all = all.filter(|ike| ike.state == IkeState::Established);
+        all.map(|ike| (ike.spi_i, ike.spi_r, ike.children.len())).collect()
+    }
+}
+
+/// Fault: in `Endpoint::notify`, drop what is for another shard.
+#[test]
+fn ike_sas_of_two_shards_that_cross_end_in_one() {
+    let mut apart = 0;
+    for seed in 0..40 {
+        let mut hosts = Hosts::new(seed);
+        hosts.ensure(0, (1, 2));
+        hosts.ensure(PEER, (2, 1));
+        hosts.run_for(Duration::from_millis(500));
+        assert_eq!(hosts.established(0..PEER).len(), 2, "seed {seed}: they have not crossed");
+        apart += usize::from(hosts.established(0..1).len() == 1);
+        hosts.run_for(Duration::from_secs(40));
+        let (host, peer) = (hosts.established(0..PEER), hosts.established(PEER..PEER + 1));
+        assert_eq!(host, peer, "seed {seed}");
+        assert_eq!(host.iter().map(|(.., children)| *children).collect::<Vec<_>>(), [1]);
+    }
+    println!("{apart} of 40 in two shards");
+    assert!(apart > 10);
+}
