@@ -182,6 +182,7 @@ impl Bench {
             local_ts,
             remote_ts,
             limits: Limits::default(),
+            lifetime: Duration::ZERO,
             cpu: None,
             processing: Arc::default(),
         }

@@ -282,6 +282,7 @@ fn sa(suite: CipherSuite, direction: Direction) -> Result<SaSpec, String> {
         local_ts,
         remote_ts,
         limits: Limits::default(),
+        lifetime: std::time::Duration::ZERO,
         cpu: None,
         processing: Arc::default(),
     })

@@ -105,6 +105,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             local_ts: vec![args.local_ts],
             remote_ts: vec![args.remote_ts],
             limits: Limits::default(),
+            lifetime: std::time::Duration::ZERO,
             cpu: None,
             processing: Arc::default(),
         })))?;

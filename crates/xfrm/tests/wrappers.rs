@@ -36,6 +36,7 @@ fn sa(spi: u32, key: u8) -> Command {
         local_ts: Vec::new(),
         remote_ts: Vec::new(),
         limits: Limits::default(),
+        lifetime: Duration::ZERO,
         cpu: None,
         processing: Arc::default(),
     }))

@@ -116,6 +116,7 @@ impl SaState {
             local_ts,
             remote_ts,
             limits,
+            lifetime: _,
             cpu: _,
             processing,
         } = spec;
@@ -381,6 +382,7 @@ mod tests {
             local_ts: Vec::new(),
             remote_ts: Vec::new(),
             limits: Limits::default(),
+            lifetime: std::time::Duration::ZERO,
             cpu: None,
             processing: Arc::default(),
         };

@@ -136,6 +136,7 @@ impl Tunnel {
             local_ts,
             remote_ts,
             limits: self.limits,
+            lifetime: Duration::ZERO,
             cpu: None,
             processing: Arc::clone(&self.processing),
         }

@@ -176,7 +176,13 @@ impl ChildSa {
     }
 
     /// One half of the pair as the data plane wants it.
-    pub(crate) fn spec(&self, direction: Direction, keys: DirectionKeys) -> Box<SaSpec> {
+    /// `schedule` is how long a request is sent again.
+    pub(crate) fn spec(
+        &self,
+        direction: Direction,
+        keys: DirectionKeys,
+        schedule: Duration,
+    ) -> Box<SaSpec> {
         let inbound = direction == Direction::In;
         let (id, src) =
             if inbound { (self.inbound(), self.remote) } else { (self.outbound(), self.local) };
@@ -196,6 +202,10 @@ impl ChildSa {
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             limits: self.config.limits,
+            lifetime: match self.config.life_time {
+                Duration::ZERO => Duration::ZERO,
+                life => life + schedule,
+            },
             cpu: self.cpu,
             processing: Arc::clone(&self.processing),
         })

@@ -10,6 +10,7 @@ use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
 use super::resumption::ResumptionConfig;
 use super::shard::Shard;
+use crate::ike_sa::rtt::LONGEST_TIMER;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
 ///
@@ -47,6 +48,40 @@ impl Retransmission {
     /// What follows the path, for as long as strongSwan's ladder takes. The default.
     pub fn adaptive() -> Self {
         Self { timeout: None, base: 1.8, tries: None, limit: Duration::ZERO, jitter: 10 }
+    }
+
+    /// The longest time from the first sending of a request until it is given up: the whole schedule, without
+    /// what large messages take on slow links. At most a day.
+    pub fn longest(&self) -> Duration {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let capped = |wait: Duration| match self.limit {
+            Duration::ZERO => wait,
+            limit => wait.min(limit),
+        };
+        let ladder = |timeout: Duration, base: f64, tries: u32| {
+            let mut all = Duration::ZERO;
+            let mut wait = timeout;
+            for _ in 0..=tries {
+                all += capped(wait);
+                if all >= DAY {
+                    return DAY;
+                }
+                wait = Duration::try_from_secs_f64(wait.as_secs_f64() * base.max(1.0))
+                    .map_or(DAY, |wait| wait.min(DAY));
+            }
+            all
+        };
+        let field = Self::strongswan();
+        let field_tries = field.tries.unwrap_or(5);
+        match (self.timeout, self.tries) {
+            (Some(timeout), tries) => ladder(timeout, self.base, tries.unwrap_or(field_tries)),
+            (None, None) => Self { limit: Duration::ZERO, ..field }.longest(),
+            // Each wait is bounded, and jitter is added to it.
+            (None, Some(tries)) => {
+                let jitter = 1.0 + f64::from(self.jitter.min(100)) / 100.0;
+                ladder(LONGEST_TIMER.mul_f64(jitter), 1.0, tries)
+            }
+        }
     }
 }
 
@@ -191,6 +226,35 @@ impl Default for EndpointConfig {
             qcd: QcdConfig::default(),
             resumption: ResumptionConfig::default(),
             natt_port: 4500,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `longest`, leave `limit` out; or count one try less.
+    #[test]
+    fn the_whole_schedule_is_known_before_it_begins() {
+        let ladder = |timeout, base, tries, limit, jitter| Retransmission {
+            timeout: Option::map(timeout, Duration::from_secs),
+            base,
+            tries,
+            limit: Duration::from_secs(limit),
+            jitter,
+        };
+        let table = [
+            (Retransmission::strongswan(), 165),
+            (Retransmission::adaptive(), 165),
+            (ladder(Some(1), 2.0, Some(3), 0, 0), 15),
+            (ladder(Some(1), 2.0, Some(3), 3, 50), 9),
+            (ladder(Some(2), 0.5, Some(1), 0, 0), 4),
+            (ladder(None, 1.8, Some(3), 0, 100), 120),
+            (ladder(Some(1000), 100.0, Some(100), 0, 0), 24 * 3600),
+        ];
+        for (ladder, seconds) in table {
+            assert_eq!(ladder.longest().as_secs(), seconds, "{ladder:?}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! `answer_child`.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::key_exchange::{Halt, Undone};
 use super::mode::{Asked, Requirements};
@@ -342,7 +342,7 @@ impl IkeSa {
             replaces: parts.replaces,
             started: parts.started,
             installed: ctx.now.mono,
-            setup_time: std::time::Duration::ZERO,
+            setup_time: Duration::ZERO,
             rekey_at: None,
             expires_at: None,
         })
@@ -374,8 +374,13 @@ pub(super) struct Parts {
 
 impl ReadyChild {
     /// Both halves and, if traffic is to be sent through it by the policy, that; inbound first.
-    /// `initiator` is true at the end that asked.
-    pub(crate) fn install_all(self, initiator: bool, routed: bool) -> (ChildSa, Vec<Command>) {
+    /// `initiator` is true at the end that asked; `schedule` is how long a request is sent again.
+    pub(crate) fn install_all(
+        self,
+        initiator: bool,
+        routed: bool,
+        schedule: Duration,
+    ) -> (ChildSa, Vec<Command>) {
         let Self { mut child, keys } = self;
         let (inbound, outbound) = if initiator {
             (keys.responder, keys.initiator)
@@ -384,8 +389,8 @@ impl ReadyChild {
         };
         child.routed = routed;
         let mut batch = vec![
-            Command::InstallSa(child.spec(Direction::In, inbound)),
-            Command::InstallSa(child.spec(Direction::Out, outbound)),
+            Command::InstallSa(child.spec(Direction::In, inbound, schedule)),
+            Command::InstallSa(child.spec(Direction::Out, outbound, schedule)),
         ];
         batch.extend(routed.then(|| child.install_policy()));
         (child, batch)
@@ -393,15 +398,19 @@ impl ReadyChild {
 
     /// The inbound half; the outbound one waits in the child until the peer uses the new SA
     /// (RFC 7296 §2.8).
-    pub(crate) fn install_inbound(self, initiator: bool) -> (ChildSa, Vec<Command>) {
+    pub(crate) fn install_inbound(
+        self,
+        initiator: bool,
+        schedule: Duration,
+    ) -> (ChildSa, Vec<Command>) {
         let Self { mut child, keys } = self;
         let (inbound, outbound) = if initiator {
             (keys.responder, keys.initiator)
         } else {
             (keys.initiator, keys.responder)
         };
-        let batch = vec![Command::InstallSa(child.spec(Direction::In, inbound))];
-        child.pending_out = Some(child.spec(Direction::Out, outbound));
+        let batch = vec![Command::InstallSa(child.spec(Direction::In, inbound, schedule))];
+        child.pending_out = Some(child.spec(Direction::Out, outbound, schedule));
         (child, batch)
     }
 }

@@ -108,6 +108,7 @@ impl Case<'_> {
                 local_ts: local_ts.clone(),
                 remote_ts: remote_ts.clone(),
                 limits: Limits::default(),
+                lifetime: std::time::Duration::ZERO,
                 cpu: None,
                 processing: Arc::default(),
             };

@@ -158,7 +158,8 @@ impl IkeSa {
                     return established.queue.push_front(Task::DeleteSpi(spi_in));
                 }
                 // The peer keeps its own. Ours still decrypts until the delete is through.
-                let (mut child, batch) = ready.install_inbound(true);
+                let (mut child, batch) =
+                    ready.install_inbound(true, ctx.config.retransmission.longest());
                 child.half_closed |= child.pending_out.take().is_some();
                 child.phase = Phase::Rekeyed;
                 child.replaces = None;
@@ -249,7 +250,7 @@ impl IkeSa {
         }
         let State::Established(established) = &mut self.state else { return };
         let routed = established.take_route(&ready.child);
-        let (child, batch) = ready.install_all(true, routed);
+        let (child, batch) = ready.install_all(true, routed, ctx.config.retransmission.longest());
         let ticket = ctx.data_plane(batch);
         established.installing.push((ticket, child.id, request));
         established.children.reserve_exact(1);

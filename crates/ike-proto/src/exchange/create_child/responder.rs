@@ -186,11 +186,12 @@ impl IkeSa {
             );
         }
         let State::Established(established) = &mut self.state else { return };
+        let schedule = ctx.config.retransmission.longest();
         let (child, batch) = if ready.child.replaces.is_some() {
-            ready.install_inbound(false)
+            ready.install_inbound(false, schedule)
         } else {
             let routed = established.take_route(&ready.child);
-            ready.install_all(false, routed)
+            ready.install_all(false, routed, schedule)
         };
         let ticket = ctx.data_plane(batch);
         established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
