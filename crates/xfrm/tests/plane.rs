@@ -22,7 +22,7 @@ type Plane = XfrmNetlink<SimKernel, SimKernel>;
 
 fn plane() -> (Plane, SimKernel, Hand) {
     let (sim, hand) = (SimKernel::new(), Hand::new());
-    sim.set_wall(1_000_000);
+    sim.set_wall(common::EPOCH);
     let plane = XfrmNetlink::new(Kernel::new(sim.clone()), sim.clone(), capabilities())
         .with_clock(hand.clone());
     (plane, sim, hand)

@@ -18,7 +18,7 @@ type Plane = XfrmNetlink<FaultyTransport<SimKernel>, SimKernel>;
 
 fn plane() -> (Plane, SimKernel, Hand) {
     let (sim, hand) = (SimKernel::new(), Hand::new());
-    sim.set_wall(1_000_000);
+    sim.set_wall(common::EPOCH);
     let kernel = Kernel::new(FaultyTransport::new(sim.clone()));
     let plane = XfrmNetlink::new(kernel, sim.clone(), capabilities()).with_clock(hand.clone());
     (plane, sim, hand)

@@ -1,13 +1,17 @@
 //! What time it is.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Tells the time, so that tests can.
 pub trait Clock {
     /// For intervals.
     fn now(&self) -> Instant;
-    /// Seconds since 1970, as the kernel dates the use of states.
+    /// Seconds since 1970, as the kernel dates the use of states. It may be set.
     fn wall(&self) -> u64;
+    /// Time since some moment. Nobody sets it, and it goes on while the machine is suspended.
+    fn steady(&self) -> Duration;
 }
 
 /// The system's clocks.
@@ -24,5 +28,10 @@ impl Clock for SystemClock {
     fn wall(&self) -> u64 {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         since.map_or(0, |since| since.as_secs())
+    }
+
+    fn steady(&self) -> Duration {
+        // The kernel never says a negative time.
+        Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
     }
 }

@@ -206,7 +206,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         }
     }
 
-    fn on_expire(&mut self, id: SaId, hard: bool) {
+    /// A limit of an SA is reached; it is told once.
+    pub(super) fn on_expire(&mut self, id: SaId, hard: bool) {
         let id = canonical(id);
         let Some(sa) = self.sas.get_mut(id) else { return };
         if hard && !sa.gone {

@@ -8,6 +8,13 @@
 //!   right by the next call, whichever that is.
 //! * Events are the kernel's, and what its counters say where it has no event.
 //!
+//! # Time
+//!
+//! A state has a limit of time of its own ([`SaSpec::lifetime`]), for the case that nobody is there to end it. Linux
+//! compares it with the wall clock, but only when a timer says so that no setting of the clock moves, and once more
+//! when the state is changed: what is left is therefore reckoned anew at each change. A clock that is set back makes
+//! this limit late. A hard limit, of time or volume, is an [`Event::HardExpire`].
+//!
 //! # Acquires
 //!
 //! A packet that meets a trap makes the kernel ask for an SA, and remember that it did: while it does,
@@ -60,7 +67,7 @@ use adopt::Adopted;
 use events::Acquires;
 use policies::Policies;
 use reqid::Reqids;
-use sas::{Sas, canonical};
+use sas::{Sa, Sas, canonical};
 use templates::Means;
 use watch::Watch;
 
@@ -164,7 +171,10 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         let ifindex = interface(processing)?;
         let adopted = self.adopted.reqid_for(local_ts, remote_ts, processing, ifindex);
         let reqid = self.reqids.take(policy, local_ts, remote_ts, processing, adopted);
-        let result = self.sas.install(&mut self.kernel, self.installer.as_mut(), spec, reqid);
+        let result = {
+            let (kernel, clock) = (&mut self.kernel, self.clock.as_ref());
+            self.sas.install(kernel, self.installer.as_mut(), spec, reqid, clock)
+        };
         if result != Ok(true) {
             self.reqids.release(policy);
         }
@@ -254,11 +264,15 @@ impl<T: Transport, S: Source> DataPlane for XfrmNetlink<T, S> {
             Command::RemovePolicy(id) => self.remove_policy(id)?,
             Command::UpdateSa { id, src, dst, encap } => {
                 let installer = self.installer.as_mut();
-                let new = self.sas.update(&mut self.kernel, installer, id, (src, dst), encap)?;
+                let (kernel, clock) = (&mut self.kernel, self.clock.as_ref());
+                let new = self.sas.update(kernel, installer, id, (src, dst), encap, clock)?;
                 self.watch.rename(canonical(id), new);
+                if self.sas.get(new).is_some_and(Sa::is_exhausted) {
+                    self.on_expire(new, true);
+                }
             }
             Command::QueryUsage(id) => {
-                let usage = self.sas.usage(&mut self.kernel, id, self.clock.wall())?;
+                let usage = self.sas.usage(&mut self.kernel, id, self.clock.as_ref())?;
                 return Ok(Reply::Usage(id, usage));
             }
             Command::Flush => self.flush()?,

@@ -3,17 +3,21 @@
 mod moves;
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use ike_proto::dataplane::{
     DataPlaneError, Direction, HwOffload, Limits, PolicyId, SaId, SaSpec, Usage,
 };
 
+use super::clock::Clock;
 use super::install::{Install, InstallError};
 use super::spec;
 use super::{fail, reqid};
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};
-use crate::state::{Algorithm, Offload, OffloadMode, Protection, State, StateId, StateInfo};
+use crate::state::{
+    Algorithm, Lifetime, Offload, OffloadMode, Protection, State, StateId, StateInfo,
+};
 
 /// One SA.
 #[derive(Debug)]
@@ -29,6 +33,14 @@ pub(super) struct Sa {
     number: u64,
     /// Bytes and packets by states that it had before it moved.
     used: (u64, u64),
+    /// The last look at its counters.
+    look: Look,
+    /// How long it may be used after it was installed; zero for ever.
+    lifetime: Duration,
+    /// When it was installed, by [`Clock::steady`].
+    installed: Duration,
+    /// When the kernel dates its state, in seconds since 1970.
+    dated: u64,
     /// The soft limit was told.
     pub(super) soft: bool,
     /// The kernel has deleted it, and that was told.
@@ -91,9 +103,11 @@ impl Sas {
         installer: &mut dyn Install<T>,
         spec: &SaSpec,
         reqid: u32,
+        clock: &dyn Clock,
     ) -> Result<bool, DataPlaneError> {
         let id = canonical(spec.id);
         let mut state = spec::state(spec, reqid)?;
+        let (installed, dated) = (clock.steady(), clock.wall());
         if let Some(old) = self.sas.get(&id) {
             let same = old.direction == spec.direction
                 && same_keys(&old.state.protection, &state.protection);
@@ -119,6 +133,10 @@ impl Sas {
                 wanted,
                 protocols,
                 used: (0, 0),
+                look: Look { at: installed, packets: 0, last: None },
+                lifetime: spec.lifetime,
+                installed,
+                dated,
                 soft: false,
                 gone: false,
             },
@@ -164,14 +182,13 @@ impl Sas {
         &mut self,
         kernel: &mut Kernel<T>,
         id: SaId,
-        wall: u64,
+        clock: &dyn Clock,
     ) -> Result<Usage, DataPlaneError> {
         let id = canonical(id);
-        let Some(sa) = self.sas.get(&id) else { return Err(no_such_sa(id)) };
+        let Some(sa) = self.sas.get_mut(&id) else { return Err(no_such_sa(id)) };
         let info = kernel.state(&sa.state.id).map_err(|error| about(id, &error))?;
         let Some(info) = info.filter(|info| !is_larval(info)) else { return Err(no_such_sa(id)) };
-        let idle = info.last_used.map(|at| std::time::Duration::from_secs(wall.saturating_sub(at)));
-        let idle = idle.filter(|_| info.packets > 0);
+        let idle = sa.idle(&info, clock);
         Ok(Usage {
             bytes: info.bytes.saturating_add(sa.used.0),
             packets: info.packets.saturating_add(sa.used.1),
@@ -275,12 +292,63 @@ impl Sas {
 }
 
 impl Sa {
+    /// Sets for how long the state is used, from now on. The kernel reckons from when it `dated` the state, by the
+    /// wall clock, and does so once more whenever a state is changed: if that clock was set since, its limit
+    /// would come at once or never.
+    fn set_time_limit(&mut self, clock: &dyn Clock) {
+        if self.lifetime.is_zero() {
+            return;
+        }
+        let left = self.lifetime.saturating_sub(clock.steady().saturating_sub(self.installed));
+        let left = seconds(left).cast_signed();
+        let since = clock.wall().cast_signed().saturating_sub(self.dated.cast_signed());
+        // Before a date in the future the kernel's limit cannot be. The engine keeps its own.
+        let limit = left.saturating_add(since).max(1);
+        self.state.lifetime.hard_seconds = limit.cast_unsigned();
+    }
+
+    /// The limits of the state as installed are what is left of those of the SA.
     fn past_soft(&self, info: &StateInfo) -> bool {
         let past = |limit, used| limit != 0 && used >= limit;
-        let (bytes, packets) =
-            (info.bytes.saturating_add(self.used.0), info.packets.saturating_add(self.used.1));
-        past(self.limits.soft_bytes, bytes) || past(self.limits.soft_packets, packets)
+        let Lifetime { soft_bytes, soft_packets, .. } = self.state.lifetime;
+        past(soft_bytes, info.bytes) || past(soft_packets, info.packets)
     }
+
+    /// The time since the last packet, `None` if there was none.
+    ///
+    /// The kernel dates packets by the wall clock, which may be set at any moment, forwards or back. Its dates
+    /// are believed only about packets that came after the last look at this SA, and only within that
+    /// time: a clock that was set makes the answer wrong by no more than the time between two looks.
+    fn idle(&mut self, info: &StateInfo, clock: &dyn Clock) -> Option<Duration> {
+        let now = clock.steady();
+        let packets = info.packets.saturating_add(self.used.1);
+        if packets != self.look.packets {
+            let dated = info.last_used.and_then(|at| clock.wall().checked_sub(at));
+            let idle = dated.map_or(Duration::ZERO, Duration::from_secs);
+            let since = now.saturating_sub(self.look.at);
+            self.look.last = Some(now.saturating_sub(idle.min(since)));
+            self.look.packets = packets;
+        }
+        self.look.at = now;
+        self.look.last.map(|last| now.saturating_sub(last))
+    }
+}
+
+/// Whole seconds, not less than `time` and not none.
+pub(super) fn seconds(time: Duration) -> u64 {
+    let more = u64::from(time.subsec_nanos() != 0);
+    time.as_secs().saturating_add(more).clamp(1, i64::MAX.cast_unsigned())
+}
+
+/// What the last look at the counters of an SA has shown.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    /// When it was, by [`Clock::steady`]: at first, when the SA was made.
+    at: Duration,
+    /// Packets until then.
+    packets: u64,
+    /// When the last of them came.
+    last: Option<Duration>,
 }
 
 /// True of a state that the kernel made itself, for an acquire that nobody has answered yet.

@@ -6,6 +6,7 @@ use ike_proto::dataplane::{
     CopyDscp, DataPlaneError, Direction, Limits, Mark, Mode, SaSpec, TfcPadding, TrafficSelector,
 };
 
+use super::sas::seconds;
 use super::selectors::prefixes;
 use crate::selector::{Prefix, Selector};
 use crate::state::{Iptfs, Lifetime, Protection, Replay, State, StateId};
@@ -26,19 +27,23 @@ pub(super) fn state(spec: &SaSpec, reqid: u32) -> Result<State, DataPlaneError> 
     let selected = matches!(spec.mode, Mode::Transport | Mode::Beet);
     let decapsulates = matches!(processing.copy_dscp, CopyDscp::In | CopyDscp::Yes);
     let encapsulates = matches!(processing.copy_dscp, CopyDscp::Out | CopyDscp::Yes);
+    let replay = Replay {
+        esn: spec.esn,
+        window: if inbound { spec.replay_window } else { 0 },
+        ..Replay::default()
+    };
     Ok(State {
         reqid,
-        replay: Replay {
-            esn: spec.esn,
-            window: if inbound { spec.replay_window } else { 0 },
-            ..Replay::default()
-        },
         encapsulation: spec.encap,
         selector: if selected { Some(selector(spec)?) } else { None },
         direction: Some(spec.direction),
         if_id: if inbound { processing.if_id_in } else { processing.if_id_out },
         set_mark: if inbound { processing.set_mark_in } else { processing.set_mark_out },
-        lifetime: lifetime(&spec.limits, (0, 0)),
+        lifetime: Lifetime {
+            hard_seconds: if spec.lifetime.is_zero() { 0 } else { seconds(spec.lifetime) },
+            ..lifetime(&spec.limits, (0, 0), &replay)
+        },
+        replay,
         no_pmtu_discovery: !processing.copy_df,
         no_ecn: !processing.copy_ecn,
         decapsulate_dscp: decapsulates,
@@ -76,20 +81,52 @@ fn widest(ts: &TrafficSelector) -> Option<Prefix> {
     prefixes(ts.start, ts.end).into_iter().min_by_key(|prefix| prefix.length)
 }
 
-/// The limits of an SA that has had `used` bytes and packets before.
-pub(super) fn lifetime(limits: &Limits, used: (u64, u64)) -> Lifetime {
+/// The limits of a state that goes on where `replay` says, for an SA that has had `used` bytes and packets
+/// before.
+///
+/// The kernel does not send after the last sequence number, and raises no event then. So every SA without
+/// ESN has limits by which it is replaced before.
+pub(super) fn lifetime(limits: &Limits, used: (u64, u64), replay: &Replay) -> Lifetime {
     let left = |limit: u64, used: u64| match limit {
         // Never.
         0 => 0,
         limit => limit.saturating_sub(used).max(1),
     };
+    let (soft, hard) = (left(limits.soft_packets, used.1), left(limits.hard_packets, used.1));
+    let (soft_packets, hard_packets) = match numbers(replay) {
+        None => (soft, hard),
+        Some((soft_numbers, hard_numbers)) => {
+            let first =
+                |limit: u64, numbers: u64| if limit == 0 { numbers } else { limit.min(numbers) };
+            let hard_packets = first(hard, hard_numbers);
+            // A soft limit of the numbers alone is of no use behind a hard one, and some devices refuse it.
+            let soft_packets =
+                if soft_numbers < hard_packets { first(soft, soft_numbers) } else { soft };
+            (soft_packets, hard_packets)
+        }
+    };
     Lifetime {
         soft_bytes: left(limits.soft_bytes, used.0),
         hard_bytes: left(limits.hard_bytes, used.0),
-        soft_packets: left(limits.soft_packets, used.1),
-        hard_packets: left(limits.hard_packets, used.1),
+        soft_packets,
+        hard_packets,
         ..Lifetime::default()
     }
+}
+
+/// Packets until 7/8 of the sequence numbers are used up, and until all are (RFC 4303 §3.3.3); at least one.
+/// `None` with ESN, whose numbers do not end.
+fn numbers(replay: &Replay) -> Option<(u64, u64)> {
+    let last = u64::from(u32::MAX);
+    // One of them is zero: a state has one direction.
+    let used = replay.sent.max(replay.received);
+    let left = |limit: u64| limit.saturating_sub(used).max(1);
+    (!replay.esn).then(|| (left((last + 1) / 8 * 7), left(last)))
+}
+
+/// True if no sequence number is left to send by.
+pub(super) fn is_exhausted(replay: &Replay) -> bool {
+    !replay.esn && replay.sent >= u64::from(u32::MAX)
 }
 
 /// The octets that the kernel pads inner packets to; it takes as many as fit into the path MTU.

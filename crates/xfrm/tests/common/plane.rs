@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ike_proto::crypto::{CipherSuite, Secret};
@@ -41,20 +41,32 @@ pub fn capabilities() -> Capabilities {
     }
 }
 
+/// The wall clock of tests at their start, in seconds since 1970: 40 years later.
+pub const EPOCH: u64 = 40 * YEAR;
+/// Seconds.
+pub const YEAR: u64 = 365 * 24 * 3600;
+
 /// A clock that stands still until it is told.
 #[derive(Clone)]
 pub struct Hand {
     start: Instant,
     milliseconds: Arc<AtomicU64>,
+    /// Seconds by which the wall clock was set forwards.
+    set: Arc<AtomicI64>,
 }
 
 impl Hand {
     pub fn new() -> Self {
-        Self { start: SystemClock.now(), milliseconds: Arc::default() }
+        Self { start: SystemClock.now(), milliseconds: Arc::default(), set: Arc::default() }
     }
 
     pub fn advance(&self, by: Duration) {
         self.milliseconds.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock by so many seconds, forwards or back.
+    pub fn step(&self, seconds: i64) {
+        self.set.fetch_add(seconds, Ordering::Relaxed);
     }
 }
 
@@ -64,7 +76,12 @@ impl Clock for Hand {
     }
 
     fn wall(&self) -> u64 {
-        1_000_000 + self.milliseconds.load(Ordering::Relaxed) / 1000
+        let wall = EPOCH + self.milliseconds.load(Ordering::Relaxed) / 1000;
+        wall.saturating_add_signed(self.set.load(Ordering::Relaxed))
+    }
+
+    fn steady(&self) -> Duration {
+        Duration::from_millis(self.milliseconds.load(Ordering::Relaxed))
     }
 }
 
@@ -82,6 +99,7 @@ pub struct Child {
     pub mode: Mode,
     pub processing: Arc<Processing>,
     pub limits: Limits,
+    pub lifetime: Duration,
     pub esn: bool,
     pub priority: u32,
 }
@@ -101,6 +119,7 @@ impl Child {
             mode: Mode::Tunnel,
             processing: Arc::default(),
             limits: Limits::default(),
+            lifetime: Duration::ZERO,
             esn: true,
             priority: 0,
         }
@@ -145,6 +164,7 @@ impl Child {
             local_ts: self.local_ts.clone(),
             remote_ts: self.remote_ts.clone(),
             limits: self.limits,
+            lifetime: self.lifetime,
             cpu: None,
             processing: Arc::clone(&self.processing),
         }))

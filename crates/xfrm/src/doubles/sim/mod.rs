@@ -39,6 +39,8 @@ struct Inner {
     count: u32,
     /// Seconds since 1970.
     wall: u64,
+    /// Seconds since the start, whatever the wall clock says.
+    boot: u64,
 }
 
 impl SimKernel {
@@ -90,7 +92,13 @@ impl SimKernel {
         self.lock().events.push_back(event);
     }
 
-    /// Sets what time it is, in seconds since 1970.
+    /// Lets time pass: states expire.
+    pub fn pass(&self, seconds: u64) {
+        let mut inner = self.lock();
+        (0..seconds).for_each(|_| inner.second());
+    }
+
+    /// Sets what time it is, in seconds since 1970. No time passes by that.
     pub fn set_wall(&self, seconds: u64) {
         self.lock().wall = seconds;
     }

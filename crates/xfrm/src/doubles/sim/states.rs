@@ -18,11 +18,14 @@ pub(super) struct SimState {
     soft: bool,
     added: u64,
     used: u64,
+    /// When its timer is due, in seconds since the start.
+    timer: Option<u64>,
 }
 
 impl SimState {
     fn new(message: ModifyMessage, added: u64) -> Self {
-        Self { message, acquire: false, bytes: 0, packets: 0, soft: false, added, used: 0 }
+        let (acquire, soft) = (false, false);
+        Self { message, acquire, bytes: 0, packets: 0, soft, added, used: 0, timer: None }
     }
 
     /// What the kernel makes when it asks for a state.
@@ -75,7 +78,8 @@ impl SimState {
 
 impl Inner {
     pub(super) fn add_state(&mut self, message: ModifyMessage) -> Result<(), i32> {
-        let state = SimState::new(message, self.wall);
+        let mut state = SimState::new(message, self.wall);
+        state.timer = Some(self.boot + 1);
         let info = state.info();
         if self.states.iter().any(|other| other.id() == info.id) {
             return Err(libc::EEXIST);
@@ -102,6 +106,7 @@ impl Inner {
         other.message.nlas.retain(|nla| !is_encap(nla));
         other.message.nlas.extend(encap);
         other.message.user_sa_info.lifetime_cfg = state.message.user_sa_info.lifetime_cfg;
+        other.timer = Some(self.boot + 1);
         Ok(())
     }
 
@@ -152,6 +157,30 @@ impl Inner {
         probe.nlas.clone_from(&id.nlas);
         let wanted = state::decode(&probe)?.id;
         self.states.iter().position(|state| state.id() == wanted && wanted.spi != 0)
+    }
+
+    /// Lets a second pass. A state's timer runs whatever the wall clock says, and looks at that when it is due.
+    pub(super) fn second(&mut self) {
+        self.boot += 1;
+        self.wall = self.wall.saturating_add(1);
+        let mut expired = Vec::new();
+        for state in self.states.iter_mut().filter(|state| !state.acquire) {
+            if state.timer.take_if(|at| *at <= self.boot).is_none() {
+                continue;
+            }
+            let info = state.info();
+            let limit = info.lifetime.hard_seconds;
+            let end = state.added.saturating_add(limit);
+            match end.saturating_sub(self.wall) {
+                _ if limit == 0 => {}
+                0 => expired.push((info.id, info.reqid)),
+                left => state.timer = Some(self.boot + left),
+            }
+        }
+        for (id, reqid) in expired {
+            self.states.retain(|state| state.id() != id);
+            self.events.push_back(Event::Expire { id, reqid, hard: true });
+        }
     }
 
     /// Counts packets of a state; limits are as the kernel has them.

@@ -7,8 +7,9 @@ use ike_proto::dataplane::{DataPlaneError, Direction, Mode, SaId};
 use super::{Sa, Sas, about, canonical, named, no_such_sa};
 use crate::kernel::Kernel;
 use crate::netlink::Transport;
+use crate::plane::clock::Clock;
 use crate::plane::install::Install;
-use crate::plane::spec::lifetime;
+use crate::plane::spec::{is_exhausted, lifetime};
 use crate::selector::{Prefix, Selector};
 use crate::state::{Encapsulation, State, StateInfo};
 
@@ -25,6 +26,7 @@ impl Sas {
         id: SaId,
         path: (SocketAddr, SocketAddr),
         encap: Option<Encapsulation>,
+        clock: &dyn Clock,
     ) -> Result<SaId, DataPlaneError> {
         let id = canonical(id);
         let (src, dst) = (path.0.ip().to_canonical(), path.1.ip().to_canonical());
@@ -43,6 +45,7 @@ impl Sas {
         let in_software = sa.state.offload.is_none();
         if stays && in_software && sa.state.encapsulation.is_some() && encap.is_some() {
             let old = std::mem::replace(&mut sa.state.encapsulation, encap);
+            sa.set_time_limit(clock);
             match kernel.update_state(&sa.state) {
                 Ok(()) => return Ok(id),
                 Err(error) => {
@@ -52,11 +55,17 @@ impl Sas {
             }
         }
         let Some(sa) = self.sas.remove(&id) else { return Err(no_such_sa(id)) };
-        self.make_anew(kernel, installer, sa, (src, dst), encap)?;
+        self.make_anew(kernel, installer, sa, (src, dst), encap, clock)?;
         Ok(new)
     }
 
     /// Removes the state of `sa` and adds one for its new path; for the old one if that fails.
+    ///
+    /// An inbound state may accept packets between the look at its window and its removal, of which the new
+    /// window does not know. Each could be replayed once. Two requests follow one another there, without anything
+    /// else between: that is some microseconds of traffic, once for each move, which only the peer can ask for.
+    // The kernel has no request that removes a state and tells its window. To make up for it by moving the new
+    // window forwards would drop packets of the peer that are on their way, at every move.
     fn make_anew<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -64,6 +73,7 @@ impl Sas {
         mut sa: Sa,
         (src, dst): (IpAddr, IpAddr),
         encap: Option<Encapsulation>,
+        clock: &dyn Clock,
     ) -> Result<(), DataPlaneError> {
         let old = sa.state.id;
         let id = SaId { spi: old.spi, dst: old.dst };
@@ -84,6 +94,8 @@ impl Sas {
         };
         installer.removed(kernel, &old);
         sa.carry_on(&info);
+        sa.dated = clock.wall();
+        sa.set_time_limit(clock);
         let before = (sa.state.src, old.dst, sa.state.encapsulation);
         let (wanted, protocols) = (sa.wanted, sa.protocols.clone());
         sa.state.relocate(src, dst, encap);
@@ -109,7 +121,6 @@ impl Sa {
     fn carry_on(&mut self, info: &StateInfo) {
         self.used.0 = self.used.0.saturating_add(info.bytes);
         self.used.1 = self.used.1.saturating_add(info.packets);
-        self.state.lifetime = lifetime(&self.limits, self.used);
         let last = if self.state.replay.esn { u64::MAX } else { u64::from(u32::MAX) };
         let mut replay = info.replay.clone();
         if self.direction == Direction::Out {
@@ -117,7 +128,14 @@ impl Sa {
         }
         replay.esn = self.state.replay.esn;
         replay.window = self.state.replay.window;
+        self.state.lifetime = lifetime(&self.limits, self.used, &replay);
         self.state.replay = replay;
+    }
+
+    /// What is due at once after a move, because of sequence numbers that were skipped: the kernel sends
+    /// nothing by the last number, and raises no event.
+    pub(in crate::plane) fn is_exhausted(&self) -> bool {
+        is_exhausted(&self.state.replay)
     }
 }
 
