@@ -149,6 +149,11 @@ pub enum EncodingProblem {
     Unsupported,
 }
 
+/// Names of a certificate in a text: it may have thousands, and a CA need not have looked at them.
+const SHOWN_NAMES: usize = 8;
+/// Characters of each.
+const SHOWN_CHARS: usize = 100;
+
 impl fmt::Display for PkiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -206,11 +211,15 @@ impl fmt::Display for PkiError {
             Self::CriticalExtension => f.write_str("a critical extension is not understood"),
             Self::IdentityNotInCertificate { id, names } => {
                 write!(f, "the certificate does not have the identity {:?}", id.to_string())?;
-                for (index, name) in names.iter().enumerate() {
+                for (index, name) in names.iter().take(SHOWN_NAMES).enumerate() {
                     let before = if index == 0 { "; it has" } else { "," };
-                    write!(f, "{before} {:?}", name.to_string())?;
+                    let name: String = name.to_string().chars().take(SHOWN_CHARS).collect();
+                    write!(f, "{before} {name:?}")?;
                 }
-                Ok(())
+                match names.len().saturating_sub(SHOWN_NAMES) {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
             }
             Self::IdentityType(id) => {
                 write!(f, "identity {:?} cannot be bound to a certificate", id.to_string())

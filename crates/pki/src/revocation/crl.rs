@@ -1,12 +1,15 @@
 //! Certificate revocation lists (RFC 5280 §5). The entries are read by rustls-webpki, which refuses
 //! delta lists, indirect lists and critical extensions it does not know.
+//!
+//! A list may have hundreds of thousands of entries. So a fetched one is taken apart only after its signature
+//! has been verified, and of each entry no more is kept than where its serial number stands in the list.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use der::{Decode, oid::AssociatedOid};
 use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE};
-use webpki::{CertRevocationList, OwnedCertRevocationList};
+use webpki::{BorrowedCertRevocationList, CertRevocationList};
 use x509_cert::certificate::Rfc5280;
 use x509_cert::crl::{CertificateList, RevokedCert};
 use x509_cert::ext::pkix::crl::IssuingDistributionPoint;
@@ -29,7 +32,8 @@ pub struct Crl {
     this_update: SystemTime,
     next_update: SystemTime,
     scope: Option<IssuingDistributionPoint>,
-    entries: CertRevocationList<'static>,
+    /// Where the serial numbers stand in `der`, in their order.
+    serials: Vec<(u32, u16)>,
 }
 
 impl Crl {
@@ -49,9 +53,20 @@ impl Crl {
         Self::from_der(found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?)
     }
 
+    /// As [`load`](Self::load), of a list that `ca` must have signed, which is looked at first.
+    pub(super) fn fetched(octets: &[u8], ca: &Certificate) -> Result<Self, LoadError> {
+        let found = files::one(octets, "X509 CRL");
+        let der = found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?;
+        let (issuer, ..) = header(&der).ok_or(LoadError::Malformed("revocation list"))?;
+        if !is_signed(&der, &issuer, ca) {
+            return Err(LoadError::Signature);
+        }
+        Self::from_der(der)
+    }
+
     fn from_der(der: Vec<u8>) -> Result<Self, LoadError> {
         let malformed = LoadError::Malformed("revocation list");
-        let entries = OwnedCertRevocationList::from_der(&der).map_err(|why| match why {
+        let unfit = |why| match why {
             webpki::Error::UnsupportedDeltaCrl
             | webpki::Error::UnsupportedIndirectCrl
             | webpki::Error::UnsupportedCrlVersion
@@ -61,15 +76,30 @@ impl Crl {
                 LoadError::Unsupported("this kind of revocation list")
             }
             _ => malformed,
-        })?;
-        let entries = CertRevocationList::Owned(entries);
+        };
+        let entries = BorrowedCertRevocationList::from_der(&der).map_err(unfit)?;
+        let mut serials = Vec::new();
+        for entry in &entries {
+            let serial = entry.map_err(unfit)?.serial_number;
+            // It is a part of `der`.
+            let start = (serial.as_ptr() as usize).wrapping_sub(der.as_ptr() as usize);
+            let (Ok(start), Ok(length)) = (u32::try_from(start), u16::try_from(serial.len()))
+            else {
+                return Err(malformed);
+            };
+            serials.push((start, length));
+        }
+        serials.sort_by_key(|place| at(&der, *place));
+        serials.shrink_to_fit();
+        let entries = CertRevocationList::Borrowed(entries);
         let (issuer, this_update, next_update) = header(&der).ok_or(malformed)?;
         let scope = entries
             .issuing_distribution_point()
             .map(IssuingDistributionPoint::from_der)
             .transpose()
             .map_err(|_| malformed)?;
-        Ok(Self { der, issuer, this_update, next_update, scope, entries })
+        drop(entries);
+        Ok(Self { der, issuer, this_update, next_update, scope, serials })
     }
 
     /// The issuer as text. Safe in a log line.
@@ -115,15 +145,13 @@ impl Crl {
 
     /// True if `ca` signed it and may sign revocation lists.
     pub fn is_signed_by(&self, ca: &Certificate) -> bool {
-        self.issuer == ca.subject()
-            && ca.may_sign_crls()
-            && Signed::parse(&self.der).is_some_and(|signed| signed.is_by(ca.spki()))
+        is_signed(&self.der, &self.issuer, ca)
     }
 
     /// True if `certificate` is on it.
     pub fn revokes(&self, certificate: &Certificate) -> bool {
-        // An owned list was read whole when it was made; it cannot fail here.
-        self.entries.find_serial(certificate.serial()).is_ok_and(|entry| entry.is_some())
+        let serial = certificate.serial();
+        self.serials.binary_search_by_key(&serial, |place| at(&self.der, *place)).is_ok()
     }
 
     /// True if the list answers for `certificate`: same issuer, and within the scope of the
@@ -173,6 +201,19 @@ impl fmt::Debug for Crl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Crl").field(&self.issuer_text()).finish()
     }
+}
+
+/// The serial number that stands there.
+fn at(der: &[u8], (start, length): (u32, u16)) -> &[u8] {
+    let start = start as usize;
+    der.get(start..start + usize::from(length)).unwrap_or_default()
+}
+
+/// True if `ca` is the issuer, signed the list, and may sign such lists.
+fn is_signed(der: &[u8], issuer: &[u8], ca: &Certificate) -> bool {
+    issuer == ca.subject()
+        && ca.may_sign_crls()
+        && Signed::parse(der).is_some_and(|signed| signed.is_by(ca.spki()))
 }
 
 fn entry(revoked: &RevokedCert) -> RevokedEntry {

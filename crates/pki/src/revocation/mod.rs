@@ -210,10 +210,7 @@ impl RevocationStore {
     ) -> Result<(), LoadError> {
         match &request.kind {
             FetchKind::Crl => {
-                let crl = Crl::load(body)?;
-                if !crl.is_signed_by(&request.issuer) {
-                    return Err(LoadError::Signature);
-                }
+                let crl = Crl::fetched(body, &request.issuer)?;
                 if !crl.is_about(&request.certificate) {
                     return Err(LoadError::Irrelevant);
                 }

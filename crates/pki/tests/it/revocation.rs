@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::wire::payload::IdData;
 use pki::{
-    Authority, Certificate, FetchKind, FetchRequest, LoadError, PeerPolicy, PkiError, Revocation,
-    RevocationPolicy, TrustStore, TrustedPeer, verify_peer,
+    Authority, Certificate, Crl, FetchKind, FetchRequest, LoadError, PeerPolicy, PkiError,
+    Revocation, RevocationPolicy, TrustStore, TrustedPeer, verify_peer,
 };
 
 use crate::common::{certificate, fixture, id, now, shared, trusting, verdict, verdict_at, x509};
@@ -495,4 +495,32 @@ fn changed_revocation_information_is_never_better() {
 
 fn pem_content(name: &str) -> Vec<u8> {
     pki::Crl::load(&fixture(name)).unwrap().der().to_vec()
+}
+
+/// Anybody on the way can send any list: its signature is looked at before anything that is in it.
+///
+/// Fault: in `Crl::fetched`, verify after `from_der`.
+#[test]
+fn a_fetched_list_is_not_taken_apart_before_its_signature_is_verified() {
+    let mut list = Crl::load(&fixture("root.crl")).unwrap().der().to_vec();
+    // A version that is not understood.
+    let version = list.windows(3).position(|octets| octets == [2, 1, 1]).unwrap();
+    list[version + 2] = 5;
+    assert!(matches!(Crl::load(&list), Err(LoadError::Unsupported(_))));
+    let mut trust = trusting(&["root"]);
+    let request = ask("cdp", &trust).remove(0);
+    let refused = trust.revocation.deliver(&request, Some(&list), now());
+    assert_eq!(refused, Err(LoadError::Signature));
+}
+
+/// A CA need not have looked at the names in a certificate, and a peer may have thousands of them.
+///
+/// Fault: in the text of `IdentityNotInCertificate`, leave out `take`.
+#[test]
+fn the_text_about_a_certificate_with_many_names_is_short() {
+    let name = |n: usize| IdData::fqdn(format!("{n}-{}.example.org", "x".repeat(2000)));
+    let names = (0..2500).map(name).collect();
+    let text = PkiError::IdentityNotInCertificate { id: name(9999), names }.to_string();
+    assert!(text.len() < 4000, "{}", text.len());
+    assert!(text.ends_with(" and 2492 more"), "{text}");
 }
