@@ -65,6 +65,12 @@ impl EapType {
         })
     }
 
+    /// True for the methods of which a server that is right always has a key to give (MSK).
+    pub fn makes_key(self) -> bool {
+        // In their order: TLS, SIM, TTLS, AKA, PEAP, MSCHAPv2, FAST, AKA', pwd, TEAP.
+        matches!(self.0, 13 | 18 | 21 | 23 | 25 | 26 | 43 | 50 | 52 | 55)
+    }
+
     /// True for the methods that authenticate both ends, make a key, and do not lend themselves to guessing
     /// passwords: those that may stand alone in IKEv2 (RFC 5998 §4). Of TTLS it is true because the
     /// server's certificate is always verified here.

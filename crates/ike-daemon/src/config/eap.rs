@@ -379,12 +379,16 @@ fn dae(s: &mut Section<'_>, folder: &Path, report: &mut Report<'_>) -> Option<Da
     let port = s.number("port", 1, u16::MAX, report).unwrap_or(3799);
     let demanded = s.switch("require_message_authenticator", report).unwrap_or(true);
     let stamped = s.switch("require_event_timestamp", report).unwrap_or(false);
+    let clients = s.parsed("clients", "IP addresses with commas between them", report, |text| {
+        text.split(',').map(|one| one.trim().parse().ok()).collect::<Option<Vec<IpAddr>>>()
+    });
     let given = s.has("secret") || s.has("secret_file");
     let secret = if enabled || given { secret(&mut s, folder, report) } else { None };
     s.finish(&[], report);
+    let clients = clients.unwrap_or_default();
     let listen = SocketAddr::new(listen.unwrap_or_else(|| [0, 0, 0, 0].into()), port);
     let secret = secret.filter(|_| enabled)?;
-    Some(DaeConfig { listen, secret, demanded, stamped })
+    Some(DaeConfig { listen, secret, clients, demanded, stamped })
 }
 
 /// The address of a server, in one of `keys`.

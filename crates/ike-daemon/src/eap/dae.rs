@@ -23,6 +23,8 @@ pub(crate) struct DaeConfig {
     /// `listen` and `port`; taken at the start.
     pub(crate) listen: SocketAddr,
     pub(crate) secret: Secret,
+    /// `clients`: from where requests may come, besides the servers.
+    pub(crate) clients: Vec<IpAddr>,
     /// `require_message_authenticator`.
     pub(crate) demanded: bool,
     /// `require_event_timestamp`.
@@ -107,6 +109,14 @@ async fn answer(
     answered: &mut Answered,
 ) -> Option<Vec<u8>> {
     let dae = radius.dae.as_ref()?;
+    // Before anything is computed for it.
+    if !is_known(radius, dae, from.ip()) {
+        if answered.may_warn() {
+            let hint = "add the address to `clients` if it is right";
+            tracing::warn!(%from, hint, "RADIUS DAE: a datagram of no configured server is dropped");
+        }
+        return None;
+    }
     let secret = dae.secret.expose();
     let request = match DynamicRequest::parse(datagram, secret, dae.demanded) {
         Ok(request) => request,
@@ -161,6 +171,14 @@ async fn answer(
     let keep = if stamp.is_some() { WINDOW * 2 } else { RETRANSMITTED };
     answered.remember(request.authenticator, answer.clone(), keep);
     Some(answer)
+}
+
+/// True if the address is that of a server, or of another client that may ask.
+fn is_known(radius: &RadiusConfig, dae: &DaeConfig, from: IpAddr) -> bool {
+    let servers = radius.servers.iter();
+    let servers = servers.flat_map(|server| [server.address.ip(), server.accounting.ip()]);
+    let mut known = servers.chain(dae.clients.iter().copied());
+    known.any(|address| address.to_canonical() == from.to_canonical())
 }
 
 fn is_current(stamp: u32, now: SystemTime) -> bool {

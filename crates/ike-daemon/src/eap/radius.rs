@@ -306,6 +306,18 @@ impl Session {
                     let why = "the method may not stand alone (RFC 5998)".to_owned();
                     return EapAnswer::Failure { packet: None, why };
                 }
+                // Both ends of such a method have a key. A server that keeps it back leaves open whether the peer of
+                // this conversation is the one that it has let in.
+                if answer.msk.is_none()
+                    && let Some(method) = self.method.filter(|method| method.makes_key())
+                {
+                    let who = described(Some(method), &self.identity);
+                    let why = format!(
+                        "the RADIUS server accepts {who} without its key: have it send MS-MPPE-Send-Key \
+                         and MS-MPPE-Recv-Key"
+                    );
+                    return EapAnswer::Failure { packet: None, why };
+                }
                 let mut candidates = self.candidates.iter();
                 let fitting = candidates.position(|(_, groups)| answer.grants.fit(groups));
                 let Some(fitting) = fitting else {

@@ -17,6 +17,7 @@ fn radius(demanded: bool) -> RadiusConfig {
         dae: Some(DaeConfig {
             listen: nowhere,
             secret: Secret::copy_from(SECRET),
+            clients: vec![[192, 0, 2, 10].into()],
             demanded,
             stamped: false,
         }),
@@ -185,8 +186,29 @@ async fn a_request_is_not_forgotten_for_others() {
     assert_eq!(known::ending(&later), ["7-3"]);
 }
 
+/// The secret is not all: requests come from servers, or from clients that the configuration names.
+///
+/// Fault: in `is_known`, answer true.
 #[tokio::test]
-async fn the_socket_answers_whoever_asks() {
+async fn a_request_from_elsewhere_gets_no_answer_and_changes_nothing() {
+    let (sessions, config) = (sessions(), radius(true));
+    let octets = request(40, &[(44, b"7-2")], true);
+    let from = |ip: &str| SocketAddr::new(ip.parse().expect("an address"), 3799);
+    for ip in ["192.0.2.11", "::1", "2001:db8::1"] {
+        let mut answered = Answered::default();
+        let answer = answer(&octets, from(ip), &config, &sessions, &mut answered).await;
+        assert_eq!(answer, None, "{ip}");
+    }
+    assert!(known::ending(&sessions).is_empty());
+    for ip in ["192.0.2.10", "127.0.0.1", "::ffff:127.0.0.1"] {
+        let mut answered = Answered::default();
+        let answer = answer(&octets, from(ip), &config, &sessions, &mut answered).await;
+        assert!(answer.is_some(), "{ip}");
+    }
+}
+
+#[tokio::test]
+async fn the_socket_answers_servers() {
     let socket = DaeSocket::bind(([127, 0, 0, 1], 0).into()).expect("a socket");
     let at = socket.address().expect("an address");
     let taken = DaeSocket::bind(at).expect_err("it is taken").to_string();

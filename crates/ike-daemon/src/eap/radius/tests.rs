@@ -86,7 +86,7 @@ fn without_user_name_the_outer_identity_counts_only_where_the_method_binds_it() 
             code: Code::Accept,
             eap: None,
             state: Vec::new(),
-            msk: None,
+            msk: Some(Secret::new(vec![7; 64])),
             user: user.map(<[u8]>::to_vec),
             said: None,
             grants: Grants::default(),
@@ -103,6 +103,41 @@ fn without_user_name_the_outer_identity_counts_only_where_the_method_binds_it() 
         assert_eq!(identity, None, "{method:?}");
         assert!(method_said.ends_with("unproven"), "{method_said}");
         assert_eq!(accepted(method, Some(b"carol")).0.as_deref(), Some(&b"carol"[..]));
+    }
+}
+
+/// A server that accepts a peer has the key of its conversation, if the method makes one: without it anybody could
+/// stand in for that peer.
+///
+/// Fault: in `Session::outcome`, leave out the case of `makes_key`.
+#[test]
+fn a_server_that_keeps_the_key_back_is_not_believed() {
+    let accepted = |method: EapType, msk: Option<Secret>| {
+        let mut session = session(Vec::new());
+        session.method = Some(method);
+        let outcome = Outcome {
+            code: Code::Accept,
+            eap: None,
+            state: Vec::new(),
+            msk,
+            user: Some(b"carol".to_vec()),
+            said: None,
+            grants: Grants::default(),
+        };
+        match Box::new(session).outcome(outcome) {
+            EapAnswer::Success(_) => Ok(()),
+            EapAnswer::Failure { why, .. } => Err(why),
+            other => panic!("{other:?}"),
+        }
+    };
+    let key = || Some(Secret::new(vec![7; 64]));
+    for method in [EapType::TLS, EapType::TTLS, EapType::MSCHAPV2, EapType(25), EapType(18)] {
+        assert_eq!(accepted(method, key()), Ok(()));
+        let why = accepted(method, None).expect_err("no key");
+        assert!(why.contains("MS-MPPE-Send-Key"), "{why}");
+    }
+    for method in [EapType::MD5, EapType::GTC] {
+        assert_eq!(accepted(method, None), Ok(()), "{method:?} has none");
     }
 }
 
