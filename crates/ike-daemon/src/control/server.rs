@@ -17,6 +17,7 @@ use super::protocol::{LONGEST_REQUEST, Request, Response};
 use super::sas::IkeSa;
 use crate::config;
 use crate::net::local::LocalSocket;
+use crate::net::places::Place;
 use crate::operator::{Operator, Target};
 use crate::service::notify;
 
@@ -55,10 +56,10 @@ impl ControlSocket {
     pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
         let patience = self.patience;
         self.socket
-            .serve(CLIENTS, |stream| {
+            .serve(CLIENTS, |stream, place| {
                 let (operator, file) = (operator.clone(), config_file.clone());
                 async move {
-                    let served = client(stream, &operator, file.as_deref(), patience);
+                    let served = client(stream, &place, &operator, file.as_deref(), patience);
                     if let Err(error) = served.await {
                         tracing::debug!(%error, "control client");
                     }
@@ -70,6 +71,7 @@ impl ControlSocket {
 
 async fn client(
     mut stream: UnixStream,
+    place: &Place,
     operator: &Operator,
     file: Option<&Path>,
     patience: Duration,
@@ -86,6 +88,7 @@ async fn client(
         if line.is_empty() {
             return Ok(());
         }
+        place.busy();
         let complete = line.ends_with(b"\n");
         let response = match serde_json::from_slice(&line) {
             Ok(request) if complete => {
@@ -107,6 +110,7 @@ async fn client(
         if !complete {
             return Ok(());
         }
+        place.idle();
     }
 }
 

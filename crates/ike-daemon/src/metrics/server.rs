@@ -14,14 +14,16 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 
 use super::{Meters, scrape};
 use crate::config::MetricsListen;
 use crate::net::local::LocalSocket;
+use crate::net::places::{Place, Places};
 use crate::operator::Operator;
 
-/// Clients at a time; more wait.
+/// Clients at a time. Of more, the one that is idle longest gives way, while it sends its request or takes
+/// the answer.
 const CLIENTS: usize = 16;
 /// A client has this long to ask and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -76,19 +78,23 @@ impl MetricsSocket {
         let source = Arc::new(Source { operator, meters, last: Mutex::new(None) });
         match self {
             Self::Unix(socket) => {
-                let serve = |stream| client(stream, Arc::clone(&source));
+                let serve = |stream, place| client(stream, place, Arc::clone(&source));
                 socket.serve(CLIENTS, serve).await;
             }
             Self::Tcp(listener) => {
-                let places = Arc::new(Semaphore::new(CLIENTS));
+                let places = Places::new(CLIENTS);
                 loop {
-                    let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
                     match listener.accept().await {
                         Ok((stream, _)) => {
-                            let served = client(stream, Arc::clone(&source));
+                            let place = Arc::new(places.take().await);
+                            let served = client(stream, Arc::clone(&place), Arc::clone(&source));
                             tokio::spawn(async move {
-                                served.await;
-                                drop(place);
+                                tokio::select! {
+                                    () = served => {}
+                                    () = place.left() => {
+                                        tracing::debug!("a metrics client gives way to another");
+                                    }
+                                }
                             });
                         }
                         Err(error) => {
@@ -123,10 +129,19 @@ impl Source {
     }
 }
 
-async fn client(stream: impl AsyncRead + AsyncWrite + Unpin, source: Arc<Source>) {
+async fn client(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    place: Arc<Place>,
+    source: Arc<Source>,
+) {
     let service = service_fn(|request| {
-        let source = Arc::clone(&source);
-        async move { Ok::<_, Infallible>(answer(&request, &source).await) }
+        let (place, source) = (Arc::clone(&place), Arc::clone(&source));
+        async move {
+            place.busy();
+            let answer = answer(&request, &source).await;
+            place.idle();
+            Ok::<_, Infallible>(answer)
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

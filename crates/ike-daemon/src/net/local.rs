@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+
+use super::places::{Place, Places};
 
 /// A socket of mode 0600, or 0660 for a group, that waits for clients. Removed when dropped, unless somebody else
 /// has made it.
@@ -60,12 +61,13 @@ impl LocalSocket {
         Ok(Self { listener, path: Some(path.to_path_buf()) })
     }
 
-    /// Gives each client to `client`, in a task of its own, `clients` at a time; more wait.
-    pub async fn serve<F>(self, clients: usize, client: impl Fn(UnixStream) -> F)
+    /// Gives each client and its place to `client`, in a task of its own, `clients` at a time. Of more, the one
+    /// that is idle longest gives way.
+    pub async fn serve<F>(self, clients: usize, client: impl Fn(UnixStream, Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(clients));
+        let places = Places::new(clients);
         let listener = match self.listener.try_clone().and_then(UnixListener::from_std) {
             Ok(listener) => listener,
             Err(error) => {
@@ -74,13 +76,15 @@ impl LocalSocket {
             }
         };
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let served = client(stream);
+                    let place = Arc::new(places.take().await);
+                    let served = client(stream, Arc::clone(&place));
                     tokio::spawn(async move {
-                        served.await;
-                        drop(place);
+                        tokio::select! {
+                            () = served => {}
+                            () = place.left() => tracing::debug!("a client gives way to another"),
+                        }
                     });
                 }
                 Err(error) => {

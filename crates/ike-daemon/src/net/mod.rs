@@ -5,6 +5,7 @@ pub mod files;
 pub mod local;
 pub mod marker;
 pub mod path_mtu;
+pub mod places;
 pub mod resolve;
 pub mod socket;
 pub mod source;

@@ -12,9 +12,11 @@ use vici::{LONGEST_SEGMENT, Packet};
 
 use super::session::Session;
 use crate::net::local::LocalSocket;
+use crate::net::places::Place;
 use crate::operator::Operator;
 
-/// Clients at a time; more wait.
+/// Clients at a time. Of more, the one gives way that is idle longest: it has no request under way, and has not
+/// registered for any event.
 const CLIENTS: usize = 64;
 /// Segments that may wait for a client to take them. Whoever streams waits for room.
 const QUEUE: usize = 16;
@@ -61,10 +63,10 @@ impl ViciSocket {
     pub async fn serve(self, operator: Operator, config_file: Option<PathBuf>) {
         let since = SystemTime::now();
         self.socket
-            .serve(CLIENTS, |stream| {
+            .serve(CLIENTS, |stream, place| {
                 let (operator, file) = (operator.clone(), config_file.clone());
                 async move {
-                    if let Err(error) = client(stream, operator, file, since).await {
+                    if let Err(error) = client(stream, &place, operator, file, since).await {
                         tracing::debug!(%error, "VICI client");
                     }
                 }
@@ -75,6 +77,7 @@ impl ViciSocket {
 
 async fn client(
     stream: UnixStream,
+    place: &Place,
     operator: Operator,
     file: Option<PathBuf>,
     since: SystemTime,
@@ -84,17 +87,21 @@ async fn client(
     let session = Session::new(operator, file, since, out);
     // Whichever ends first ends the other: events have nowhere to go without a writer.
     tokio::select! {
-        served = requests(read, session) => served,
+        served = requests(read, session, place) => served,
         written = write_all(write, queue) => written,
     }
 }
 
-async fn requests(mut read: OwnedReadHalf, mut session: Session) -> io::Result<()> {
+async fn requests(mut read: OwnedReadHalf, mut session: Session, place: &Place) -> io::Result<()> {
     while let Some(segment) = segment(&mut read).await? {
+        place.busy();
         let packet = Packet::decode(&segment).map_err(io::Error::other)?;
         tokio::select! {
             handled = session.handle(packet) => handled?,
             () = hung_up(&read) => return Ok(()),
+        }
+        if !session.listens() {
+            place.idle();
         }
     }
     Ok(())

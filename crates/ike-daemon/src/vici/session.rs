@@ -88,6 +88,11 @@ impl Session {
         Self { outlet, operator, file, since, watching: None, feeding: None }
     }
 
+    /// True if the client has registered for an event.
+    pub(super) fn listens(&self) -> bool {
+        !self.outlet.wanted.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Answers a packet. The error ends the connection.
     pub(super) async fn handle(&mut self, packet: Packet) -> io::Result<()> {
         let answer = match packet {

@@ -207,3 +207,23 @@ async fn failures_are_counted_by_reason() {
     assert_eq!(value(&failed, "ike_handshake_failures_total", &[("reason", "timeout")]), 1.0);
     assert!(value(&failed, "ike_retransmissions_total", &[]) >= 1.0, "{:?}", begun.elapsed());
 }
+
+/// Clients that ask half a question, or do not take the answer, keep nobody out.
+///
+/// Fault: in `Places::try_take`, answer `None` when all places are taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_clients_keep_no_scrape_out() {
+    let mut pair = Pair::start(Carrier::Memory, METRICS, "start_action = 'none'").await;
+    let address = serve(&mut pair.left).await;
+    let mut silent = Vec::new();
+    for n in 0..40 {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = if n % 2 == 0 { "GET /metr" } else { "GET /metrics HTTP/1.1\r\nHost: x\r\n" };
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        silent.push(stream);
+    }
+    let begun = Instant::now();
+    let (header, _) = http(address, "GET /metrics").await;
+    assert!(header.starts_with("HTTP/1.1 200"), "{header}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}

@@ -243,3 +243,27 @@ async fn who_sends_what_is_no_packet_is_hung_up_on_and_others_are_served() {
     let (version, _) = client.ask("version", Section::new()).await;
     assert_eq!(version.str("daemon"), Some("ike-daemon"));
 }
+
+/// Clients that say nothing keep nobody out; those that listen to events, or wait for an answer, stay.
+///
+/// Fault: in `requests`, leave out `place.busy()`. Another: in `Places::try_take`, answer `None` when all places
+/// are taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_clients_keep_no_other_out() {
+    let (_pair, path) = serve("vici-silent").await;
+    let mut listener = Client::connect(&path).await;
+    listener.register("ike-updown").await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(Client::connect(&path).await);
+    }
+    let ask = async {
+        let mut client = Client::connect(&path).await;
+        client.ask("version", Section::new()).await
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(5), ask).await.expect("in time");
+    assert!(answer.0.str("daemon").is_some(), "{answer:?}");
+    // The oldest of them is gone, and the one that listens is not.
+    assert_eq!(silent[0].receive().await, None);
+    listener.register("child-updown").await;
+}

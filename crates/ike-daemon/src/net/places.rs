@@ -1,0 +1,170 @@
+//! Places for the clients of a local service. Whoever comes when all are taken gets the place of the client that
+//! has been idle for the longest time: silent clients keep nobody out. Clients that are being served stay.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The places of a service.
+#[derive(Debug, Clone)]
+pub struct Places {
+    shared: Arc<Shared>,
+}
+
+/// One client's place, free again when dropped.
+#[derive(Debug)]
+pub struct Place {
+    shared: Arc<Shared>,
+    number: u64,
+    leave: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    most: usize,
+    taken: Mutex<Taken>,
+    /// A place is free, or its client is idle.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Counts clients, and when they became idle.
+    clock: u64,
+    clients: BTreeMap<u64, Client>,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// Since when it is idle; `None` while it is served.
+    idle: Option<u64>,
+    leave: Arc<Notify>,
+}
+
+impl Places {
+    /// As many as `most`.
+    pub fn new(most: usize) -> Self {
+        let (taken, changed) = (Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { most, taken, changed }) }
+    }
+
+    /// A place for one more client, which is idle. Waits while all clients are being served.
+    pub async fn take(&self) -> Place {
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.shared.changed.notified();
+            if let Some(place) = self.try_take() {
+                return place;
+            }
+            changed.await;
+        }
+    }
+
+    fn try_take(&self) -> Option<Place> {
+        let mut taken = self.shared.taken();
+        if taken.clients.len() >= self.shared.most {
+            let idle = taken.clients.iter().filter_map(|(number, its)| Some((its.idle?, *number)));
+            let (_, number) = idle.min()?;
+            let client = taken.clients.remove(&number)?;
+            client.leave.notify_one();
+        }
+        taken.clock += 1;
+        let (number, leave) = (taken.clock, Arc::new(Notify::new()));
+        taken.clients.insert(number, Client { idle: Some(number), leave: Arc::clone(&leave) });
+        Some(Place { shared: Arc::clone(&self.shared), number, leave })
+    }
+}
+
+impl Place {
+    /// The client is served from now: nobody gets its place.
+    pub fn busy(&self) {
+        if let Some(client) = self.shared.taken().clients.get_mut(&self.number) {
+            client.idle = None;
+        }
+    }
+
+    /// It is idle from now, unless it was before.
+    pub fn idle(&self) {
+        let mut taken = self.shared.taken();
+        taken.clock += 1;
+        let now = taken.clock;
+        if let Some(client) = taken.clients.get_mut(&self.number)
+            && client.idle.is_none()
+        {
+            client.idle = Some(now);
+            self.shared.changed.notify_waiters();
+        }
+    }
+
+    /// Returns when somebody else has got the place: the client has to go.
+    pub async fn left(&self) {
+        self.leave.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.taken().clients.remove(&self.number);
+        self.shared.changed.notify_waiters();
+    }
+}
+
+impl Shared {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn has_left(place: &Place) -> bool {
+        tokio::time::timeout(Duration::from_millis(20), place.left()).await.is_ok()
+    }
+
+    /// Fault: in `try_take`, answer `None` when all places are taken.
+    #[tokio::test]
+    async fn the_client_that_is_idle_longest_gives_way() {
+        let places = Places::new(3);
+        let (a, b, c) = (places.take().await, places.take().await, places.take().await);
+        b.busy();
+        a.busy();
+        a.idle();
+        // By now `c` is idle longest, then `a`; `b` is served.
+        let d = places.take().await;
+        assert!(has_left(&c).await && !has_left(&a).await);
+        d.busy();
+        let e = places.take().await;
+        assert!(has_left(&a).await && !has_left(&b).await);
+        // What has left is no client any more: its end frees nothing.
+        drop((a, c));
+        e.busy();
+        let waits = tokio::time::timeout(Duration::from_millis(20), places.take());
+        assert!(waits.await.is_err(), "all are served");
+    }
+
+    #[tokio::test]
+    async fn a_client_waits_until_another_ends_or_is_idle() {
+        let places = Places::new(1);
+        let first = places.take().await;
+        first.busy();
+        let waiting = tokio::spawn({
+            let places = places.clone();
+            async move { places.take().await }
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(!waiting.is_finished());
+        first.idle();
+        let second = waiting.await.expect("a place");
+        assert!(has_left(&first).await);
+        second.busy();
+        let waiting = tokio::spawn(async move { places.take().await });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        drop(second);
+        waiting.await.expect("a place");
+    }
+}
