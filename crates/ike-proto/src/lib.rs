@@ -20,6 +20,7 @@ mod exchange;
 mod ike_sa;
 pub mod keys;
 mod question;
+mod shares;
 mod table;
 pub mod wire;
 

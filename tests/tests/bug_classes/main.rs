@@ -8,6 +8,7 @@
 //! | 9 | a mandatory payload is missing, there twice, or elsewhere | [`payloads`] |
 //! | 5, 15, 21 | too much of everything | [`floods`] |
 //! | 13, 15 | fragments | [`fragments`] |
+//! | 15, 18 | floods of them, and who gets through | [`overload`] |
 //! | 19 | cookies | [`cookies`] |
 //! | 21, 23 | wrong state, deletes | [`states`] |
 //! | 25, 43 | identities and secrets | [`identities`] |
@@ -26,6 +27,7 @@ mod fragments;
 mod identities;
 mod integrity;
 mod logs;
+mod overload;
 mod payloads;
 mod planes;
 mod signatures;

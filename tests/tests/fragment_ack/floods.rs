@@ -64,6 +64,8 @@ fn ten_thousand_half_open_peers_with_parts_of_messages() {
     let own = "aes256gcm16-prfsha384-x25519-ke1_frodoa3";
     setup.b.ike_proposals(&[own, ike_tests::handmade::IKE]);
     setup.b.settings.cookie_threshold = 1;
+    setup.b.settings.init_limit_half_open = 0;
+    setup.b.settings.reassembly_memory = 16 << 20;
     let budget = setup.b.settings.reassembly_memory;
     let mut pair = build(setup);
     pair.net.tracing = false;

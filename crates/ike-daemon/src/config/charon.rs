@@ -51,6 +51,8 @@ impl TcpOptions {
 /// `shards = auto` and `tun_queues = auto`: one for each processor this process may use, up to so many. Beyond, what all shards have
 /// in common would show.
 const MOST_AUTO: usize = 16;
+/// Octets of `reassembly_memory`, at the least: a message of the largest size for each kind of peers.
+const LEAST_MEMORY: u32 = 1 << 20;
 /// Shards at the most: their index is an octet of SPIs, and memory is divided among them.
 const MOST_SHARDS: u8 = 64;
 /// Queues at the most, of 256 that the kernel takes.
@@ -164,6 +166,8 @@ pub(crate) fn read(
         &mut endpoint.max_packet,
         s.number("max_packet", 1280, 65_535, report).map(|n: u32| n as usize),
     );
+    let memory = s.number("reassembly_memory", LEAST_MEMORY, u32::MAX, report);
+    set(&mut endpoint.reassembly_memory, memory.map(|n: u32| n as usize));
     let signatures = s.switch("signature_authentication", report);
     set(&mut endpoint.signature_authentication, signatures);
     set(&mut endpoint.follow_redirects, s.switch("follow_redirects", report));

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::child::ShuntConfig;
+use super::ProposalConfig;
+use super::child::{ChildConfig, ShuntConfig};
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
 use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
 use super::resumption::ResumptionConfig;
 use super::shard::Shard;
+use crate::crypto::CryptoProvider;
 use crate::ike_sa::rtt::LONGEST_TIMER;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
@@ -145,10 +147,13 @@ pub struct EndpointConfig {
     /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
     /// `block_threshold`, so that nobody can block an address he does not have.
     pub cookie_threshold_ip: u32,
-    /// `block_threshold`: half-open SAs begun from one address above which requests from there are
-    /// dropped; 0 for no limit.
+    /// `block_threshold`: half-open SAs begun from one address, of IPv6 from one /64; 0 for no limit. A peer
+    /// with a cookie takes the place of the one that has been silent for the longest time, if for a second;
+    /// other requests are dropped.
     pub block_threshold: u32,
-    /// `init_limit_half_open`: half-open SAs in all above which requests are dropped; 0 for no limit.
+    /// `init_limit_half_open`: half-open SAs in all; 0 for no limit. One counts once for each 2 KiB of its
+    /// IKE_SA_INIT request. A peer with a cookie takes the place of the oldest of whatever network has the
+    /// most; other requests are dropped. strongSwan's default is 0.
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
     pub half_open_timeout: Duration,
@@ -159,8 +164,12 @@ pub struct EndpointConfig {
     pub fragment_size: Option<u16>,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,
-    /// Octets that incomplete fragmented messages of all SAs together may hold; half of it those of
-    /// peers not authenticated yet. One message gets a quarter of either at the most.
+    /// `reassembly_memory`: octets of peers' messages that may be kept in all, incomplete fragmented ones and
+    /// those that wait for a verdict, a signature or a slow key exchange. Three eighths of it are for
+    /// peers that began and are not authenticated yet, an eighth for messages of theirs up to 4 KiB that
+    /// wait, a quarter for those that this end begins with, a quarter for authenticated peers. One message
+    /// gets a quarter of a part at the most. Of a part that is used up, an origin that holds the most loses
+    /// its oldest.
     pub reassembly_memory: usize,
     /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
     /// schemes than the old methods have.
@@ -209,11 +218,11 @@ impl Default for EndpointConfig {
             cookie_threshold: 30,
             cookie_threshold_ip: 3,
             block_threshold: 5,
-            init_limit_half_open: 0,
+            init_limit_half_open: 10_000,
             half_open_timeout: Duration::from_secs(30),
             fragment_size: None,
             max_packet: 65_535,
-            reassembly_memory: 16 << 20,
+            reassembly_memory: 64 << 20,
             signature_authentication: true,
             hash_and_url: false,
             keep_alive: Duration::from_secs(20),
@@ -227,6 +236,26 @@ impl Default for EndpointConfig {
             resumption: ResumptionConfig::default(),
             natt_port: 4500,
         }
+    }
+}
+
+impl EndpointConfig {
+    /// Leaves out what no backend can do, so that it is neither offered nor chosen.
+    pub(crate) fn usable(mut self, crypto: &CryptoProvider) -> Self {
+        let keep = |proposals: &[ProposalConfig]| {
+            proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
+        };
+        for connection in &mut self.connections {
+            let mut usable = ConnectionConfig::clone(connection);
+            usable.proposals = keep(&usable.proposals);
+            for child in &mut usable.children {
+                let mut config = ChildConfig::clone(child);
+                config.esp_proposals = keep(&config.esp_proposals);
+                *child = Arc::new(config);
+            }
+            *connection = Arc::new(usable);
+        }
+        self
     }
 }
 

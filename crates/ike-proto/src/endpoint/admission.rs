@@ -1,27 +1,20 @@
 //! How many strangers are let in, and how often they are answered (RFC 7296 §2.6, §2.21.4).
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::unattended::NOBODY;
 use crate::config::EndpointConfig;
+use crate::event::IkeSaId;
+use crate::shares::{Full, Origin, Shares};
 
 /// Unprotected answers a second.
 const COURTESIES: u32 = 100;
 /// Requests refused in a second that count as one half-open SA.
 const REFUSED: usize = 8;
 
-/// SAs that this end answered and that are not authenticated yet.
-#[derive(Default)]
-pub(super) struct HalfOpen {
-    all: usize,
-    from: HashMap<IpAddr, usize>,
-    /// What arrives has to wait: a key exchange is for those alone who receive what is sent to them.
-    pub(super) behind: bool,
-}
-
-/// What half-open SAs are counted by: an IPv4 address, or the /64 that any host on an IPv6 link may take
-/// its addresses from. A cookie shows that somebody is there, not that he is one of many.
+/// What answers are counted by: an IPv4 address, or the /64 that any host on an IPv6 link may take its addresses
+/// from.
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -31,6 +24,35 @@ pub(super) fn origin(address: IpAddr) -> IpAddr {
         v4 => v4,
     }
 }
+
+/// Octets of IKE_SA_INIT messages that make a half-open SA count once more against `init_limit_half_open`: they
+/// are kept as long as it is half-open, and are most of what it costs.
+const UNIT: usize = 2048;
+
+/// SAs that this end answered and that are not authenticated yet.
+pub(super) struct HalfOpen {
+    all: usize,
+    /// What they count, by origin.
+    shares: Shares<IkeSaId>,
+    /// What arrives has to wait: a key exchange is for those alone who receive what is sent to them.
+    pub(super) behind: bool,
+}
+
+impl Default for HalfOpen {
+    fn default() -> Self {
+        Self { all: 0, shares: Shares::by_network(usize::MAX), behind: false }
+    }
+}
+
+/// What a half-open SA counts whose IKE_SA_INIT request has so many octets.
+pub(super) fn weight(octets: usize) -> usize {
+    octets.div_ceil(UNIT).max(1)
+}
+
+/// Why a request is dropped: its origin has as many half-open SAs as it may, all of them in use.
+pub(super) const BLOCKED: &str = "too many half-open IKE SAs with this address";
+/// The same of all origins.
+pub(super) const FULL: &str = "too many half-open IKE SAs";
 
 /// What is to become of an IKE_SA_INIT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,41 +71,78 @@ impl HalfOpen {
         self.all
     }
 
-    /// One more, begun from `address`, an [`origin`] as everywhere here.
-    pub(super) fn add(&mut self, address: IpAddr) {
+    /// One more, with a request of `octets`.
+    pub(super) fn add(&mut self, id: IkeSaId, origin: Origin, octets: usize) {
         self.all += 1;
-        *self.from.entry(address).or_default() += 1;
+        // There is no limit but in `make_room`.
+        let _ = self.shares.take(id, origin, weight(octets));
     }
 
     /// One less.
-    pub(super) fn remove(&mut self, address: IpAddr) {
+    pub(super) fn remove(&mut self, id: IkeSaId) {
         self.all = self.all.saturating_sub(1);
-        if let Some(count) = self.from.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.from.remove(&address);
-            }
-        }
+        self.shares.give_back(id, usize::MAX);
     }
 
-    /// Judges a new request from `address`. `refused` is how many were refused in the last second: such
-    /// a request leaves no half-open SA, and may have cost as much.
+    /// Those begun from `origin`, the oldest first.
+    pub(super) fn from(&self, origin: Origin) -> impl Iterator<Item = IkeSaId> {
+        self.shares.holders_of(origin)
+    }
+
+    /// True if `origin` has as many as one address may have.
+    pub(super) fn is_blocked(&self, config: &EndpointConfig, origin: Origin) -> bool {
+        let most = config.block_threshold as usize;
+        most != 0 && self.from(origin).nth(most - 1).is_some()
+    }
+
+    /// True if with one more that counts `weight` there are more than there may be in all.
+    pub(super) fn is_full(&self, config: &EndpointConfig, weight: usize) -> bool {
+        let most = config.init_limit_half_open as usize;
+        most != 0 && self.shares.used().saturating_add(weight) > most
+    }
+
+    /// Which of them have to go before one of `origin` that counts `weight` is let in: of whoever has the
+    /// most, the oldest.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if it counts more than there may be in all.
+    pub(super) fn make_room(
+        &mut self,
+        config: &EndpointConfig,
+        origin: Origin,
+        weight: usize,
+    ) -> Result<Vec<IkeSaId>, Full> {
+        self.shares.set_limit(config.init_limit_half_open as usize);
+        let gone = self.shares.take(NOBODY, origin, weight);
+        self.shares.set_limit(usize::MAX);
+        self.shares.give_back(NOBODY, usize::MAX);
+        gone
+    }
+
+    /// Judges a new request from `origin` that counts `weight`. `refused` is how many were refused in the last
+    /// second: such a request leaves no half-open SA, and may have cost as much.
     pub(super) fn judge(
         &self,
         config: &EndpointConfig,
-        address: IpAddr,
+        origin: Origin,
+        weight: usize,
         refused: usize,
     ) -> Admission {
-        let from = self.from.get(&address).copied().unwrap_or_default();
         let over = |limit: u32, count: usize| limit != 0 && count >= limit as usize;
-        if over(config.init_limit_half_open, self.all) {
-            return Admission::Full("too many half-open IKE SAs");
-        }
-        if over(config.block_threshold, from) {
-            return Admission::Full("too many half-open IKE SAs with this address");
+        let blocked = self.is_blocked(config, origin);
+        if blocked || self.is_full(config, weight) {
+            // Others give way to a peer that is where it says, and to nobody else.
+            let cookies = config.cookie_threshold != 0 || config.cookie_threshold_ip != 0;
+            return match (cookies, blocked) {
+                (true, _) => Admission::Cookie,
+                (false, true) => Admission::Full(BLOCKED),
+                (false, false) => Admission::Full(FULL),
+            };
         }
         // The request itself is one of them.
         let all = self.all.saturating_add(refused / REFUSED).saturating_add(1);
+        let from = self.from(origin).take(config.cookie_threshold_ip as usize).count();
         let hurried = self.behind && config.cookie_threshold != 0;
         if hurried
             || over(config.cookie_threshold, all)
@@ -156,14 +215,14 @@ mod tests {
     fn who_is_behind_wants_a_cookie_of_everybody() {
         let mut config = EndpointConfig::default();
         let mut half_open = HalfOpen::default();
-        let address = IpAddr::from([192, 0, 2, 1]);
-        assert_eq!(half_open.judge(&config, address, 0), Admission::Open);
+        let origin = Origin::of([192, 0, 2, 1].into());
+        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open);
         half_open.behind = true;
-        assert_eq!(half_open.judge(&config, address, 0), Admission::Cookie);
+        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Cookie);
         config.cookie_threshold = 0;
-        assert_eq!(half_open.judge(&config, address, 0), Admission::Open, "never is never");
+        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open, "never is never");
         config.cookie_threshold = 30;
         half_open.behind = false;
-        assert_eq!(half_open.judge(&config, address, 0), Admission::Open);
+        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open);
     }
 }

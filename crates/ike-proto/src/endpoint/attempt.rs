@@ -30,6 +30,7 @@ use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::flight::Departure;
+use crate::ike_sa::memory::Pool;
 use crate::ike_sa::state::{Retry, State, Task};
 use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
@@ -658,6 +659,14 @@ impl Attempt {
             candidate.waiting.clear();
             candidate.close(ctx, reason.clone());
         }
+    }
+
+    /// Others have got the octets that its candidates had of `pool`.
+    pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
+        for candidate in &mut self.candidates {
+            candidate.give_way(ctx, pool);
+        }
+        self.reap(ctx);
     }
 
     /// Another IKE SA with this peer has been established meanwhile: this one will not be the only one.

@@ -18,8 +18,9 @@ const MAX_PREDECESSORS: usize = 3;
 impl Endpoint {
     /// Runs what the input's SAs asked for, and what that asks for in turn.
     pub(super) fn run_effects(&mut self, now: Now) {
-        while let Some(effect) = self.effects.pop_front() {
+        while let Some(effect) = self.next_effect() {
             match effect {
+                Effect::GiveWay(pool, ike) => self.give_way(now, pool, ike),
                 Effect::Established { ike, initial_contact } => {
                     self.on_established(now, ike, initial_contact);
                 }
@@ -73,6 +74,11 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    fn next_effect(&mut self) -> Option<Effect> {
+        let given_way = |(pool, ike)| Effect::GiveWay(pool, ike);
+        self.effects.pop_front().or_else(|| self.budget.next_given_way().map(given_way))
     }
 
     /// Ends what `ike` puts an end to without a Delete, and has it answer. Those of another shard go when that hears

@@ -9,6 +9,7 @@ mod cookie;
 mod crash;
 mod crossing;
 mod effects;
+mod giving_way;
 mod id_set;
 mod index;
 mod network;
@@ -31,7 +32,7 @@ use std::time::Instant;
 
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
-use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig};
+use crate::config::{ChildConfig, EndpointConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyId, Processing, TrafficSelector};
 use crate::event::{
@@ -40,16 +41,17 @@ use crate::event::{
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
+use crate::ike_sa::memory::MemoryBudget;
 use crate::ike_sa::pmtu::PathMtus;
-use crate::ike_sa::reassembly::MemoryBudget;
 use crate::ike_sa::state::{Retry, State, Task};
 use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
+use crate::shares::Origin;
 use crate::table::OwnTable;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
-use admission::{Courtesy, HalfOpen, Refused, origin};
+use admission::{Courtesy, HalfOpen, Refused};
 use attempt::Attempt;
 pub use brief::{ChildBrief, IkeBrief};
 use closed::{Closed, Late};
@@ -124,8 +126,8 @@ enum Entry {
 struct Slot {
     entry: Entry,
     deadline: Option<Instant>,
-    /// Counted as half-open, begun from this address or IPv6 prefix.
-    half_open: Option<IpAddr>,
+    /// Counted as half-open.
+    half_open: bool,
     identity: Option<Arc<(IdData, IdData)>>,
     /// The hash of the IKE_SA_INIT request it answered.
     request: Option<u64>,
@@ -187,7 +189,7 @@ impl Endpoint {
         plane: Capabilities,
         registry: Registry,
     ) -> Self {
-        let config = usable(config, &crypto);
+        let config = config.usable(&crypto);
         let cookies = crypto.prf.first().map(|prf| Cookies::new(*prf, &mut *rng));
         Self {
             ids: Ids::new(config.shard, &registry),
@@ -585,21 +587,18 @@ impl Endpoint {
         self.update_stream(id);
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
-            Entry::Sa(sa) if sa.is_half_open() => Some(origin(sa.path.remote.ip())),
-            Entry::Parked(parked) => Some(origin(parked.path().remote.ip())),
-            _ => None,
+            Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.path, octets)),
+            Entry::Parked(parked) => Some((parked.path(), parked.octets())),
+            Entry::Attempt(_) => None,
         };
         match (slot.half_open, half_open) {
-            (None, Some(address)) => {
-                slot.half_open = half_open;
-                self.half_open.add(address);
+            (false, Some((path, octets))) => {
+                self.half_open.add(id, Origin::of(path.remote.ip()), octets);
             }
-            (Some(address), None) => {
-                slot.half_open = None;
-                self.half_open.remove(address);
-            }
+            (true, None) => self.half_open.remove(id),
             _ => {}
         }
+        slot.half_open = half_open.is_some();
         let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
         if let Some(old) = old_deadline.filter(|_| old_deadline != deadline) {
             self.deadlines.remove(&(old, id));
@@ -615,7 +614,7 @@ impl Endpoint {
         let slot = Slot {
             entry,
             deadline: None,
-            half_open: None,
+            half_open: false,
             identity: None,
             request: None,
             keys: index::Keys::default(),
@@ -631,8 +630,8 @@ impl Endpoint {
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, id));
         }
-        if let Some(address) = slot.half_open {
-            self.half_open.remove(address);
+        if slot.half_open {
+            self.half_open.remove(id);
         }
         self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
@@ -688,21 +687,3 @@ impl Endpoint {
 
 /// Marks a shutdown that was reported.
 const DONE: RequestId = RequestId(u64::MAX);
-
-/// Leaves out what no backend can do, so that it is neither offered nor chosen.
-fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
-    let keep = |proposals: &[ProposalConfig]| {
-        proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
-    };
-    for connection in &mut config.connections {
-        let mut usable = ConnectionConfig::clone(connection);
-        usable.proposals = keep(&usable.proposals);
-        for child in &mut usable.children {
-            let mut config = ChildConfig::clone(child);
-            config.esp_proposals = keep(&config.esp_proposals);
-            *child = Arc::new(config);
-        }
-        *connection = Arc::new(usable);
-    }
-    config
-}

@@ -233,6 +233,22 @@ impl Parked {
         Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
+    /// When the peer was heard last; `None` while it waits for this end.
+    pub(super) fn heard(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Asked(_) => None,
+            Stage::Answered(_) => Some(self.sent),
+        }
+    }
+
+    /// Octets of the request that are kept.
+    pub(super) fn octets(&self) -> usize {
+        match &self.stage {
+            Stage::Asked(asked) => asked.request.len(),
+            Stage::Answered(answer) => answer.transcript.request.len(),
+        }
+    }
+
     pub(super) fn path(&self) -> Path {
         self.path
     }

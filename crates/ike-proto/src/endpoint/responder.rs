@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::admission::{Admission, origin};
+use super::admission::{Admission, weight};
 use super::parked::{Asked, Parked, Waited};
 use super::{Endpoint, Entry, Slot};
 use crate::config::candidates::Candidates;
@@ -18,6 +18,7 @@ use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::question::{self, Exchanged, Question};
+use crate::shares::Origin;
 use crate::wire::Message;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -81,9 +82,11 @@ impl Endpoint {
             return self.drop_datagram(path, "TCP connection of another IKE SA");
         }
         let refused = self.refused.in_second(now.mono);
-        let address = origin(path.remote.ip());
-        let admission = self.half_open.judge(&self.config, address, refused);
-        if let Admission::Full(why) = admission {
+        let origin = Origin::of(path.remote.ip());
+        let admission = self.half_open.judge(&self.config, origin, weight(octets.len()), refused);
+        if let Admission::Full(why) = admission
+            && !tcp
+        {
             return self.drop_datagram(path, why);
         }
         let connections = self.connections_for(path);
@@ -107,6 +110,9 @@ impl Endpoint {
         let brought = self.has_cookie(path, message);
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
+        }
+        if let Err(why) = self.make_room(now, origin, octets.len(), tcp || brought) {
+            return self.drop_datagram(path, why);
         }
         let id = self.ids.ike();
         let request = InitRequest { id, path, octets, message, hash, brought, spi_r: None };

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::IkeSa;
+use super::memory::{MemoryBudget, Pool};
 use super::pmtu::PathMtus;
-use super::reassembly::MemoryBudget;
 use super::succession::Inheritance;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
 use crate::config::lookup::Lookup;
@@ -54,6 +54,11 @@ impl Context<'_> {
     /// A digest that nobody outside can foresee, to know a datagram again by.
     pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
         self.hasher.hash_one(octets)
+    }
+
+    /// The same of anything else.
+    pub(crate) fn hash(&self, value: impl std::hash::Hash) -> u64 {
+        self.hasher.hash_one(value)
     }
 
     /// Queues an event.
@@ -150,6 +155,8 @@ impl Context<'_> {
 
 /// What an IKE SA wants of its endpoint: it reaches beyond itself.
 pub(crate) enum Effect {
+    /// Others have got the octets that this SA had of a pool.
+    GiveWay(Pool, IkeSaId),
     /// Both ends of this SA are authenticated; `initial_contact` if the peer says that this is the
     /// only one. The endpoint applies `unique` and indexes the SA.
     Established { ike: IkeSaId, initial_contact: bool },

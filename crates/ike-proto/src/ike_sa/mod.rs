@@ -10,6 +10,8 @@ pub(crate) mod crossing;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
+pub(crate) mod keeping;
+pub(crate) mod memory;
 pub(crate) mod mobility;
 mod path;
 pub(crate) mod pending;
@@ -42,11 +44,11 @@ use crate::event::{
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::Redirected;
-use crate::keys::epoch::Opened;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 use context::Context;
 use fragment_ack::FragmentAcks;
+use memory::Kept;
 use mobility::Mobike;
 use pending::Pending;
 use pmtu::Probe;
@@ -138,8 +140,8 @@ pub(crate) struct IkeSa {
     acks: FragmentAcks,
     /// Digest of the request in hand, or of its first fragment.
     request_digest: u64,
-    /// Octets of the stranger's messages kept until there is a verdict, taken from the budget.
-    held: usize,
+    /// Octets of the peer's messages kept until there is a verdict, taken from the budget.
+    kept: Kept,
 }
 
 /// What this end asks for has to wait for the peer.
@@ -228,27 +230,8 @@ impl IkeSa {
             responses: Reassembly::new(ctx.config.max_packet),
             acks: FragmentAcks::default(),
             request_digest: 0,
-            held: 0,
+            kept: Kept::default(),
         }
-    }
-
-    /// Makes room for a stranger's message that must be kept; false if strangers hold too much already.
-    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
-        self.hold_octets(ctx, message.octets.len() + message.front.len())
-    }
-
-    /// The same for what else is kept of a stranger.
-    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
-        let room = ctx.budget.take(octets, true);
-        if room {
-            self.held += octets;
-        }
-        room
-    }
-
-    /// Gives back what was held: the peer is no stranger any more, or gone.
-    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
-        ctx.budget.give_back(std::mem::take(&mut self.held));
     }
 
     /// Where the peer's latest request came from.
@@ -263,6 +246,11 @@ impl IkeSa {
 
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed(_))
+    }
+
+    /// Octets of the request that made it, while it is half-open.
+    pub(crate) fn half_open_octets(&self) -> Option<usize> {
+        self.state.half_open().map(|waiting| waiting.transcript.request.len())
     }
 
     pub(crate) fn is_half_open(&self) -> bool {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::IkeSa;
 use super::context::Context;
+use super::keeping::no_room;
+use super::memory::Kept;
 use super::state::{ExpectIntermediateResponse, Initiated, State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use crate::event::{Failure, Ticket};
@@ -39,8 +41,8 @@ struct Waiting {
     /// What is done already for the same message.
     done: Vec<Exchanged>,
     what: What,
-    /// Octets of a stranger's message, of those that [`IkeSa::hold`] counts.
-    held: usize,
+    /// Octets of the message, of those that [`IkeSa::hold`] counts.
+    kept: Kept,
 }
 
 /// What waits.
@@ -85,22 +87,21 @@ impl Pending {
 impl IkeSa {
     /// Has `exchange` done, and `what` again afterwards.
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
-        let before = self.held;
+        let before = self.kept;
         let room = match &what {
-            What::Request(_, message) | What::Response(message) if self.is_stranger() => {
-                self.hold(ctx, message)
-            }
+            What::Request(_, message) => self.hold(ctx, message),
+            What::Response(message) if self.is_stranger() => self.hold(ctx, message),
             _ => true,
         };
         if !room {
-            let reason = Failure::Policy("strangers' messages take all the memory they may");
-            if let What::Request(..) = what {
-                let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
-                return self.refuse_because(ctx, &refusal, reason);
+            // A stranger is told nothing: it cannot be what the peer has to know of it.
+            if self.is_stranger() {
+                return self.close(ctx, no_room());
             }
-            return self.close(ctx, reason);
+            let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
+            return self.refuse_because(ctx, &refusal, no_room());
         }
-        let (held, done) = (self.held - before, std::mem::take(&mut ctx.ids.exchanged));
+        let (kept, done) = (self.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
             // Without it an SA that both ends have ends; nobody waits for what this end does next.
             What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
@@ -110,7 +111,7 @@ impl IkeSa {
         let theirs = matches!(what, What::Request(..));
         let claim = exchange.claim(theirs && self.is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
-        let waiting = Waiting { ticket, key, _claim: claim, until, done, what, held };
+        let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
         let pending = self.pending.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);
@@ -154,10 +155,8 @@ impl IkeSa {
     fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
         self.pending.take_if(|pending| pending.is_empty());
         self.arm_pending();
-        let Waiting { mut done, what, held, .. } = waiting;
-        let held = held.min(self.held);
-        self.held -= held;
-        ctx.budget.give_back(held);
+        let Waiting { mut done, what, kept, .. } = waiting;
+        self.kept.give_back(kept, self.id, ctx.budget);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -212,6 +211,16 @@ impl IkeSa {
         ready.unwrap_or_default()
     }
 
+    /// Answers the peer's request that waits as if its key exchange had failed.
+    pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
+        let waiting = self.pending.as_mut().and_then(|pending| pending.theirs.take());
+        if let Some(waiting) = waiting {
+            ctx.ids.asked.remove(&waiting.ticket);
+            let failed = Exchanged::failed(waiting.key.clone());
+            self.resume(ctx, waiting, failed);
+        }
+    }
+
     /// Waits for nothing any more: the SA ends.
     pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
         let Some(pending) = self.pending.take() else { return };
@@ -220,7 +229,7 @@ impl IkeSa {
         }
     }
 
-    fn is_stranger(&self) -> bool {
+    pub(super) fn is_stranger(&self) -> bool {
         !matches!(self.state, State::Established(_))
     }
 

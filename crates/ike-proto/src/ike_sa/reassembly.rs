@@ -2,58 +2,15 @@
 //!
 //! Only the content of authenticated fragments comes here, one message at a time for each direction
 //! of an IKE SA. What is held is counted against a [`MemoryBudget`] that all SAs of an endpoint
-//! share; whoever drops a [`Reassembly`] calls [`release`](Reassembly::release) first.
+//! share; whoever drops a [`Reassembly`] calls [`release`](Reassembly::release) first. A set whose octets
+//! another one has got by then is [released](Reassembly::give_way) at the end of the input.
 
 use std::collections::BTreeMap;
 
+use super::memory::{MemoryBudget, Payer, Pool};
 use crate::keys::Opened;
 use crate::wire::payload::MissingRange;
 use crate::wire::registry::{ExchangeType, PayloadType};
-
-/// Octets that all incomplete messages of an endpoint, and those of strangers that wait for a verdict,
-/// may hold together.
-#[derive(Debug)]
-pub(crate) struct MemoryBudget {
-    limit: usize,
-    used: usize,
-}
-
-impl MemoryBudget {
-    /// A budget of `limit` octets.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: 0 }
-    }
-
-    /// Octets held now.
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
-    /// Strangers get no more than half of it, so that they cannot keep out who is authenticated.
-    fn pool(&self, stranger: bool) -> usize {
-        if stranger { self.limit / 2 } else { self.limit }
-    }
-
-    /// What one message may hold: no IKE SA takes all there is.
-    fn share(&self, stranger: bool) -> usize {
-        self.pool(stranger) / SHARES
-    }
-
-    pub(crate) fn take(&mut self, octets: usize, stranger: bool) -> bool {
-        let limit = self.pool(stranger);
-        match self.used.checked_add(octets) {
-            Some(used) if used <= limit => {
-                self.used = used;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn give_back(&mut self, octets: usize) {
-        self.used = self.used.saturating_sub(octets);
-    }
-}
 
 /// One authenticated fragment.
 #[derive(Debug, Clone)]
@@ -93,12 +50,12 @@ pub(crate) enum Progress {
 pub(crate) struct Reassembly {
     max_message: usize,
     set: Option<Box<Set>>,
-    /// The peer is not authenticated yet.
-    stranger: bool,
 }
 
 #[derive(Debug)]
 struct Set {
+    /// Who took the octets from the budget.
+    payer: Payer,
     message_id: u32,
     exchange: ExchangeType,
     total: u16,
@@ -115,12 +72,7 @@ struct Set {
 impl Reassembly {
     /// Accepts messages whose inner payloads have up to `max_message` octets.
     pub(crate) fn new(max_message: usize) -> Self {
-        Self { max_message, set: None, stranger: false }
-    }
-
-    /// Says whether the peer is still unauthenticated, and may hold less memory.
-    pub(crate) fn set_stranger(&mut self, stranger: bool) {
-        self.stranger = stranger;
+        Self { max_message, set: None }
     }
 
     /// Message ID of the message in progress.
@@ -179,9 +131,14 @@ impl Reassembly {
         })
     }
 
-    /// Takes an authenticated fragment. A message is given out whole once, and all it held is
-    /// released then.
-    pub(crate) fn insert(&mut self, fragment: Fragment, budget: &mut MemoryBudget) -> Progress {
+    /// Takes an authenticated fragment, for which `payer` has octets of `budget`. A message is given out
+    /// whole once, and all it held is released then.
+    pub(crate) fn insert(
+        &mut self,
+        fragment: Fragment,
+        payer: Payer,
+        budget: &mut MemoryBudget,
+    ) -> Progress {
         let Fragment { message_id, exchange, number, total, first, content, front } = fragment;
         //= RFC 7383 §2.6
         //# check that the value in the Fragment Number field is less than
@@ -199,14 +156,16 @@ impl Reassembly {
             //# reassembly process over with just the received IKE Fragment message.
             self.release(budget);
         }
-        let set = self.set.get_or_insert_with(|| Box::new(Set::new(message_id, exchange, total)));
+        let set = self
+            .set
+            .get_or_insert_with(|| Box::new(Set::new(payer, (message_id, exchange, total))));
         // What stands in front of the Encrypted Fragment payload may be as long as a datagram.
         let charge = content.len() + front.len() + FRAGMENT_OVERHEAD;
         // Twice the message: room for the overhead of all but absurdly small fragments.
         let fits = content.len() <= self.max_message.saturating_sub(set.octets)
             && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged)
-            && charge <= budget.share(self.stranger).saturating_sub(set.charged);
-        if set.exchange != exchange || !fits || !budget.take(charge, self.stranger) {
+            && charge <= budget.share(set.payer.pool).saturating_sub(set.charged);
+        if set.exchange != exchange || !fits || !budget.take(set.payer, charge) {
             return self.reject(budget);
         }
         set.charged += charge;
@@ -227,7 +186,14 @@ impl Reassembly {
     /// Forgets the message in progress and gives its memory back.
     pub(crate) fn release(&mut self, budget: &mut MemoryBudget) {
         if let Some(set) = self.set.take() {
-            budget.give_back(set.charged);
+            budget.give_back(set.payer.pool, set.payer.ike, set.charged);
+        }
+    }
+
+    /// Drops the message in progress if its octets were of `pool`: somebody else has them.
+    pub(crate) fn give_way(&mut self, pool: Pool, budget: &mut MemoryBudget) {
+        if self.set.as_ref().is_some_and(|set| set.payer.pool == pool) {
+            self.release(budget);
         }
     }
 
@@ -241,8 +207,9 @@ impl Reassembly {
 }
 
 impl Set {
-    fn new(message_id: u32, exchange: ExchangeType, total: u16) -> Self {
+    fn new(payer: Payer, (message_id, exchange, total): (u32, ExchangeType, u16)) -> Self {
         Self {
+            payer,
             message_id,
             exchange,
             total,
@@ -262,9 +229,6 @@ impl Set {
         Opened { first: self.first, octets, front: std::mem::take(&mut self.front) }
     }
 }
-
-/// Messages there is room for at the least.
-const SHARES: usize = 4;
 
 /// Charged for every fragment besides its content: the map entry and the allocation.
 const FRAGMENT_OVERHEAD: usize = 64;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::IkeSa;
 use super::context::{Context, Effect};
+use super::keeping::NO_ROOM;
 use super::pmtu::headers;
 use super::reassembly::{Fragment, Progress};
 use super::state::{IkePhase, Session, State};
@@ -148,8 +149,8 @@ impl IkeSa {
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
         };
+        let payer = self.payer(ctx);
         let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
-        set.set_stranger(!matches!(self.state, State::Established(_)));
         let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
             if set.has(header.message_id, numbers)
@@ -175,7 +176,7 @@ impl IkeSa {
             self.probe.on_new_request(octets.len() + headers(path), skf.total);
         }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
-        let progress = set.insert(fragment, ctx.budget);
+        let progress = set.insert(fragment, payer, ctx.budget);
         if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
             if header.flags.response {
                 let number = Some(numbers);
@@ -227,6 +228,9 @@ impl IkeSa {
             self.responses.release(ctx.budget);
             self.probe.on_answered(self.largest_request());
             self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
+            if !self.has_room_for(ctx, &decoded, inner) {
+                return ctx.dropped(path, NO_ROOM);
+            }
             if !self.window.on_response_authenticated(header.message_id) {
                 return;
             }
@@ -252,6 +256,10 @@ impl IkeSa {
                 && self.is_early(ctx, payloads)
             {
                 return;
+            }
+            // Whatever has no room is as if it had not come: the peer sends it again.
+            if !self.has_room_for(ctx, &decoded, inner) {
+                return ctx.dropped(path, NO_ROOM);
             }
             let (id, exchange) = (header.message_id, header.exchange);
             if !self.window.on_request_authenticated(id, exchange, self.request_digest) {

@@ -8,7 +8,7 @@ use super::blame::{Blame, Claim};
 use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
-use super::{closed_placeholder, local_id, round_id, signature, takes, too_much};
+use super::{closed_placeholder, local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, UsedAuth};
@@ -17,6 +17,7 @@ use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
 use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
 use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
 use crate::ike_sa::{IkeSa, Twin, notify};
 use crate::keys::epoch::Opened;
@@ -214,7 +215,7 @@ impl IkeSa {
                 self.disbelieve(ctx, id.as_id(), Some(blame), failure);
             }
             None if !self.hold(ctx, opened) => {
-                self.reject_responder(ctx, too_much());
+                self.reject_responder(ctx, no_room());
             }
             None => {
                 let judging = Judging {

@@ -118,11 +118,6 @@ impl IkeSa {
     }
 }
 
-/// Why a peer cannot be judged now.
-fn too_much() -> Failure {
-    Failure::Credentials("too many messages wait for a verdict".to_owned())
-}
-
 /// ID_NULL (RFC 7619 §2.2).
 fn null_id() -> IdData {
     IdData { kind: IdType::NULL, data: Vec::new() }

@@ -9,7 +9,7 @@ use super::first_contact::LastReply;
 use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
-use super::{answers_to, exactness, local_id, round_id, signature, takes, too_much};
+use super::{answers_to, exactness, local_id, round_id, signature, takes};
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
@@ -22,6 +22,7 @@ use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
     AwaitSignature, AwaitVerdict, ExpectAuthRequest, InitTranscript, Reply, State,
 };
@@ -79,8 +80,8 @@ impl IkeSa {
             }
             Ok(Plan::Eap(candidates)) => self.begin_eap(ctx, candidates, payloads, opened),
             Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
-                let failed = NotifyType::AUTHENTICATION_FAILED.into();
-                self.refuse_because(ctx, &failed, too_much());
+                // That it could not be looked at is no verdict.
+                self.close(ctx, no_room());
             }
             Ok(Plan::Judge(judging)) => {
                 let State::ExpectAuthRequest(waiting) = self.take_state() else { return };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::blame::Blame;
 use super::super::rounds::{AuthReply, OwnAuth, used};
-use super::super::{local_id, null_id, too_much};
+use super::super::{local_id, null_id};
 use super::{
     AwaitEap, EapRound, EapStage, MAX_PACKETS, UNSIGNED, is_last, key, may_be, outcome, signs,
 };
@@ -15,6 +15,7 @@ use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
+use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{ExpectAuthRequest, State};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{auth_by, verify_by};
@@ -39,7 +40,7 @@ impl IkeSa {
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let (index, fresh) = (waiting.rounds.proven(), waiting.first.is_none());
         if fresh && !self.hold(ctx, opened) {
-            return self.refuse_because(ctx, &failed(), too_much());
+            return self.close(ctx, no_room());
         }
         self.connection = Arc::clone(connection);
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
@@ -134,8 +135,7 @@ impl IkeSa {
                 let more = state.octets().saturating_sub(eap.held);
                 if !self.hold_octets(ctx, more) {
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
-                    let refusal = NotifyType::AUTHENTICATION_FAILED.into();
-                    return self.refuse_because(ctx, &refusal, too_much());
+                    return self.close(ctx, no_room());
                 }
                 eap.held += more;
                 eap.state = state;

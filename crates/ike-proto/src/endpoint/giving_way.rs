@@ -1,0 +1,83 @@
+//! Who gives way when there is too much of strangers: half-open IKE SAs, and what is kept of their messages.
+
+use std::time::Duration;
+
+use super::admission::{BLOCKED, FULL, weight};
+use super::{Endpoint, Entry, Slot};
+use crate::event::{Failure, IkeSaId, Now};
+use crate::ike_sa::memory::Pool;
+use crate::shares::Origin;
+
+/// How long a half-open SA must have heard nothing before it gives way to another of the same address. Most
+/// peers go on sooner. It bounds the key exchanges that one address is given, too: `block_threshold` of them in
+/// that time.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Why a half-open SA ends.
+fn gave_way() -> Failure {
+    Failure::Policy("the half-open IKE SA gave way to a newer one")
+}
+
+impl Endpoint {
+    /// Makes room for one more half-open SA, whose request has `octets`. `proven` if its peer receives what is
+    /// sent to its address.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no room.
+    pub(super) fn make_room(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        octets: usize,
+        proven: bool,
+    ) -> Result<(), &'static str> {
+        if self.half_open.is_blocked(&self.config, origin) {
+            let silent = self.longest_silent(now, origin).filter(|_| proven).ok_or(BLOCKED)?;
+            self.end_half_open(now, silent);
+        }
+        let weight = weight(octets);
+        if self.half_open.is_full(&self.config, weight) {
+            let gone = match proven {
+                true => self.half_open.make_room(&self.config, origin, weight),
+                false => return Err(FULL),
+            };
+            for ike in gone.map_err(|_| FULL)? {
+                self.end_half_open(now, ike);
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the half-open SAs from `origin` the one that has heard nothing for the longest time. Whatever waits
+    /// for this end is not silent.
+    fn longest_silent(&self, now: Now, origin: Origin) -> Option<IkeSaId> {
+        let heard = |ike: IkeSaId| match &self.entries.get(&ike)?.entry {
+            Entry::Parked(parked) => parked.heard(),
+            Entry::Sa(sa) => (!sa.is_waiting_here()).then_some(sa.last_heard),
+            Entry::Attempt(_) => None,
+        };
+        let all = self.half_open.from(origin).filter_map(|ike| Some((heard(ike)?, ike)));
+        let (heard, ike) = all.min()?;
+        (now.mono.saturating_duration_since(heard) >= SILENCE).then_some(ike)
+    }
+
+    fn end_half_open(&mut self, now: Now, ike: IkeSaId) {
+        match self.entries.get(&ike) {
+            Some(Slot { entry: Entry::Parked(_), .. }) => self.remove(now, ike, gave_way()),
+            Some(_) => self.with_sa(now, ike, |sa, ctx| sa.close(ctx, gave_way())),
+            None => {}
+        }
+    }
+
+    /// The octets that `ike` had of `pool` are those of another by now.
+    pub(super) fn give_way(&mut self, now: Now, pool: Pool, ike: IkeSaId) {
+        let Some((entries, mut ctx)) = self.parts(now, ike) else { return };
+        match entries.get_mut(&ike).map(|slot| &mut slot.entry) {
+            Some(Entry::Attempt(attempt)) => attempt.give_way(&mut ctx, pool),
+            Some(Entry::Sa(sa)) => sa.give_way(&mut ctx, pool),
+            Some(Entry::Parked(_)) | None => return,
+        }
+        self.settle(now, ike);
+    }
+}

@@ -1,0 +1,117 @@
+//! What an IKE SA keeps of its peer's messages: whose octets they are, and what ends when others get them.
+
+use super::IkeSa;
+use super::context::Context;
+use super::memory::{Payer, Pool};
+use super::state::State;
+use crate::endpoint::folded;
+use crate::event::Failure;
+use crate::keys::epoch::Opened;
+use crate::shares::Origin;
+use crate::wire::payload::Payload;
+use crate::wire::registry::{AuthMethod, IdType};
+
+/// Why a stranger's message is dropped.
+pub(super) const NO_ROOM: &str = "no memory for a message that has to wait";
+
+/// Why an IKE SA ends for which there is no memory, or not any more.
+pub(crate) fn no_room() -> Failure {
+    Failure::Policy("the memory for messages that wait is taken by others")
+}
+
+impl IkeSa {
+    /// Who takes octets for what this SA keeps.
+    pub(super) fn payer(&self, ctx: &Context<'_>) -> Payer {
+        let address = || Origin::of(self.path.remote.ip());
+        let (pool, origin) = match &self.state {
+            State::Established(established) => {
+                let owner = folded(established.owner_id());
+                // Nobody knows who that is.
+                let nobody = owner.kind == IdType::NULL;
+                let digest = || ctx.hash((owner.kind.0, &owner.data));
+                (Pool::Peers, if nobody { address() } else { Origin::of_peer(digest()) })
+            }
+            _ if self.initiator => (Pool::Own, address()),
+            _ => (Pool::Strangers, address()),
+        };
+        Payer { pool, ike: self.id, origin }
+    }
+
+    /// Makes room for a message that has to wait; false if there is none.
+    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
+        let octets = length(message);
+        let payer = self.payer(ctx).of_message(octets);
+        self.hold_for(ctx, payer, octets)
+    }
+
+    /// The same for what else is kept of a stranger.
+    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+        let payer = self.payer(ctx);
+        self.hold_for(ctx, payer, octets)
+    }
+
+    fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
+        let room = ctx.budget.take(payer, octets);
+        if room {
+            self.kept.add(payer.pool, octets);
+        }
+        room
+    }
+
+    /// Gives back what was held: the peer is no stranger any more, or gone.
+    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
+        let all = self.kept;
+        self.kept.give_back(all, self.id, ctx.budget);
+    }
+
+    /// True unless a message of a peer that is not authenticated yet would have to wait without room for
+    /// it. Whoever has proven itself by a secret does not wait.
+    pub(super) fn has_room_for<E>(
+        &self,
+        ctx: &mut Context<'_>,
+        payloads: &Result<Vec<Payload<'_>>, E>,
+        message: &Opened,
+    ) -> bool {
+        let Ok(payloads) = payloads else { return true };
+        let talks = match &self.state {
+            State::Established(_) => true,
+            // Its first request is kept already, and EAP packets are not.
+            State::ExpectAuthRequest(waiting) => waiting.eap.is_some(),
+            _ => false,
+        };
+        let by_secret = payloads.iter().any(|payload| {
+            matches!(payload, Payload::Auth(auth)
+                if matches!(auth.method, AuthMethod::PSK | AuthMethod::NULL))
+        });
+        if talks || by_secret {
+            return true;
+        }
+        let octets = length(message);
+        let payer = self.payer(ctx).of_message(octets);
+        let room = ctx.budget.take(payer, octets);
+        if room {
+            ctx.budget.give_back(payer.pool, payer.ike, octets);
+        }
+        room
+    }
+
+    /// Others have got the octets that it had of `pool`. A peer that is not authenticated is told nothing:
+    /// it sends its fragments again, or begins anew.
+    pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
+        for set in [&mut self.requests, &mut self.responses] {
+            set.give_way(pool, ctx.budget);
+        }
+        if self.kept.of(pool) == 0 {
+            return ctx.dropped(self.path, "fragments gave way to those of others");
+        }
+        if self.is_stranger() {
+            self.close(ctx, no_room());
+        } else {
+            self.refuse_waiting(ctx);
+        }
+    }
+}
+
+fn length(message: &Opened) -> usize {
+    message.octets.len() + message.front.len()
+}

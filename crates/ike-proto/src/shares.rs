@@ -1,0 +1,253 @@
+//! Fair shares of something scarce, by origin.
+//!
+//! Anybody may ask, and nobody is known. So what is held is added up by origin: by address, and by the
+//! prefixes that one network has its addresses from. When a limit is reached, the network that holds the
+//! most gives way, inside it the smaller network that holds the most, inside that the address, and of that
+//! address the oldest holder. A newcomer counts with what it asks for: it is refused only where its own
+//! origin holds the most and it is the oldest there.
+//!
+//! From this follows: an origin is never touched in favour of one that holds more. However many addresses
+//! of one network ask, however often, they displace each other.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use crate::table::Table;
+
+/// Where a holder comes from: an IPv4 address, an IPv6 /64, or one authenticated peer.
+///
+/// Any host on an IPv6 link may take any address of its /64, so that a /64 is what an IPv4 address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Origin(u64);
+
+/// The upper half of an [`Origin`] of IPv4. As an IPv6 prefix it is multicast, which no datagram comes from.
+const IPV4: u64 = 0xffff_ffff_0000_0000;
+
+impl Origin {
+    /// That of an address.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(IPV4 | u64::from(u32::from(address))),
+            IpAddr::V6(address) => Self((u128::from(address) >> 64) as u64),
+        }
+    }
+
+    /// That of a peer whose identity has this digest.
+    pub(crate) fn of_peer(digest: u64) -> Self {
+        Self(digest)
+    }
+
+    /// The networks it is in, the widest first: IPv6 /48 and /56, IPv4 /24. The last is itself.
+    fn networks(self) -> [u64; LEVELS] {
+        let Self(own) = self;
+        match own & IPV4 == IPV4 {
+            true => [own & !0xff, own, own],
+            false => [own & !0xffff, own & !0xff, own],
+        }
+    }
+}
+
+/// Kinds of networks that are added up.
+const LEVELS: usize = 3;
+
+/// There is no room, and nobody who would have to give way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// What is held of one thing that there is a limited amount of; `I` names holders.
+pub(crate) struct Shares<I> {
+    /// Never exceeded.
+    limit: usize,
+    used: usize,
+    /// Origins are unrelated to each other, so that there are no networks.
+    flat: bool,
+    /// Counts whatever is taken: what has a lower number is older.
+    clock: u64,
+    holders: Table<I, Holder>,
+    /// Holders of each origin, the oldest first.
+    ages: BTreeMap<(Origin, u64), I>,
+    /// What each network of a level holds.
+    totals: [Table<u64, Total>; LEVELS],
+    /// The same in order within the network around it, last the one that gives way.
+    ranks: [BTreeSet<Rank>; LEVELS],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    origin: Origin,
+    amount: usize,
+    /// When it took something first.
+    since: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Total {
+    amount: usize,
+    /// When something was taken last. Of two that hold as much, the older gives way.
+    last: u64,
+}
+
+/// The network around it, what it holds, its age, and its own number.
+type Rank = (u64, usize, Reverse<u64>, u64);
+
+impl<I: Copy + Eq + Hash> Shares<I> {
+    /// `limit` for everybody; addresses are in networks.
+    pub(crate) fn by_network(limit: usize) -> Self {
+        Self::new(limit, false)
+    }
+
+    /// The same for peers, each for itself.
+    pub(crate) fn by_peer(limit: usize) -> Self {
+        Self::new(limit, true)
+    }
+
+    fn new(limit: usize, flat: bool) -> Self {
+        Self {
+            limit,
+            used: 0,
+            flat,
+            clock: 0,
+            holders: Table::default(),
+            ages: BTreeMap::new(),
+            totals: Default::default(),
+            ranks: Default::default(),
+        }
+    }
+
+    /// Sets another limit. Who holds more than there is now gives way when somebody asks next.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// What there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// What is held in all.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// What is held by `origin`.
+    #[cfg(test)]
+    pub(crate) fn used_by(&self, origin: Origin) -> usize {
+        self.totals[LEVELS - 1].get(&origin.0).map_or(0, |total| total.amount)
+    }
+
+    /// Holders of `origin`, the oldest first.
+    pub(crate) fn holders_of(&self, origin: Origin) -> impl Iterator<Item = I> {
+        let all = (origin, 0)..=(origin, u64::MAX);
+        self.ages.range(all).map(|(_, id)| *id)
+    }
+
+    /// Takes `amount` for `id`. A holder stays where it was first. Returns who has to give way: they hold
+    /// nothing here any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] if `id` itself would have to; nothing has changed then.
+    pub(crate) fn take(&mut self, id: I, origin: Origin, amount: usize) -> Result<Vec<I>, Full> {
+        if amount == 0 {
+            return Ok(Vec::new());
+        }
+        if amount > self.limit {
+            return Err(Full);
+        }
+        self.clock += 1;
+        let now = self.clock;
+        let fresh = Holder { origin, amount: 0, since: now };
+        let holder = self.holders.get(&id).copied().unwrap_or(fresh);
+        let before = self.last_of(holder.origin);
+        self.set(
+            id,
+            Holder { amount: holder.amount.saturating_add(amount), ..holder },
+            Some([now; LEVELS]),
+        );
+        let mut gone: Vec<(I, Holder, [u64; LEVELS])> = Vec::new();
+        while self.used > self.limit {
+            match self.first_to_go().filter(|other| *other != id) {
+                Some(other) => {
+                    let Some(its) = self.holders.get(&other).copied() else { break };
+                    gone.push((other, its, self.last_of(its.origin)));
+                    self.set(other, Holder { amount: 0, ..its }, None);
+                }
+                None => {
+                    // In the order that makes each network what it was.
+                    for (other, its, last) in gone.into_iter().rev() {
+                        self.set(other, its, Some(last));
+                    }
+                    self.set(id, holder, Some(before));
+                    return Err(Full);
+                }
+            }
+        }
+        Ok(gone.into_iter().map(|(other, ..)| other).collect())
+    }
+
+    /// Gives back what `id` has, or a part of it. What is not held is nobody's.
+    pub(crate) fn give_back(&mut self, id: I, amount: usize) {
+        if let Some(holder) = self.holders.get(&id).copied() {
+            let amount = holder.amount.saturating_sub(amount);
+            self.set(id, Holder { amount, ..holder }, None);
+        }
+    }
+
+    /// Who gives way next.
+    fn first_to_go(&self) -> Option<I> {
+        let mut around = 0;
+        for ranks in &self.ranks {
+            let all =
+                (around, 0, Reverse(u64::MAX), 0)..=(around, usize::MAX, Reverse(0), u64::MAX);
+            around = ranks.range(all).next_back()?.3;
+        }
+        self.holders_of(Origin(around)).next()
+    }
+
+    /// Puts down what `id` holds now, and when its networks took something last.
+    fn set(&mut self, id: I, holder: Holder, last: Option<[u64; LEVELS]>) {
+        let before = self.holders.get(&id).map_or(0, |holder| holder.amount);
+        if holder.amount == 0 {
+            self.holders.remove(&id);
+            self.ages.remove(&(holder.origin, holder.since));
+        } else {
+            self.holders.insert(id, holder);
+            self.ages.insert((holder.origin, holder.since), id);
+        }
+        self.used = self.used - before + holder.amount;
+        let networks = self.networks(holder.origin);
+        for (level, network) in networks.into_iter().enumerate() {
+            let around = if level == 0 { 0 } else { networks[level - 1] };
+            let old = self.totals[level].get(&network).copied().unwrap_or_default();
+            let new = Total {
+                amount: old.amount - before + holder.amount,
+                last: last.map_or(old.last, |last| last[level]),
+            };
+            let rank = |total: Total| (around, total.amount, Reverse(total.last), network);
+            self.ranks[level].remove(&rank(old));
+            if new.amount == 0 {
+                self.totals[level].remove(&network);
+            } else {
+                self.totals[level].insert(network, new);
+                self.ranks[level].insert(rank(new));
+            }
+        }
+    }
+
+    /// When the networks of `origin` took something last.
+    fn last_of(&self, origin: Origin) -> [u64; LEVELS] {
+        let networks = self.networks(origin);
+        std::array::from_fn(|level| {
+            self.totals[level].get(&networks[level]).map_or(0, |total| total.last)
+        })
+    }
+
+    fn networks(&self, origin: Origin) -> [u64; LEVELS] {
+        if self.flat { [origin.0; LEVELS] } else { origin.networks() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
