@@ -127,12 +127,12 @@ fn stranger(family: Family, n: u32) -> SocketAddr {
     let ip = match family {
         Family::V4 => {
             let n = n % 460;
-            let (net, host) = if n % 2 == 0 { (n, 1) } else { (0xffff, n) };
+            let (net, host) = if n.is_multiple_of(2) { (n, 1) } else { (0xffff, n) };
             IpAddr::from((0x0b00_0000 + (net << 8) + (host & 0xff)).to_be_bytes())
         }
         Family::V6 => {
             let n = (n % 1000) as u16;
-            let (site, link) = if n % 2 == 0 { (n, 0) } else { (0xeeee, n) };
+            let (site, link) = if n.is_multiple_of(2) { (n, 0) } else { (0xeeee, n) };
             IpAddr::from([0x2001, 0xdb8, site, link, 0, 0, 0, 9])
         }
     };
