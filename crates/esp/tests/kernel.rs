@@ -281,6 +281,74 @@ async fn packets_in_clear_that_are_forwarded_inside() {
 }
 
 #[test]
+fn a_full_tunnel_and_the_networks_beside_it() {
+    in_namespace("a_full_tunnel_and_the_networks_beside_it", TUN, || {
+        inside(a_full_tunnel_and_the_networks_beside_it_inside())
+    });
+}
+
+/// A gateway whose child takes in all addresses, its own networks too, but for those that pass.
+///
+/// Fault: in `UserspacePlane::route`, give `PolicyAction::Pass` no route.
+async fn a_full_tunnel_and_the_networks_beside_it_inside() {
+    let mut host = Host::new();
+    let lan = async |name: &str, address: &str| {
+        DeviceBuilder::new().name(name).ipv4(address, 24, None).build_async().unwrap()
+    };
+    let (in0, in1) = (lan("in0", "10.1.2.1").await, lan("in1", "10.1.3.1").await);
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    let gateway = socket("10.1.2.1:4000").await;
+    // True if a packet for 10.1.x.9 comes out of a device.
+    let arrives = async |at: &AsyncDevice| {
+        let mut buffer = [0; 200];
+        loop {
+            match timeout(SHORT, at.recv(&mut buffer)).await {
+                Ok(Ok(_)) if buffer[0] >> 4 != 4 || buffer[19] != 9 => {}
+                Ok(received) => break received.is_ok(),
+                Err(_) => break false,
+            }
+        }
+    };
+    let to_gateway = async || {
+        let packet = with_checksum(udp(addr("10.1.2.9"), addr("10.1.2.1"), 9, 4000, 20));
+        in0.send(&packet).await.unwrap();
+        timeout(SHORT, gateway.recv_from(&mut [0; 100])).await.is_ok()
+    };
+    let to_lan = async || {
+        _ = send(&gateway, "10.1.2.9").await;
+        arrives(&in0).await
+    };
+    let across = async || {
+        let packet = with_checksum(udp(addr("10.1.3.9"), addr("10.1.2.9"), 1, 2, 20));
+        in1.send(&packet).await.unwrap();
+        arrives(&in0).await
+    };
+    assert!(to_gateway().await && to_lan().await && across().await);
+    host.install(1, "10.1.0.0/16", "0.0.0.0/0", PolicyAction::Trap);
+    assert!(!to_gateway().await && !to_lan().await && !across().await, "all is the tunnel's");
+    host.install(2, "10.1.0.0/16", "10.1.2.0/24", PolicyAction::Pass);
+    host.install(3, "10.1.0.0/16", "10.1.3.0/24", PolicyAction::Pass);
+    assert!(to_gateway().await, "from the LAN to the gateway");
+    assert!(to_lan().await, "from the gateway to the LAN");
+    assert!(across().await, "from one LAN to the other");
+    // The rest is protected as before.
+    assert!(!host.hears("10.2.0.1", &gateway).await);
+    _ = send(&gateway, "10.2.0.9").await;
+    assert!(!arrives(&host.outside).await, "in clear");
+    // A network that is gone is not looked for outside, not even before its exemption has gone as well.
+    ip("link set in0 down");
+    _ = send(&gateway, "10.1.2.9").await;
+    assert!(!arrives(&host.outside).await, "in clear");
+    ip("link set in0 up");
+    assert!(to_lan().await);
+    host.remove(2);
+    assert!(!to_gateway().await && !to_lan().await && !across().await);
+    host.remove(3);
+    host.remove(1);
+    assert!(to_gateway().await && to_lan().await && across().await);
+}
+
+#[test]
 fn traffic_of_a_child_that_is_not_up() {
     in_namespace("traffic_of_a_child_that_is_not_up", TUN, || {
         inside(traffic_of_a_child_that_is_not_up_inside())

@@ -29,16 +29,18 @@ use std::thread;
 use ike_proto::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
 use tokio::sync::mpsc;
 
-use prefix::cover;
+use prefix::{Prefix, cover};
 use table::Route;
 
 pub mod address;
 mod hop;
+mod near;
 mod prefix;
 mod serve;
 mod table;
 mod watch;
 
+pub use near::{Near, NearWatch};
 pub use table::Via;
 pub use watch::HostWatch;
 
@@ -110,6 +112,10 @@ impl Routes {
 
     /// Adds routes to what `remote` selects for packets from what `local` selects, in the place of those
     /// that `policy` had.
+    ///
+    /// Where `remote` takes in all of a network of `local` and more, as a full tunnel does, that network gets
+    /// a route of its own that leads nowhere: packets for this host's own side, decrypted ones among them,
+    /// do not follow the route to the peer, and leave only by a route to the very network.
     pub fn install(
         &self,
         policy: PolicyId,
@@ -117,8 +123,9 @@ impl Routes {
         remote: &[TrafficSelector],
         via: Via,
     ) -> Result<(), DataPlaneError> {
-        let prefixes = remote.iter().flat_map(|ts| cover(ts.start, ts.end));
-        let routes = prefixes.map(|prefix| Route { prefix, via }).collect();
+        let prefixes: Vec<_> = remote.iter().flat_map(|ts| cover(ts.start, ts.end)).collect();
+        let walls = walls(local, &prefixes, via).map(|prefix| Route { prefix, via: Via::Wall });
+        let routes = prefixes.iter().map(|&prefix| Route { prefix, via }).chain(walls).collect();
         self.ask(Change::Install(policy, routes, local.to_vec()))
     }
 
@@ -149,6 +156,14 @@ impl Routes {
         requests.send(Request { change, reply }).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?.map_err(DataPlaneError)
     }
+}
+
+/// The networks of this host's side that the routes of a policy to `remote` would take in.
+fn walls(local: &[TrafficSelector], remote: &[Prefix], via: Via) -> impl Iterator<Item = Prefix> {
+    let own = local.iter().filter(move |_| via != Via::Elsewhere);
+    own.flat_map(|ts| cover(ts.start, ts.end)).filter(|own| {
+        remote.iter().any(|prefix| prefix.len < own.len && prefix.contains(own.address))
+    })
 }
 
 impl Drop for Routes {

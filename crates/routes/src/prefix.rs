@@ -11,6 +11,19 @@ pub(crate) struct Prefix {
     pub len: u8,
 }
 
+impl Prefix {
+    /// True if `address` is one of its addresses.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let octets = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => (u128::from(u32::from(ip)) << 96, true),
+            IpAddr::V6(ip) => (u128::from(ip), false),
+        };
+        let ((first, four), (other, other_four)) = (octets(self.address), octets(address));
+        let differ = (first ^ other).checked_shr(128 - u32::from(self.len)).unwrap_or(0);
+        four == other_four && differ == 0
+    }
+}
+
 /// The fewest prefixes that make up `start` to `end`; none if they are not a range of one family.
 pub(crate) fn cover(start: IpAddr, end: IpAddr) -> Vec<Prefix> {
     let (first, last, width) = match (start, end) {

@@ -95,7 +95,7 @@ async fn due(at: Option<Instant>) {
 }
 
 /// Yields when this host has got or lost an address, or a route outside `table`.
-fn changes(table: u32) -> Result<impl Stream<Item = ()>, String> {
+pub(super) fn changes(table: u32) -> Result<impl Stream<Item = ()>, String> {
     let groups = [
         MulticastGroup::Ipv4Ifaddr,
         MulticastGroup::Ipv6Ifaddr,

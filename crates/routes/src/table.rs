@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
 use ike_proto::dataplane::{PolicyId, TrafficSelector};
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use tracing::{debug, warn};
@@ -17,7 +19,7 @@ use super::{Leftovers, RouteOptions};
 /// Metric of a shunt's routes: after every other route to the same prefix, and ours by it.
 const LAST: u32 = 0x7fff_ff22;
 /// Who made a route or rule, as the kernel keeps it.
-const OURS: RouteProtocol = RouteProtocol::Other(122);
+pub(super) const OURS: RouteProtocol = RouteProtocol::Other(122);
 const EEXIST: i32 = 17;
 
 /// Where packets to a prefix go.
@@ -38,6 +40,9 @@ pub enum Via {
     Unreachable,
     /// Nowhere, in silence.
     BlackHole,
+    /// As [`Self::Unreachable`], for a network of this host's own side. What a route to [`Self::Elsewhere`] takes
+    /// out of it leaves by a route of the main table that is as specific as this one, or not at all.
+    Wall,
 }
 
 /// One route of a policy.
@@ -50,7 +55,7 @@ pub(super) struct Route {
 impl Route {
     /// What the kernel tells routes of one table apart by, as far as ours differ.
     fn place(&self) -> (Prefix, bool) {
-        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole))
+        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
     }
 }
 
@@ -63,6 +68,8 @@ pub(super) struct Table {
     /// The addresses of this host and the ways to peers, until something changes.
     addresses: Option<Vec<IpAddr>>,
     hops: BTreeMap<(IpAddr, IpAddr), Option<Hop>>,
+    /// Those that have their rules.
+    walls: BTreeSet<Prefix>,
 }
 
 impl Table {
@@ -76,6 +83,7 @@ impl Table {
             installed: BTreeMap::new(),
             addresses: None,
             hops: BTreeMap::new(),
+            walls: BTreeSet::new(),
         };
         table.remove_other_rules().await;
         if leftovers == Leftovers::Remove {
@@ -199,17 +207,77 @@ impl Table {
         }
         self.installed.insert(policy, (routes, local));
         self.drop_unused(old).await;
+        self.set_walls().await;
         Ok(())
     }
 
     pub(super) async fn remove(&mut self, policy: PolicyId) {
         let (old, _) = self.installed.remove(&policy).unwrap_or_default();
         self.drop_unused(old).await;
+        self.set_walls().await;
     }
 
     pub(super) async fn flush(&mut self) {
         let old = std::mem::take(&mut self.installed);
         self.drop_unused(old.into_values().flat_map(|(routes, _)| routes).collect()).await;
+        self.set_walls().await;
+    }
+
+    /// Gives the walls that there are their rules, and takes those of others away. Without them packets to a
+    /// network whose route has just gone would leave by the default route until the policy that lets them
+    /// pass is gone as well.
+    async fn set_walls(&mut self) {
+        let routes = self.installed.values().flat_map(|(routes, _)| routes);
+        let wanted: BTreeSet<Prefix> =
+            routes.filter(|route| route.via == Via::Wall).map(|route| route.prefix).collect();
+        for &gone in self.walls.difference(&wanted) {
+            for rule in self.wall(gone) {
+                if let Err(error) = self.handle.rule().del(rule).execute().await {
+                    debug!(%error, "rule of a wall not removed");
+                }
+            }
+        }
+        for &new in wanted.difference(&self.walls) {
+            for rule in self.wall(new) {
+                let mut request = self.handle.rule().add();
+                *request.message_mut() = rule;
+                match request.execute().await {
+                    Err(error) if code(&error) != Some(EEXIST) => {
+                        warn!(%error, "rule that keeps {}/{} inside not made", new.address, new.len);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.walls = wanted;
+    }
+
+    /// `to PREFIX fwmark 0 lookup main suppress_prefixlength LEN-1` and `to PREFIX fwmark 0 unreachable`, in
+    /// this order, behind the rule that leads to our table.
+    fn wall(&self, prefix: Prefix) -> [RuleMessage; 2] {
+        let ipv4 = prefix.address.is_ipv4();
+        let of = |action| {
+            let mut message = self.rule(ipv4);
+            message.header.flags = RuleFlags::empty();
+            message.header.action = action;
+            message.header.dst_len = prefix.len;
+            message.attributes.retain(|attribute| {
+                !matches!(attribute, RuleAttribute::Table(_) | RuleAttribute::FwMark(_))
+            });
+            message.attributes.extend([
+                RuleAttribute::Destination(prefix.address),
+                RuleAttribute::FwMark(0),
+                RuleAttribute::FwMask(u32::MAX),
+            ]);
+            message
+        };
+        let mut near = of(RuleAction::ToTable);
+        near.header.table = RouteHeader::RT_TABLE_MAIN;
+        let less = u32::from(prefix.len.saturating_sub(1));
+        near.attributes.push(RuleAttribute::SuppressPrefixLen(less));
+        let mut nowhere = of(RuleAction::Unreachable);
+        nowhere.header.table = 0;
+        [near, nowhere]
     }
 
     /// Addresses or routes have come or gone.
@@ -312,7 +380,7 @@ impl Table {
             Via::Device(index) => builder = builder.output_interface(index),
             Via::Peer { .. } => {}
             Via::Elsewhere => return Ok(builder.kind(RouteType::Throw).build()),
-            Via::Unreachable => {
+            Via::Unreachable | Via::Wall => {
                 return Ok(builder.priority(LAST).kind(RouteType::Unreachable).build());
             }
             Via::BlackHole => return Ok(builder.priority(LAST).kind(RouteType::BlackHole).build()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ike_proto::dataplane::{PolicyId, TrafficSelector};
 use ike_test_namespace::{VETH, in_namespace, ip};
-use routes::{HostWatch, Leftovers, RouteOptions, Routes, Via};
+use routes::{HostWatch, Leftovers, Near, NearWatch, RouteOptions, Routes, Via};
 
 /// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.
 fn host() {
@@ -110,6 +110,121 @@ fn two_peers_with_one_network() {
         becomes("10.2.0.0/16", "via 192.0.2.254");
         routes.remove(PolicyId(1)).unwrap();
         assert_eq!(shown(), [""; 0]);
+    });
+}
+
+/// Where a packet goes that is for `to`; with `from`, one that this host passes on.
+fn way(to: &str) -> String {
+    let mut command = std::process::Command::new("ip");
+    let output = command.args(["route", "get"]).args(to.split(' ')).output().unwrap();
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    String::from_utf8_lossy(text).trim().to_owned()
+}
+
+/// True if the answer of [`way`] is that there is none.
+fn is_nowhere(way: &str) -> bool {
+    // By a route of ours, or by a rule.
+    let refused = ["No route to host", "Network is unreachable"];
+    refused.iter().any(|why| way == format!("RTNETLINK answers: {why}"))
+}
+
+/// A full tunnel's routes take in this host's own side. What is for there does not follow the route to the peer, and
+/// not the default route either, whatever comes and goes.
+///
+/// Fault: in `Table::set_walls`, make no rules: the packet leaves by out0 once lan0 is down.
+#[test]
+fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
+    in_namespace("what_is_for_the_own_side_of_a_full_tunnel_does_not_leave", VETH, || {
+        host();
+        ip("link add lan0 type veth peer name lanfar");
+        ip("link set lanfar up");
+        ip("link set lan0 up");
+        ip("addr add 10.1.2.1/24 dev lan0");
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "0").unwrap();
+        std::fs::write("/proc/sys/net/ipv4/conf/out0/rp_filter", "0").unwrap();
+        let routes = start(Leftovers::Remove);
+        let far = peer("192.0.2.1", "198.51.100.9");
+        // Decrypted, as a kernel's ESP has it: it comes by the interface that ESP came by.
+        const DECRYPTED: &str = "10.1.2.9 from 10.2.0.9 iif out0";
+        assert!(way(DECRYPTED).contains("dev lan0"), "{}", way(DECRYPTED));
+        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+        for to in [DECRYPTED, "10.1.2.9", "10.1.77.9"] {
+            assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
+        }
+        assert!(way("10.2.0.9").contains("via 192.0.2.254 dev out0 table 220"));
+        assert!(way("10.1.2.1").contains("dev lo"), "an address of this host is here");
+        routes
+            .install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.1.2.0/24"), Via::Elsewhere)
+            .unwrap();
+        for to in [DECRYPTED, "10.1.2.9"] {
+            assert!(way(to).contains("dev lan0"), "{to}: {}", way(to));
+        }
+        ip("link set lan0 down");
+        for to in [DECRYPTED, "10.1.2.9"] {
+            assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
+        }
+        // IKE and ESP go their way, and so does what is for elsewhere.
+        assert!(way("10.1.77.9 mark 220").contains("via 192.0.2.254"));
+        assert!(way("10.2.0.9").contains("table 220"));
+        routes.remove(PolicyId(2)).unwrap();
+        routes.remove(PolicyId(1)).unwrap();
+        assert_eq!(shown(), [""; 0]);
+        assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
+        // Between two networks there is nothing to keep in.
+        routes.install(PolicyId(3), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+        assert_eq!(shown().len(), 1);
+        assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
+        routes
+            .install(
+                PolicyId(4),
+                &ts("fd01::/64"),
+                &ts("::/0"),
+                peer("2001:db8::1", "2001:db8:9::9"),
+            )
+            .unwrap();
+        assert!(ip("-6 rule").contains("fd01::/64"), "{}", ip("-6 rule"));
+        drop(routes);
+        assert!(!(ip("rule") + &ip("-6 rule")).contains("proto 122"));
+        assert!(!(ip("rule") + &ip("-6 rule")).contains("fd01"), "{}", ip("-6 rule"));
+    });
+}
+
+/// The networks that have routes are known, and known again when they change.
+#[test]
+fn networks_with_routes_are_watched() {
+    in_namespace("networks_with_routes_are_watched", VETH, || {
+        host();
+        let (bell, rung) = std::sync::mpsc::channel();
+        let watch = NearWatch::start(220, move || _ = bell.send(())).unwrap();
+        let becomes = |wanted: &[(&str, bool)]| {
+            let mut found = Vec::new();
+            for _ in 0..20 {
+                _ = rung.recv_timeout(Duration::from_secs(1));
+                let Some(now) = watch.take() else { continue };
+                let text = |near: &Near| (format!("{}/{}", near.address, near.len), near.attached);
+                found = now.iter().map(text).filter(|(net, _)| !net.starts_with("fe80")).collect();
+                if found.iter().map(|(net, near)| (net.as_str(), *near)).eq(wanted.iter().copied())
+                {
+                    return;
+                }
+            }
+            panic!("{found:?}, not {wanted:?}");
+        };
+        sleep(Duration::from_millis(300));
+        assert!(watch.take().is_none(), "nobody wants to know");
+        watch.want(true);
+        becomes(&[("192.0.2.0/24", true), ("2001:db8::/64", true), ("fd01::1/128", true)]);
+        ip("route add 10.9.0.0/16 via 192.0.2.9");
+        ip("route add 10.7.0.0/16 via 192.0.2.9 table 220");
+        becomes(&[
+            ("10.9.0.0/16", false),
+            ("192.0.2.0/24", true),
+            ("2001:db8::/64", true),
+            ("fd01::1/128", true),
+        ]);
+        ip("link set out0 down");
+        becomes(&[("fd01::1/128", true)]);
     });
 }
 

@@ -35,6 +35,7 @@ use std::time::Instant;
 
 mod device;
 mod encap;
+mod exemptions;
 mod guard;
 mod raw;
 mod sender;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ike_proto::crypto::{CipherProvider, SecureRandom};
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction,
+    Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction, PolicyId,
     PolicySpec, Reply,
 };
 use routes::{Leftovers, Routes, Via};
@@ -18,6 +18,7 @@ use tracing::warn;
 use super::RouteOptions;
 use super::device::Device;
 use super::encap::{EncapSocket, IkeDatagram};
+use super::exemptions::{Exemption, Exemptions};
 use super::guard::{Guard, GuardOptions};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
@@ -66,6 +67,7 @@ pub struct UserspacePlane {
     /// The routes, and the index of the device they lead to.
     routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
+    exemptions: Exemptions,
     removals: watch::Sender<()>,
     tasks: JoinSet<()>,
 }
@@ -127,7 +129,20 @@ impl UserspacePlane {
             tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone(), seen.clone()));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm, seen));
-        Ok(Self { plane, notify, lost, fed, plain_esp, tcp_esp, routes, guard, removals, tasks })
+        let exemptions = Exemptions::default();
+        Ok(Self {
+            plane,
+            notify,
+            lost,
+            fed,
+            plain_esp,
+            tcp_esp,
+            routes,
+            guard,
+            exemptions,
+            removals,
+            tasks,
+        })
     }
 
     /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
@@ -182,18 +197,38 @@ impl UserspacePlane {
         set.map_err(|error| DataPlaneError(format!("nf_tables: {error}")))
     }
 
-    /// Sends what `policy` takes to the device.
-    fn route(&self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
+    /// Sends what `policy` takes to the device, and lets what is exempt go where it would without the device.
+    fn route(&mut self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
         let Some((routes, device)) = &self.routes else { return Ok(()) };
         let via = match policy.action {
-            PolicyAction::Pass => return routes.remove(policy.id),
+            PolicyAction::Pass => Via::Elsewhere,
             PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
                 Via::Device(*device)
             }
             PolicyAction::Shunt { silent: false } => Via::Unreachable,
             PolicyAction::Shunt { silent: true } => Via::BlackHole,
         };
-        routes.install(policy.id, &policy.local_ts, &policy.remote_ts, via)
+        let changed = self.exemptions.add(policy);
+        if via != Via::Elsewhere {
+            routes.install(policy.id, &policy.local_ts, &policy.remote_ts, via)?;
+        }
+        self.exempt(changed)
+    }
+
+    fn unroute(&mut self, id: PolicyId) -> Result<(), DataPlaneError> {
+        let changed = self.exemptions.remove(id);
+        let Some((routes, _)) = &self.routes else { return Ok(()) };
+        routes.remove(id)?;
+        self.exempt(changed)
+    }
+
+    /// Gives exemptions their routes or takes them away.
+    fn exempt(&self, changed: Vec<Exemption>) -> Result<(), DataPlaneError> {
+        let Some((routes, _)) = &self.routes else { return Ok(()) };
+        changed.into_iter().try_for_each(|Exemption { id, local, remote, routed }| match routed {
+            true => routes.install(id, &local, &remote, Via::Elsewhere),
+            false => routes.remove(id),
+        })
     }
 
     /// Ends the tasks and waits for them, then removes the routes.
@@ -232,6 +267,7 @@ impl DataPlane for UserspacePlane {
                 self.plane.apply(Command::InstallPolicy(spec))?;
                 let outside = self.guard().and_then(|()| self.route(&policy));
                 if let Err(error) = outside {
+                    _ = self.unroute(policy.id);
                     self.plane.apply(Command::RemovePolicy(policy.id))?;
                     // It drops too much rather than too little if this fails too.
                     _ = self.guard();
@@ -240,13 +276,12 @@ impl DataPlane for UserspacePlane {
                 Ok(Reply::Done)
             }
             Command::RemovePolicy(id) => {
-                if let Some((routes, _)) = &self.routes {
-                    routes.remove(id)?;
-                }
+                self.unroute(id)?;
                 self.plane.apply(command)?;
                 self.guard().map(|()| Reply::Done)
             }
             Command::Flush => {
+                self.exemptions = Exemptions::default();
                 if let Some((routes, _)) = &self.routes {
                     routes.flush()?;
                 }

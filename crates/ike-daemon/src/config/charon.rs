@@ -83,6 +83,8 @@ pub struct PlaneOptions {
     pub install_routes: bool,
     /// `routing_table`, `routing_table_prio` and `fwmark`.
     pub routes: RouteOptions,
+    /// `plugins.bypass-lan.load`: whether this host's own networks stay reachable beside a full tunnel.
+    pub bypass_lan: bool,
     /// `tun_queues`: queues of the TUN device of ESP in user space, each with a worker; taken at the start.
     pub tun_queues: u8,
 }
@@ -90,7 +92,7 @@ pub struct PlaneOptions {
 impl Default for PlaneOptions {
     fn default() -> Self {
         let routes = RouteOptions::default();
-        Self { overlap: true, install_routes: true, routes, tun_queues: 1 }
+        Self { overlap: true, install_routes: true, routes, bypass_lan: true, tun_queues: 1 }
     }
 }
 

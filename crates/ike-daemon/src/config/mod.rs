@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use ::pki::{Answerer, Authority, Certificate};
 use ike_proto::config::{
-    AuthConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
+    AuthConfig, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
+    TsSpec,
 };
-use ike_proto::dataplane::{Capabilities, Iptfs};
+use ike_proto::dataplane::{Capabilities, Iptfs, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
 use toml::de::DeTable;
 use zeroize::Zeroizing;
@@ -274,6 +275,7 @@ fn read(
             (endpoint.resumption, void_tickets) = resumption::read(&mut section, folder, report);
             lookup = hash_and_url::read(&mut section, &mut endpoint, report);
             let (plane, work) = (&mut plane, &mut work);
+            plane.bypass_lan = plugins.bypass_lan.unwrap_or(plane.bypass_lan);
             charon::read(section, &mut endpoint, plane, &mut tcp, &mut iptfs, work, report)
         }
         None => Ports::default(),
@@ -442,11 +444,38 @@ fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
                 "connection {name}: no [secrets.ppk<suffix>] has an id that its ppk_id names"
             ));
         }
-        if connection.children.is_empty() {
+        warnings.extend(connection.children.iter().filter_map(|child| {
+            let same = both_sides(child)?;
+            Some(format!(
+                "connection {name}: local_ts and remote_ts of child {} both have {same}, so that this host \
+                 looks for its own network behind the peer: write the peer's network into remote_ts",
+                child.name
+            ))
+        }));
+        let shunts = || endpoint.shunts.iter().any(|shunt| shunt.connection == *name);
+        if connection.children.is_empty() && !shunts() {
             warnings.push(format!("connection {name}: no [connections.{name}.children.<name>]"));
         }
     }
     warnings
+}
+
+/// A network that `child` has on both sides of its tunnel: as a rule one of them was copied from the peer's file and
+/// not exchanged.
+fn both_sides(child: &ChildConfig) -> Option<TrafficSelector> {
+    let fixed = |list: &[TsSpec]| -> Vec<TrafficSelector> {
+        let fixed = list.iter().filter_map(|ts| match ts {
+            TsSpec::Fixed(ts) => Some(*ts),
+            TsSpec::Dynamic { .. } => None,
+        });
+        fixed.collect()
+    };
+    // All addresses on both sides are for those whose routes or interfaces decide.
+    let network = |ts: &TrafficSelector| ts.start != ts.end && ts.prefix_len() != Some(0);
+    let tunnel = matches!(child.mode, Mode::Tunnel | Mode::Iptfs);
+    let remote = fixed(&child.remote_ts);
+    let mut local = fixed(&child.local_ts).into_iter().filter(|ts| tunnel && network(ts));
+    local.find(|ts| remote.contains(ts))
 }
 
 fn read_text(path: &Path) -> Result<Zeroizing<String>, String> {

@@ -24,6 +24,8 @@ pub(crate) struct Plugins {
     pub(crate) vici_updown: bool,
     /// PKCS#11 modules.
     pub(crate) modules: Modules,
+    /// `bypass-lan`: own networks stay reachable beside a full tunnel, if it says.
+    pub(crate) bypass_lan: Option<bool>,
 }
 
 /// Reads it from `[charon]`.
@@ -76,8 +78,14 @@ pub(crate) fn read(
         pkcs11.finish(&[], report);
         modules.unwrap_or_default()
     });
+    let bypass_lan = plugins.section("bypass-lan", report).and_then(|mut bypass| {
+        let load = bypass.switch("load", report);
+        bypass.finish(&[("interfaces_ignore", None), ("interfaces_use", None)], report);
+        load
+    });
     plugins.finish(&[], report);
-    let mut read = Plugins { modules: modules.unwrap_or_default(), ..Plugins::default() };
+    let modules = modules.unwrap_or_default();
+    let mut read = Plugins { modules, bypass_lan, ..Plugins::default() };
     if let Some((socket, group, updown)) = socket {
         (read.vici, read.vici_group, read.vici_updown) = (Some(socket), group, updown);
     }

@@ -51,6 +51,7 @@ mod tests {
     /// A file that has every section.
     const EVERYTHING: &str = "
         [charon.iptfs]
+        [charon.plugins.bypass-lan]
         [charon.plugins.vici]
         [charon.plugins.pkcs11.modules.module]
         [charon.plugins.resolve.resolvconf]

@@ -13,8 +13,10 @@ use xfrm::probe::Features;
 use crate::cli::DataPlaneKind;
 use crate::config::{Config, PlaneOptions};
 use crate::driver::{Listen, Sockets};
+use bypass::Bypass;
 
 mod adopt;
+mod bypass;
 pub(crate) mod control;
 mod kernel;
 mod none;
@@ -142,13 +144,19 @@ pub fn start(
     options: PlaneOptions,
     earlier: Earlier<'_>,
 ) -> io::Result<Plane> {
-    match (choice, earlier) {
+    let plane = match (choice, earlier) {
         (Choice::Kernel(features), _) => kernel::start(features, options, sockets.ports(), earlier),
         (_, Earlier::Keep(_)) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "--keep-sas needs the kernel data plane: no other has SAs that outlive this process",
         )),
         (Choice::Userspace, _) => Plane::userspace(sockets, options),
-        (Choice::None, _) => Ok(Plane::none()),
+        (Choice::None, _) => return Ok(Plane::none()),
+    }?;
+    if !options.bypass_lan {
+        return Ok(plane);
     }
+    let bell = Arc::clone(&plane.bell);
+    let control = Box::new(Bypass::new(plane.control, bell, options.routes.table)?);
+    Ok(Plane { control, ..plane })
 }

@@ -273,6 +273,34 @@ fn what_ikev1_alone_knows_is_named_and_changes_nothing() {
     );
 }
 
+/// Fault: in `warnings` of config/mod.rs, ask for `children` alone; and leave `both_sides` out.
+#[test]
+fn children_that_only_pass_are_children_and_a_network_on_both_sides_is_named() {
+    let rounds = "local.auth = 'psk'\nremote.auth = 'psk'\n[secrets.ike-a]\nsecret = 'a'\n";
+    let of = |children: &str| accept(&format!("[connections.c]\n{children}{rounds}")).warnings;
+    let ts = |local: &str, remote: &str| {
+        of(&format!("children.n = {{ local_ts = [{local}], remote_ts = [{remote}] }}\n"))
+    };
+    assert_eq!(of(""), ["connection c: no [connections.c.children.<name>]"]);
+    let lan = "local_ts = ['10.1.0.0/16'], remote_ts = ['10.1.0.0/16']";
+    let pass = "mode = 'pass', start_action = 'trap'";
+    assert_eq!(of(&format!("children.lan = {{ {pass}, {lan} }}\n")), [""; 0]);
+    let warnings = ts("'10.1.0.0/16'", "'10.9.0.0/16', '10.1.0.0/16'");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0]
+            .contains("connection c: local_ts and remote_ts of child n both have 10.1.0.0/16")
+    );
+    for (local, remote) in [
+        ("'10.1.0.0/16'", "'10.2.0.0/16'"),
+        ("'10.0.0.0/8'", "'10.2.0.0/16'"),
+        ("'0.0.0.0/0'", "'0.0.0.0/0'"),
+        ("'dynamic'", "'dynamic'"),
+    ] {
+        assert_eq!(ts(local, remote), [""; 0], "{local} {remote}");
+    }
+}
+
 #[test]
 fn a_file_that_is_no_text_is_refused_without_its_content() {
     let folder = crate::common::tempdir("binary");

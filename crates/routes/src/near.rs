@@ -1,0 +1,231 @@
+//! The networks that this host reaches without its default route, and word of changes to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
+use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+
+use super::serve::changes;
+use super::table::{OURS, table_of};
+
+/// How long changes are let come before the routes are read: they come in bursts.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// The least time between two readings: a router may have very many routes.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// After so long a reading that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// A network with a route in the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Near {
+    /// Its first address.
+    pub address: IpAddr,
+    /// The length of its prefix in bits; not 0.
+    pub len: u8,
+    /// It is on a link of this host: there is no router before it.
+    pub attached: bool,
+}
+
+/// Keeps the networks with routes of the main table in mind. Its thread ends when it is dropped.
+#[derive(Debug)]
+pub struct NearWatch {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    found: Mutex<BTreeSet<Near>>,
+    changed: AtomicBool,
+    /// Somebody wants to know. Until then nothing is read.
+    wanted: AtomicBool,
+    stir: Notify,
+    end: Notify,
+}
+
+impl NearWatch {
+    /// Begins to watch; routes in `table` are nobody's news. `bell` is called on a thread of the watch when
+    /// [`Self::take`] has something. Needs no privilege.
+    ///
+    /// # Errors
+    /// If netlink cannot be had.
+    pub fn start(table: u32, bell: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (ready, started) = std_mpsc::sync_channel(1);
+        let known = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("ike-near".into())
+            .spawn(move || run(table, &known, &bell, &ready))?;
+        let died = || std::io::Error::other("the thread that watches routes died");
+        started.recv().map_err(|_| died())?.map_err(std::io::Error::other)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Whether anybody wants to know. The routes are read for the first time soon after this is true.
+    pub fn want(&self, wanted: bool) {
+        if !self.shared.wanted.swap(wanted, Ordering::AcqRel) && wanted {
+            self.shared.stir.notify_one();
+        }
+    }
+
+    /// The networks, if they are others than at the last call.
+    pub fn take(&self) -> Option<BTreeSet<Near>> {
+        let changed = self.shared.changed.swap(false, Ordering::AcqRel);
+        changed.then(|| self.shared.lock().clone())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<Near>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for NearWatch {
+    fn drop(&mut self) {
+        self.shared.end.notify_one();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    table: u32,
+    shared: &Shared,
+    bell: &impl Fn(),
+    ready: &std_mpsc::SyncSender<Result<(), String>>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(ready.send(Err(error.to_string()))),
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            () = shared.end.notified() => {}
+            result = watch(table, shared, bell, ready) => if let Err(error) = result {
+                _ = ready.send(Err(error));
+            }
+        }
+    });
+}
+
+async fn watch(
+    table: u32,
+    shared: &Shared,
+    bell: &impl Fn(),
+    ready: &std_mpsc::SyncSender<Result<(), String>>,
+) -> Result<(), String> {
+    let (connection, handle, _) = new_connection().map_err(|e| format!("netlink: {e}"))?;
+    tokio::spawn(connection);
+    let mut news = std::pin::pin!(changes(table)?);
+    _ = ready.send(Ok(()));
+    let mut failed = false;
+    loop {
+        if shared.wanted.load(Ordering::Acquire) {
+            settle(&mut news).await;
+            match networks(&handle).await {
+                Ok(now) => {
+                    failed = false;
+                    let mut found = shared.lock();
+                    if *found != now {
+                        debug!(networks = ?now, "routes of the main table");
+                        *found = now;
+                        drop(found);
+                        shared.changed.store(true, Ordering::Release);
+                        bell();
+                    }
+                }
+                Err(error) => {
+                    if !failed {
+                        warn!(%error, "routes of the main table cannot be read");
+                    }
+                    failed = true;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        let retry = async {
+            match failed {
+                true => tokio::time::sleep(AGAIN).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shared.stir.notified() => {}
+            news = news.next() => if news.is_none() {
+                warn!("netlink has ended: changes of routes are not followed any more");
+                return std::future::pending().await;
+            },
+            () = retry => {}
+        }
+    }
+}
+
+/// Lets a burst pass.
+async fn settle(news: &mut (impl Stream<Item = ()> + Unpin)) {
+    let more = async { while news.next().await.is_some() {} };
+    _ = tokio::time::timeout(SETTLE, more).await;
+}
+
+/// The prefixes of the main table, without default routes.
+async fn networks(handle: &Handle) -> Result<BTreeSet<Near>, String> {
+    let main = u32::from(RouteHeader::RT_TABLE_MAIN);
+    let any = [
+        RouteMessageBuilder::<Ipv4Addr>::new().table_id(main).build(),
+        RouteMessageBuilder::<Ipv6Addr>::new().table_id(main).build(),
+    ];
+    let mut found = BTreeMap::new();
+    for request in any {
+        let routes: Vec<RouteMessage> =
+            match handle.route().get(request).execute().try_collect().await {
+                Ok(routes) => routes,
+                // A host without IPv6.
+                Err(error) if !found.is_empty() => {
+                    debug!(%error, "no routes of IPv6");
+                    continue;
+                }
+                Err(error) => return Err(error.to_string()),
+            };
+        for (address, len, attached) in
+            routes.iter().filter(|r| table_of(r) == main).filter_map(near)
+        {
+            // Of several routes to one network one is enough.
+            *found.entry((address, len)).or_insert(attached) |= attached;
+        }
+    }
+    let near = |((address, len), attached)| Near { address, len, attached };
+    Ok(found.into_iter().map(near).collect())
+}
+
+fn near(route: &RouteMessage) -> Option<(IpAddr, u8, bool)> {
+    let len = route.header.destination_prefix_length;
+    if route.header.kind != RouteType::Unicast || route.header.protocol == OURS || len == 0 {
+        return None;
+    }
+    let (mut address, mut routed) = (None, false);
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(to)) => address = Some((*to).into()),
+            RouteAttribute::Destination(RouteAddress::Inet6(to)) => address = Some((*to).into()),
+            RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_) => {
+                routed = true;
+            }
+            _ => {}
+        }
+    }
+    Some((address?, len, !routed))
+}
