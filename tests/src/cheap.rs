@@ -184,6 +184,7 @@ impl Signer {
                 spki: key(KeyType::Scheme(SCHEME), 1).public_key().to_vec(),
                 revocation_pending: false,
                 certificate: None,
+                addresses: None,
             }),
         }
     }

@@ -636,6 +636,8 @@ pub struct UsedAuth {
     pub certificate: Option<String>,
     /// What EAP has shown, if it was by EAP.
     pub eap: Option<Box<UsedEap>>,
+    /// The addresses that a peer's certificate lets it speak for (RFC 3779); `None`: any.
+    pub addresses: Option<Arc<[TrafficSelector]>>,
 }
 
 /// What EAP has shown of an end.

@@ -6,10 +6,11 @@ use std::time::SystemTime;
 
 use ike_proto::config::CertRequest;
 use ike_proto::crypto::{SignatureScheme, SigningKey};
-use ike_proto::wire::payload::{Cert, CertReq, IdData};
+use ike_proto::wire::payload::{Cert, CertReq, IdData, TrafficSelector};
 use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed};
 
+use crate::address_blocks::Addresses;
 use crate::certificate::Certificate;
 use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
@@ -314,10 +315,16 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
         Ok(peer) => {
             let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
             let certificate = peer.certificate.map(|certificate| certificate.subject_text());
-            Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate })
+            let addresses = peer.addresses.map(|addresses| selectors(&addresses));
+            Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate, addresses })
         }
         Err(why) => Answer::Failed(why.to_string()),
     }
+}
+
+fn selectors(addresses: &Addresses) -> Arc<[TrafficSelector]> {
+    let ranges = addresses.ranges().iter();
+    ranges.filter_map(|(first, last)| TrafficSelector::from_range(*first, *last)).collect()
 }
 
 /// Octets of a SubjectPublicKeyInfo of RSA with 2048 bits, and some.

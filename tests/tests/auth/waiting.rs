@@ -212,5 +212,5 @@ fn initial_contact_is_not_said_after_a_slow_signature() {
 }
 
 fn useless(spki: Vec<u8>) -> ike_proto::PeerKey {
-    ike_proto::PeerKey { spki, revocation_pending: false, certificate: None }
+    ike_proto::PeerKey { spki, revocation_pending: false, certificate: None, addresses: None }
 }

@@ -464,7 +464,16 @@ fn judge(
         chain: Default::default(),
     };
     let verdict = answerer.judge_in_tls(&peer, usage, SystemTime::now());
-    verdict.map(|_| ()).map_err(|why| why.to_string())
+    let peer = verdict.map_err(|why| why.to_string())?;
+    if let Some(certificate) = peer.certificate.filter(|_| peer.addresses.is_some()) {
+        let subject = certificate.subject_text();
+        tracing::warn!(
+            connection,
+            subject,
+            "the certificate in EAP has address blocks (RFC 3779), which are not enforced there: limit `remote_ts`"
+        );
+    }
+    Ok(())
 }
 
 /// An identity of IKE as EAP has it: text as it is, an address as text.

@@ -264,6 +264,11 @@ impl IkeSa {
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
+        // The offer in IKE_AUTH did not know the peer's certificate yet.
+        remote_ts = self.narrow_to_certified(remote_ts);
+        if remote_ts.is_empty() {
+            return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
         if offer.heritage.is_none() {
             local_ts = self.narrow_to_own(&offer.config, mode, local_ts);
             if local_ts.is_empty() {

@@ -61,12 +61,15 @@ impl IkeSa {
     ) -> Result<AnsweredChild, Halt> {
         let answer = self.make_child(ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let Some(why) = detail::child(&self.connection.children, payloads, refusal)
+            && let Some(mut why) = detail::child(&self.connection.children, payloads, refusal)
         {
             let remote_id = match &self.state {
                 State::Established(established) => Some(established.remote_id.clone()),
                 _ => None,
             };
+            if refusal.kind == NotifyType::TS_UNACCEPTABLE && self.has_certified_addresses() {
+                why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
+            }
             ctx.event(Event::ChildRefused { ike: self.id, remote_id, why });
         }
         answer
@@ -210,6 +213,7 @@ impl IkeSa {
         if let Some(old) = old {
             let local_ts = few(narrow(&old.local_ts, local), &old.local_ts);
             let remote_ts = few(narrow(&old.remote_ts, remote), &old.remote_ts);
+            let remote_ts = self.narrow_to_certified(remote_ts);
             if !local_ts.is_empty() && !remote_ts.is_empty() {
                 return Ok((Arc::clone(&old.config), local_ts, remote_ts));
             }

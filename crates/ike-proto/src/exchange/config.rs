@@ -298,7 +298,31 @@ impl IkeSa {
 
     /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or else its address.
     pub(crate) fn resolve(&self, config: &ChildConfig, local: bool) -> Vec<TrafficSelector> {
-        resolve(config, self.path, local, self.virtual_ips(local))
+        let resolved = resolve(config, self.path, local, self.virtual_ips(local));
+        if local { resolved } else { self.narrow_to_certified(resolved) }
+    }
+
+    /// True if a certificate of the peer says for which addresses it may speak.
+    pub(crate) fn has_certified_addresses(&self) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        established.authenticated.remote.iter().any(|used| used.addresses.is_some())
+    }
+
+    /// What is left of the peer's selectors within the addresses that its certificates let it speak for, in each
+    /// round of authentication (RFC 3779).
+    pub(crate) fn narrow_to_certified(
+        &self,
+        mut remote_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        let State::Established(established) = &self.state else { return remote_ts };
+        for used in &established.authenticated.remote {
+            if let Some(allowed) = &used.addresses
+                && !remote_ts.iter().all(|ts| allowed.iter().any(|range| range.contains(ts)))
+            {
+                remote_ts = narrow(allowed, &remote_ts);
+            }
+        }
+        remote_ts
     }
 
     /// The virtual IPs of this end and of the peer, as an offer of a child takes them.

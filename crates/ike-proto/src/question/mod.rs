@@ -11,11 +11,12 @@ mod exchange;
 mod lease;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::config::auth::{CertRequest, SchemeConstraints};
 use crate::crypto::SignatureScheme;
 use crate::keys::signed_octets::SignedOctets;
-use crate::wire::payload::{Cert, IdData};
+use crate::wire::payload::{Cert, IdData, TrafficSelector};
 use crate::wire::registry::CertEncoding;
 pub use eap::{Authorization, EapAnswer, EapMessage, EapState, EapSuccess};
 pub(crate) use exchange::{Claim, Key};
@@ -143,6 +144,9 @@ pub struct PeerKey {
     pub revocation_pending: bool,
     /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
     pub certificate: Option<String>,
+    /// The addresses that its certificate lets it speak for (RFC 3779): its traffic selectors are narrowed to these.
+    /// `None`: nothing limits them.
+    pub addresses: Option<Arc<[TrafficSelector]>>,
 }
 
 impl OwnedCert {

@@ -232,8 +232,7 @@ impl SigningRound {
         }
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;
-        let used =
-            UsedAuth { id: self.id, method, scheme: Some(scheme), certificate: None, eap: None };
+        let used = UsedAuth { scheme: Some(scheme), ..used(self.id, method) };
         Ok(OwnAuth { used, certs, data: first, no_ppk: data.next(), named: false })
     }
 }
@@ -260,5 +259,6 @@ pub(super) fn signed_by(
     scheme: SignatureScheme,
     key: &PeerKey,
 ) -> UsedAuth {
-    UsedAuth { id, method, scheme: Some(scheme), certificate: key.certificate.clone(), eap: None }
+    let (certificate, addresses) = (key.certificate.clone(), key.addresses.clone());
+    UsedAuth { id, method, scheme: Some(scheme), certificate, eap: None, addresses }
 }

@@ -198,5 +198,5 @@ impl AuthReply {
 
 /// A round by `method`, which is no signature.
 pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
-    UsedAuth { id, method, scheme: None, certificate: None, eap: None }
+    UsedAuth { id, method, scheme: None, certificate: None, eap: None, addresses: None }
 }

@@ -35,12 +35,15 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// What there is to keep of an SA; `None` of one that is not established, or whose peer is nobody.
+    /// What there is to keep of an SA; `None` of one that is not established, or whose peer is nobody. One whose
+    /// certificate limits the peer's addresses is not resumed: the certificate is to be looked at again.
     pub(crate) fn of(sa: &IkeSa) -> Option<Self> {
         let State::Established(established) = &sa.state else { return None };
         let Authenticated { local, remote, .. } = &*established.authenticated;
         let null = |used: &UsedAuth| used.method == AuthMethod::NULL;
-        if local.iter().chain(remote).any(null) {
+        if local.iter().chain(remote).any(null)
+            || remote.iter().any(|used| used.addresses.is_some())
+        {
             return None;
         }
         Some(Self {

@@ -216,7 +216,8 @@ impl Writer {
     }
 
     fn used(&mut self, used: &UsedAuth) -> Option<()> {
-        let UsedAuth { id, method, scheme, certificate, eap } = used;
+        // Whose addresses are limited gets no ticket.
+        let UsedAuth { id, method, scheme, certificate, eap, addresses: _ } = used;
         self.id(id)?;
         self.octets(&[method.0]);
         let index = |wanted: &SignatureScheme| {
@@ -306,6 +307,6 @@ impl<'a> Reader<'a> {
             })?;
             Some(Box::new(UsedEap { method, id, authorization }))
         })?;
-        Some(UsedAuth { id, method, scheme, certificate, eap })
+        Some(UsedAuth { id, method, scheme, certificate, eap, addresses: None })
     }
 }
