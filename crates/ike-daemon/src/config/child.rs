@@ -162,7 +162,8 @@ fn fixed(spec: TsSpec) -> Option<TrafficSelector> {
     }
 }
 
-/// An action; `none` is spelt `nothing`, which differs between options.
+/// An action; `none` is spelt `nothing`, which differs between options. As in strongSwan each option takes the words of
+/// the others as well: `restart` is what swanctl.conf(5) has for `dpd_action`.
 fn action(
     s: &mut Section<'_>,
     key: &'static str,
@@ -171,7 +172,14 @@ fn action(
 ) -> Option<Action> {
     s.choice(
         key,
-        &[(nothing, Action::None), ("trap", Action::Trap), ("start", Action::Start)],
+        &[
+            (nothing, Action::None),
+            ("trap", Action::Trap),
+            ("start", Action::Start),
+            ("restart", Action::Start),
+            ("none", Action::None),
+            ("clear", Action::None),
+        ],
         report,
     )
 }
@@ -234,4 +242,30 @@ fn volume(s: &mut Section<'_>, keys: [&'static str; 3], report: &mut Report<'_>)
         return [soft, hard, soft / 2];
     }
     [soft, hard, rand]
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::config::Action;
+    use ike_proto::dataplane::HwOffload;
+
+    /// Fault: in `action`, leave out `restart`; in packets.rs, leave out `yes`.
+    #[test]
+    fn words_of_swanctl_conf_are_taken() {
+        for (words, dpd, offload) in [
+            ("dpd_action = 'restart'", Action::Start, HwOffload::No),
+            ("dpd_action = 'none'", Action::None, HwOffload::No),
+            ("dpd_action = 'clear'", Action::None, HwOffload::No),
+            ("hw_offload = 'yes'", Action::None, HwOffload::Crypto),
+        ] {
+            let text = format!(
+                "[connections.c]\nchildren.net = {{ {words} }}\n[secrets.ike]\nsecret = 'x'\n\
+                 [connections.c.local]\nauth = 'psk'\n[connections.c.remote]\nauth = 'psk'\n"
+            );
+            let config = crate::config::parse(&text, &std::env::temp_dir());
+            let config = config.unwrap_or_else(|wrong| panic!("{words}: {wrong:?}"));
+            let child = &config.endpoint.connections[0].children[0];
+            assert_eq!((child.dpd_action, child.processing.hw_offload), (dpd, offload), "{words}");
+        }
+    }
 }

@@ -32,6 +32,9 @@ pub(crate) fn read(s: &mut Section<'_>, c: &mut ChildConfig, report: &mut Report
         ("packet", HwOffload::Packet),
         ("auto", HwOffload::Auto),
         ("false", HwOffload::No),
+        // strongSwan's word for what a device does of the cryptography, and without it there is no SA.
+        ("yes", HwOffload::Crypto),
+        ("true", HwOffload::Crypto),
     ];
     let dscp = [
         ("out", CopyDscp::Out),

@@ -300,6 +300,34 @@ fn number(asked: &Section, name: &str) -> Result<Option<u64>, String> {
 pub(super) fn result(outcome: Result<(), String>) -> Section {
     match outcome {
         Ok(()) => Section::new().text("success", "yes"),
-        Err(why) => Section::new().text("success", "no").text("errmsg", why),
+        Err(why) => Section::new().text("success", "no").text("errmsg", ascii(&why)),
+    }
+}
+
+/// `text` in printable ASCII: swanctl shows no other text, and an error message that is not shown helps nobody.
+fn ascii(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => shown.push(c),
+            '\u{2026}' => shown.push_str("..."),
+            '\u{2018}' | '\u{2019}' => shown.push('\''),
+            '\u{201c}' | '\u{201d}' => shown.push('"'),
+            '\u{2013}' | '\u{2014}' => shown.push('-'),
+            c if c.is_whitespace() => shown.push(' '),
+            _ => shown.push('?'),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    /// Fault: give `why` to `errmsg` as it is.
+    #[test]
+    fn error_messages_are_what_swanctl_shows() {
+        let section =
+            super::result(Err("expected \u{2018}keyid:\u{2026}\u{2019}\nM\u{fc}ller".to_owned()));
+        assert_eq!(section.str("errmsg"), Some("expected 'keyid:...' M?ller"));
     }
 }
