@@ -259,6 +259,21 @@ pub enum TransmitKind {
     KeepAlive,
 }
 
+/// Of what kind the reason is that a peer's certificates or key were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// A certificate has been revoked.
+    Revoked,
+    /// It is not known whether a certificate has been revoked, and that has to be known.
+    RevocationUnknown,
+    /// A certificate has expired.
+    Expired,
+    /// Another one.
+    #[default]
+    Other,
+}
+
 /// Why something failed or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -271,8 +286,8 @@ pub enum Failure {
     Refused(NotifyType),
     /// No configured key fits the peer, or its AUTH payload is wrong.
     Authentication,
-    /// The peer's certificates or key were refused; says why.
-    Untrusted(String),
+    /// The peer's certificates or key were refused; says of what kind the reason is, and the reason.
+    Untrusted(Distrust, String),
     /// This end has no credentials that could be used, or they could not be; says why.
     Credentials(String),
     /// The data plane refused.
@@ -306,7 +321,7 @@ impl Failure {
             Self::Timeout => "timeout",
             Self::Peer(notify) | Self::Refused(notify) => notify.name().unwrap_or("other notify"),
             Self::Authentication => "authentication",
-            Self::Untrusted(_) => "untrusted",
+            Self::Untrusted(..) => "untrusted",
             Self::Credentials(_) => "credentials",
             Self::DataPlane(_) => "data_plane",
             Self::Config(_) => "configuration",
@@ -332,7 +347,7 @@ impl fmt::Display for Failure {
             Self::Peer(kind) => write!(f, "the peer answered {kind}"),
             Self::Refused(kind) => write!(f, "refused with {kind}"),
             Self::Authentication => f.write_str("authentication failed"),
-            Self::Untrusted(text) => write!(f, "authentication failed: {text}"),
+            Self::Untrusted(_, text) => write!(f, "authentication failed: {text}"),
             Self::Credentials(text) => write!(f, "cannot authenticate: {text}"),
             Self::DataPlane(text) => write!(f, "data plane: {text}"),
             Self::Config(text) => write!(f, "configuration: {text}"),
@@ -362,6 +377,8 @@ pub struct PeerRefused {
     pub local_id: Option<IdData>,
     /// The identity the peer claims.
     pub remote_id: Option<IdData>,
+    /// Of what kind the reason is, if the peer's certificates or key were refused.
+    pub distrust: Option<Distrust>,
     /// Why.
     pub why: String,
 }

@@ -318,7 +318,7 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
             let addresses = peer.addresses.map(|addresses| selectors(&addresses));
             Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate, addresses })
         }
-        Err(why) => Answer::Failed(why.to_string()),
+        Err(why) => Answer::Untrusted(why.kind(), why.to_string()),
     }
 }
 

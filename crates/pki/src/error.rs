@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use ike_proto::Distrust;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
 
@@ -153,6 +154,18 @@ pub enum EncodingProblem {
 const SHOWN_NAMES: usize = 8;
 /// Characters of each.
 const SHOWN_CHARS: usize = 100;
+
+impl PkiError {
+    /// Of what kind it is, for those who tell others of it.
+    pub fn kind(&self) -> Distrust {
+        match self {
+            Self::Revoked { .. } => Distrust::Revoked,
+            Self::RevocationUnknown { .. } => Distrust::RevocationUnknown,
+            Self::Expired { .. } => Distrust::Expired,
+            _ => Distrust::Other,
+        }
+    }
+}
 
 impl fmt::Display for PkiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

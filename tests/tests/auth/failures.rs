@@ -126,7 +126,7 @@ fn each_ends_alike_on_the_wire() {
                 _ => (Some(at_a), at_b.first().cloned()),
             };
             let text = here.as_ref().map(Failure::to_string).unwrap_or_default();
-            let said = matches!(here, Some(Failure::Untrusted(_))) && text.contains(why);
+            let said = matches!(here, Some(Failure::Untrusted(..))) && text.contains(why);
             assert!(said, "{name}, host {host}: {text:?}\n{story}");
             // The responder's SA ends by the initiator's word, established or not.
             let told_so = host == 2 || wire == Some(told());

@@ -143,7 +143,7 @@ impl Log {
         let known = self.refused.replace((now, refused.clone())).is_some_and(|(at, other)| {
             now.saturating_duration_since(at) < SAME_AGAIN && same(&other, refused)
         });
-        let PeerRefused { ike, path, connection, local_id, remote_id, why } = refused;
+        let PeerRefused { ike, path, connection, local_id, remote_id, why, .. } = refused;
         if !known && self.allowed(now, "peer refused") {
             warn!(
                 ike = ike.0,
@@ -300,6 +300,7 @@ mod tests {
             connection: "site".to_owned(),
             local_id: None,
             remote_id: None,
+            distrust: None,
             why: why.to_owned(),
         };
         let mut log = Log::default();

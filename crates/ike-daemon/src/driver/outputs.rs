@@ -121,7 +121,7 @@ impl Driver {
             if let Some(meters) = &self.meters {
                 meters.asked(&question, false);
             }
-            let failed = matches!(answer, Answer::Failed(_));
+            let failed = matches!(answer, Answer::Failed(_) | Answer::Untrusted(..));
             let about = failed.then(|| questions::Peer::of(&question)).flatten();
             return self.answered(questions::Answered { ticket, about, answer });
         }
@@ -145,7 +145,7 @@ impl Driver {
 
     pub(super) fn answered(&mut self, answered: questions::Answered) {
         let questions::Answered { ticket, about, answer } = answered;
-        if let (Some(peer), Answer::Failed(why)) = (&about, &answer) {
+        if let (Some(peer), Answer::Failed(why) | Answer::Untrusted(_, why)) = (&about, &answer) {
             self.log.refused(now().mono, peer, why);
         }
         self.endpoint.handle(now(), Input::Answered(ticket, answer));

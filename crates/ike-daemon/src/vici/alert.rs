@@ -1,14 +1,17 @@
 //! `alert`: which of an engine's events strongSwan has a type of alert for.
 
 use ike_proto::wire::registry::NotifyType;
-use ike_proto::{Event, Failure};
+use ike_proto::{Distrust, Event, Failure};
 
 /// The type of alert, if `event` is one.
 pub(super) fn kind(event: &Event) -> Option<&'static str> {
     match event {
-        Event::PeerRefused(refused) if refused.why.contains("revoked") => Some("cert-revoked"),
-        Event::PeerRefused(refused) if refused.why.contains("expired") => Some("cert-expired"),
-        Event::PeerRefused(_) => Some("peer-auth-failed"),
+        Event::PeerRefused(refused) => Some(match refused.distrust {
+            Some(Distrust::Revoked) => "cert-revoked",
+            Some(Distrust::RevocationUnknown) => "cert-validation-failed",
+            Some(Distrust::Expired) => "cert-expired",
+            _ => "peer-auth-failed",
+        }),
         Event::InitRefused { .. } => Some("proposal-mismatch-ike"),
         Event::ChildRefused { .. } => Some("ts-mismatch"),
         Event::IkeDown { established, reason, .. } => of_ike(*established, reason),
@@ -45,7 +48,7 @@ fn of_child(reason: &Failure) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use ike_proto::IkeSaId;
+    use ike_proto::{IkeSaId, Path, PeerRefused, Transport};
 
     use super::*;
 
@@ -63,5 +66,26 @@ mod tests {
         assert_eq!(failed(Failure::Peer(NotifyType::TS_UNACCEPTABLE)), Some("ts-mismatch"));
         assert_eq!(failed(Failure::DataPlane("no".to_owned())), Some("install-child-sa-failed"));
         assert_eq!(kind(&Event::IkeUp(IkeSaId(1))), None);
+    }
+
+    /// Fault: look for the word "revoked" in the reason.
+    #[test]
+    fn what_is_not_known_to_be_revoked_is_not_told_as_revoked() {
+        let address = "192.0.2.1:500".parse().unwrap();
+        let refused = |distrust| PeerRefused {
+            ike: IkeSaId(1),
+            path: Path { local: address, remote: address, transport: Transport::Udp },
+            connection: "site".to_owned(),
+            local_id: None,
+            remote_id: None,
+            distrust,
+            why: "not known whether certificate \"CN=peer\" has been revoked".to_owned(),
+        };
+        let alert = |distrust| kind(&Event::PeerRefused(Box::new(refused(distrust))));
+        assert_eq!(alert(Some(Distrust::RevocationUnknown)), Some("cert-validation-failed"));
+        assert_eq!(alert(Some(Distrust::Revoked)), Some("cert-revoked"));
+        assert_eq!(alert(Some(Distrust::Expired)), Some("cert-expired"));
+        assert_eq!(alert(Some(Distrust::Other)), Some("peer-auth-failed"));
+        assert_eq!(alert(None), Some("peer-auth-failed"));
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::config::auth::{CertRequest, SchemeConstraints};
 use crate::crypto::SignatureScheme;
+use crate::event::Distrust;
 use crate::keys::signed_octets::SignedOctets;
 use crate::wire::payload::{Cert, IdData, TrafficSelector};
 use crate::wire::registry::CertEncoding;
@@ -29,7 +30,7 @@ pub enum Question {
     /// Sign for this end. Answered by [`Answer::Signed`] or [`Answer::Failed`].
     Sign(SignRequest),
     /// Which key does the peer have, and may it authenticate the identity? Answered by
-    /// [`Answer::Key`] or [`Answer::Failed`]. The peer has proven nothing yet: nothing may be fetched
+    /// [`Answer::Key`], [`Answer::Untrusted`] or [`Answer::Failed`]. The peer has proven nothing yet: nothing may be fetched
     /// to find out, but for certificates that it sent by hash and URL, where
     /// [`hash_and_url`](crate::config::EndpointConfig::hash_and_url) has this end announce that. A stranger
     /// chooses the URL then: whoever fetches has to see to it where that leads.
@@ -117,6 +118,9 @@ pub enum Answer {
     Leased(LeaseRequest, Lease),
     /// What comes of the EAP packet.
     Eap(Box<EapAnswer>),
+    /// The peer's certificates or key are refused; says of what kind the reason is, and the reason, for the log. The
+    /// peer is told AUTHENTICATION_FAILED and no more.
+    Untrusted(Distrust, String),
     /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more; of a
     /// key exchange, that it may try again.
     Failed(String),

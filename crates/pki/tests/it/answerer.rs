@@ -26,7 +26,7 @@ fn peer(identity: &str, shown: &[&str], auth: &str) -> PeerCredentials {
 
 fn refusal(answer: Answer) -> String {
     match answer {
-        Answer::Failed(why) => why,
+        Answer::Untrusted(_, why) | Answer::Failed(why) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -118,7 +118,7 @@ fn without_a_fetch_the_policy_decides() {
         let settled = answerer.answer(&Question::Revocation(peer), now());
         match settled {
             Answer::Key(key) => assert!(good && !key.revocation_pending),
-            Answer::Failed(why) => assert!(!good, "{why}"),
+            Answer::Untrusted(_, why) => assert!(!good, "{why}"),
             other => panic!("{other:?}"),
         }
     }

@@ -58,7 +58,7 @@ fn settled(answerer: &Answerer, peer: &PeerCredentials) -> Result<(), String> {
             assert!(!key.revocation_pending);
             Ok(())
         }
-        Answer::Failed(why) => Err(why),
+        Answer::Untrusted(_, why) => Err(why),
         other => panic!("{other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use super::psk::peer_psk;
 use super::{answers_to, local_id, matches_id, signature};
 use crate::config::lookup::Lookup;
 use crate::config::{AuthConfig, ConnectionConfig};
-use crate::event::{Event, PeerRefused};
+use crate::event::{Distrust, Event, PeerRefused};
 use crate::exchange::Refusal;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
@@ -21,12 +21,19 @@ pub(crate) struct Blame {
     /// Empty if there was none to try.
     pub(crate) connection: String,
     pub(crate) why: String,
+    /// If certificates or a key were refused.
+    pub(crate) distrust: Option<Distrust>,
 }
 
 impl Blame {
     pub(crate) fn of(connection: Option<&ConnectionConfig>, why: impl fmt::Display) -> Self {
         let connection = connection.map_or_else(String::new, |found| found.name.clone());
-        Self { connection, why: why.to_string() }
+        Self { connection, why: why.to_string(), distrust: None }
+    }
+
+    /// The same, for certificates or a key that were refused.
+    pub(crate) fn distrusting(self, kind: Distrust) -> Self {
+        Self { distrust: Some(kind), ..self }
     }
 }
 
@@ -64,8 +71,9 @@ impl IkeSa {
     ) {
         let path = if self.initiator { self.path } else { self.answer_to() };
         let (remote_id, local_id) = ids;
-        let Blame { connection, why } = blame;
-        let refused = PeerRefused { ike: self.id, path, connection, local_id, remote_id, why };
+        let Blame { connection, why, distrust } = blame;
+        let ike = self.id;
+        let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
         ctx.event(Event::PeerRefused(Box::new(refused)));
     }
 

@@ -11,7 +11,7 @@ use super::rounds::{OwnAuth, used};
 use super::{closed_placeholder, local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::TrafficSelector;
-use crate::event::{Failure, UsedAuth};
+use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
@@ -281,8 +281,12 @@ impl IkeSa {
         };
         let key = match answer {
             Answer::Key(key) => key,
+            Answer::Untrusted(kind, why) => {
+                return self.disbelieve(ctx, id, None, Failure::Untrusted(kind, why));
+            }
             Answer::Failed(why) => {
-                return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
+                let failure = Failure::Untrusted(Distrust::Other, why);
+                return self.disbelieve(ctx, id, None, failure);
             }
             Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
                 return self.reject_responder(ctx, Failure::Authentication);
@@ -291,7 +295,8 @@ impl IkeSa {
         if let Some((known, used, evidence)) = known {
             if key.revocation_pending || key.spki != known.spki {
                 let why = "revocation is not settled".to_owned();
-                return self.disbelieve(ctx, id, None, Failure::Untrusted(why));
+                let failure = Failure::Untrusted(Distrust::RevocationUnknown, why);
+                return self.disbelieve(ctx, id, None, failure);
             }
             return self.responder_proven(ctx, used, evidence, &payloads);
         }
@@ -414,7 +419,9 @@ impl IkeSa {
         failure: Failure,
     ) {
         let blame = blame.unwrap_or_else(|| match &failure {
-            Failure::Untrusted(why) => Blame::of(Some(&self.connection), why),
+            Failure::Untrusted(kind, why) => {
+                Blame::of(Some(&self.connection), why).distrusting(*kind)
+            }
             other => Blame::of(Some(&self.connection), other),
         });
         let local = local_id(&self.connection, self);

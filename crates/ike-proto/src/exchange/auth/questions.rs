@@ -206,7 +206,11 @@ impl SigningRound {
         let Signed { mut certs, scheme, signatures } = match answer {
             Answer::Signed(signed) => signed,
             Answer::Failed(why) => return Err(Failure::Credentials(why)),
-            Answer::Key(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
+            Answer::Key(_)
+            | Answer::Untrusted(..)
+            | Answer::Exchanged(_)
+            | Answer::Leased(..)
+            | Answer::Eap(_) => {
                 return Err(wrong("an answer to another question"));
             }
         };

@@ -13,7 +13,7 @@ use super::{answers_to, exactness, local_id, round_id, signature, takes};
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
-use crate::event::{Failure, UsedAuth};
+use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::key_exchange::Halt;
@@ -277,7 +277,9 @@ impl IkeSa {
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
                 let reason = judged.err().unwrap_or(Failure::Authentication);
                 let blame = judging.decoy.unwrap_or_else(|| match &reason {
-                    Failure::Untrusted(why) => Blame::of(connection.as_deref(), why),
+                    Failure::Untrusted(kind, why) => {
+                        Blame::of(connection.as_deref(), why).distrusting(*kind)
+                    }
                     _ => Blame::of(connection.as_deref(), "the signature does not verify"),
                 });
                 self.blame(ctx, ids(&Payloads(&payloads)), blame);
@@ -297,14 +299,16 @@ impl IkeSa {
     ) -> Result<(PeerKey, UsedAuth, PeerAuthenticated), Failure> {
         let key = match answer {
             Answer::Key(key) => key,
-            Answer::Failed(why) => return Err(Failure::Untrusted(why)),
+            Answer::Untrusted(kind, why) => return Err(Failure::Untrusted(kind, why)),
+            Answer::Failed(why) => return Err(Failure::Untrusted(Distrust::Other, why)),
             Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
                 return Err(Failure::Authentication);
             }
         };
         if let Some((known, used, evidence)) = judging.proven.take() {
             if key.revocation_pending || key.spki != known.spki {
-                return Err(Failure::Untrusted("revocation is not settled".to_owned()));
+                let why = "revocation is not settled".to_owned();
+                return Err(Failure::Untrusted(Distrust::RevocationUnknown, why));
             }
             return Ok((key, used, evidence));
         }
