@@ -49,7 +49,7 @@ impl IkeSa {
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
-                self.retire(old, id);
+                self.retire(ctx, old, id);
             }
         }
         let State::Established(established) = &self.state else { return };
@@ -69,20 +69,29 @@ impl IkeSa {
         }
     }
 
-    /// Traffic left `old` for `new`: deletes it at both ends.
-    fn retire(&mut self, old: ChildSaId, new: ChildSaId) {
+    /// Traffic left `old` for `new`: deletes `old` at both ends.
+    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
             return;
         };
         child.phase = Phase::Rekeyed;
         self.timers.clear_child(old);
-        // Whoever wants the old child gone means the one in its place.
-        for task in &mut established.queue {
-            match task {
-                Task::DeleteChild { child, .. } if *child == old => *child = new,
+        // An operator who ends the old child means the traffic, which `new` carries now. Any other reason is a
+        // fact about the old SA alone: its lifetime, its counters, its state in the data plane.
+        let queue = std::mem::take(&mut established.queue);
+        for mut task in queue {
+            match &mut task {
+                Task::DeleteChild { child, reason: Failure::Terminated, .. } if *child == old => {
+                    *child = new;
+                }
+                Task::DeleteChild { child, request, .. } if *child == old => {
+                    ctx.done(*request, Ok(()));
+                    continue;
+                }
                 _ => {}
             }
+            established.queue.push_back(task);
         }
         let reason = Failure::Replaced;
         established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
