@@ -1,5 +1,6 @@
 //! What enters an [`Endpoint`](crate::Endpoint) and what leaves it.
 
+mod hint;
 mod notice;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::dataplane::{
 use crate::question::{Answer, Assignment, Authorization, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
+pub use hint::{BothSelectors, Hint};
 pub use notice::Notice;
 
 /// The time of an input.
@@ -438,6 +440,8 @@ pub enum Event {
         /// Why: what was received, and what is configured.
         why: String,
     },
+    /// Nothing has failed, and an operator should know.
+    Hint(Box<Hint>),
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {
         /// Replaced.

@@ -26,9 +26,10 @@ pub mod wire;
 
 pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
-    ChildSaId, ChildState, ChildStatus, Command, Distrust, Event, Failure, IkeSaId, IkeState,
-    IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand,
-    StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth, UsedEap,
+    BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Distrust, Event, Failure, Hint,
+    IkeSaId, IkeState, IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused,
+    RequestId, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
+    UsedEap,
 };
 pub use question::{
     AcceptedScheme, Answer, Assignment, Authorization, EapAnswer, EapMessage, EapState, EapSuccess,

@@ -89,3 +89,47 @@ fn by_both_at_once_leaves_one_ike_sa() {
         }
     }
 }
+
+/// What the end that answers a rekey wants to ask waits until the other end shows that it has the new SA: by the Delete of
+/// the old one. A request that overtakes the answer is of no SA there.
+///
+/// Fault: in `hand_over` (exchange/rekey_ike.rs), leave out `await_sign`; or in `is_seen` do nothing.
+#[test]
+fn the_end_that_answers_asks_nothing_before_the_other_has_the_new_sa() {
+    let mut pair = Pair::established(77);
+    let child = pair.child_id(B);
+    let old = pair.a().ike();
+    pair.net.manual = true;
+    pair.rekey_ike(A);
+    pair.deliver_to(B);
+    let rekey = pair.command(B, Command::RekeyChild(child));
+    assert_eq!(pair.waiting_for(A), 1, "the answer and nothing else");
+    pair.deliver_to(A);
+    assert_eq!(pair.waiting_for(B), 1, "the Delete of the old SA");
+    pair.deliver_to(B);
+    let new = |w: &ike_tests::network::Packet| {
+        w.header().is_some_and(|h| h.spi_i != old.spi_i && !h.flags.response)
+    };
+    let asked = pair.net.mailbox.iter().filter(|packet| new(packet)).count();
+    assert_eq!(asked, 1, "at once: {}", pair.story());
+    pair.net.manual = false;
+    pair.deliver_all();
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(pair.b().done(rekey), Some(Ok(())), "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// A peer that sends no Delete is asked all the same, after a while.
+#[test]
+fn the_end_that_answers_does_not_wait_for_ever() {
+    let mut pair = Pair::established(78);
+    let child = pair.child_id(B);
+    pair.net.manual = true;
+    pair.rekey_ike(A);
+    pair.deliver_to(B);
+    pair.net.mailbox.clear();
+    pair.command(B, Command::RekeyChild(child));
+    assert_eq!(pair.waiting_for(A), 0);
+    pair.run_for(Duration::from_secs(5));
+    assert!(pair.waiting_for(A) > 0, "{}", pair.story());
+}

@@ -114,9 +114,9 @@ fn the_loser_tries_again_if_the_winner_does_not_go_on() {
                 }
             };
             assert_eq!(sent.len(), 0, "ike: {ike}");
-            bench.world.run_for(Duration::from_secs(19));
+            bench.world.run_for(Duration::from_secs(170));
             assert_eq!(bench.sent().len(), 0, "ike: {ike}: the peer has its time");
-            bench.world.run_for(Duration::from_secs(30));
+            bench.world.run_for(Duration::from_secs(60));
             let sent = bench.sent();
             request(&peer, &sent, CREATE_CHILD_SA);
         }
@@ -143,9 +143,9 @@ fn a_complete_loser_tries_again_if_the_winner_does_not_go_on() {
     let (id, _) = request(&peer, &sent, INFORMATIONAL);
     let response = peer.seal(INFORMATIONAL, id, true, &[]);
     assert_eq!(bench.give(&response).len(), 0);
-    bench.world.run_for(Duration::from_secs(19));
+    bench.world.run_for(Duration::from_secs(170));
     assert_eq!(bench.sent().len(), 0, "the peer has its time");
-    bench.world.run_for(Duration::from_secs(30));
+    bench.world.run_for(Duration::from_secs(60));
     let sent = bench.sent();
     request(&peer, &sent, CREATE_CHILD_SA);
 }

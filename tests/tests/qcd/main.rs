@@ -1,6 +1,7 @@
 //! Quick crash detection (RFC 6290): hosts that lose their IKE SAs, and peers that find out.
 
 mod attacks;
+mod coming;
 mod rekeys;
 mod shards;
 mod unknown_spi;

@@ -2,10 +2,14 @@
 //! addresses, and messages from the past.
 
 mod addresses;
+mod chains;
+mod crowded;
+mod hard_limits;
 mod late;
 mod losses;
 mod narrow;
 mod restarts;
+mod times;
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ike_proto::Hint;
 use ike_proto::config::{Fragmentation, Retransmission};
 use ike_proto::wire::registry::ExchangeType;
 use ike_tests::network::{Fate, Packet};
@@ -232,5 +233,44 @@ fn acknowledged_fragments_are_not_made_smaller() {
         let sent = pair.net.trace.iter().filter(|p| p.is(ExchangeType::IKE_INTERMEDIATE, false));
         let small = sent.filter(|p| p.from == Some(A) && p.ip_octets() == 576).count();
         assert_eq!(small, 0, "{}", pair.story());
+    }
+}
+
+/// A peer that takes no large messages, as one with a limit of octets does: the log hears why the attempt is not getting
+/// on, long before it fails. Where large ones get through after a loss it hears nothing.
+///
+/// Fault: in `IkeSa::on_retransmit`, leave out `large_unanswered`; or let it be true of small messages as well.
+#[test]
+fn large_messages_that_alone_get_no_answer_are_told_of() {
+    for (limit, large_ones) in [(true, true), (true, false), (false, true)] {
+        let mut setup = super::large(9, if large_ones { "mlkem1024" } else { "mlkem512" });
+        if large_ones {
+            setup.both(|side| side.ike_proposals(&["aes256gcm16-prfsha384-x25519-ke1_frodoa3"]));
+        }
+        let mut pair = setup.build();
+        let mut lost = 0;
+        pair.net.tap(move |packet| {
+            let intermediate = packet.is(ExchangeType::IKE_INTERMEDIATE, false);
+            lost += u32::from(intermediate);
+            let drops = large_ones && intermediate && (limit || lost <= 3);
+            if drops { Fate::Drop } else { Fate::Pass }
+        });
+        let request = pair.initiate(A, Some("net"));
+        pair.run_for(MINUTE);
+        let told = pair.a().events(|event| match event {
+            ike_proto::Event::Hint(hint) => Some((**hint).clone()),
+            _ => None,
+        });
+        if limit && large_ones {
+            let [Hint::LargeUnanswered { exchange, octets, .. }] = &told[..] else {
+                panic!("{told:?}\n{}", pair.story())
+            };
+            assert_eq!(*exchange, ExchangeType::IKE_INTERMEDIATE);
+            assert!(*octets > 15_000, "{octets}");
+            assert_eq!(pair.a().done(request), None, "in time");
+        } else {
+            assert_eq!(told, [], "{}", pair.story());
+            assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+        }
     }
 }

@@ -5,8 +5,12 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
+use ike_proto::dataplane::TrafficSelector;
 use ike_proto::wire::payload::IdData;
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Path, PeerRefused, Transport, UsedAuth};
+use ike_proto::{
+    BothSelectors, ChildSaId, Endpoint, Event, Hint, IkeSaId, Path, PeerRefused, Transport,
+    UsedAuth,
+};
 use tracing::{debug, info, warn};
 
 use super::questions::Peer;
@@ -70,6 +74,7 @@ impl Log {
                     warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
                 }
             }
+            Event::Hint(hint) => self.hint(now, hint),
             Event::IkeDown { ike, connection, established: false, reason } => {
                 if !self.was_refused(*ike) && self.allowed(now, "IKE SA not established") {
                     info!(ike = ike.0, %connection, %reason, "IKE SA not established");
@@ -121,6 +126,35 @@ impl Log {
                 }
             }
             Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
+        }
+    }
+
+    /// Logs what an operator should know though nothing has failed.
+    fn hint(&mut self, now: Instant, hint: &Hint) {
+        match hint {
+            Hint::SelectorsTooWide { ike, child, answered, used } => {
+                if self.allowed(now, "selectors too wide") {
+                    warn!(
+                        ike = ike.0,
+                        %child,
+                        answered = %both(answered),
+                        used = %both(used),
+                        "traffic selectors of the peer are wider than asked for; check both ends' configuration"
+                    );
+                }
+            }
+            Hint::LargeUnanswered { ike, remote, exchange, octets } => {
+                if self.allowed(now, "large message unanswered") {
+                    warn!(
+                        ike = ike.0,
+                        %remote,
+                        %exchange,
+                        octets,
+                        "large message gets no answer though a small one did; raise the peer's limit (charon.max_packet \
+                         of strongSwan, 10000 by default), or look for a firewall that drops fragments"
+                    );
+                }
+            }
         }
     }
 
@@ -215,6 +249,15 @@ fn same(a: &PeerRefused, b: &PeerRefused) -> bool {
 
 fn name(id: &Option<IdData>) -> String {
     id.as_ref().map_or_else(|| "unknown".to_owned(), IdData::to_string)
+}
+
+/// Traffic selectors as they are written elsewhere.
+fn both((local, remote): &BothSelectors) -> String {
+    let side = |ts: &[TrafficSelector]| {
+        let texts: Vec<_> = ts.iter().map(TrafficSelector::to_string).collect();
+        texts.join(" ")
+    };
+    format!("{} === {}", side(local), side(remote))
 }
 
 fn ike_up(id: IkeSaId, endpoint: &Endpoint) {

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ProposalConfig;
-use super::child::{ChildConfig, ShuntConfig};
+use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
 use super::ppk::PostQuantumKey;
 use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
 use super::resumption::ResumptionConfig;
 use super::shard::Shard;
-use crate::crypto::CryptoProvider;
 use crate::ike_sa::rtt::LONGEST_TIMER;
 
 /// When a request that is not answered is sent again (RFC 7296 §2.4).
@@ -103,6 +101,17 @@ pub struct FragmentAckTypes {
     pub request: u16,
     /// FRAGMENT_ACK_RES.
     pub response: u16,
+}
+
+impl FragmentAckTypes {
+    /// The Vendor ID (RFC 7296 §3.12) by which an initiator says that it has these numbers. Numbers of the private
+    /// range are other things to other implementations: a responder uses them with a peer that has shown this, or
+    /// FRAGMENT_ACK_SUPPORTED itself, and an initiator never begins with them.
+    pub fn vendor_id(self) -> Vec<u8> {
+        let numbers = [self.supported, self.request, self.response];
+        let numbers = numbers.into_iter().flat_map(u16::to_be_bytes);
+        b"ike-proto ".iter().copied().chain(numbers).collect()
+    }
 }
 
 impl Default for FragmentAckTypes {
@@ -236,26 +245,6 @@ impl Default for EndpointConfig {
             resumption: ResumptionConfig::default(),
             natt_port: 4500,
         }
-    }
-}
-
-impl EndpointConfig {
-    /// Leaves out what no backend can do, so that it is neither offered nor chosen.
-    pub(crate) fn usable(mut self, crypto: &CryptoProvider) -> Self {
-        let keep = |proposals: &[ProposalConfig]| {
-            proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
-        };
-        for connection in &mut self.connections {
-            let mut usable = ConnectionConfig::clone(connection);
-            usable.proposals = keep(&usable.proposals);
-            for child in &mut usable.children {
-                let mut config = ChildConfig::clone(child);
-                config.esp_proposals = keep(&config.esp_proposals);
-                *child = Arc::new(config);
-            }
-            *connection = Arc::new(usable);
-        }
-        self
     }
 }
 

@@ -533,7 +533,7 @@ impl Endpoint {
 
     fn reload(&mut self, config: EndpointConfig) {
         // The shard is part of every SPI handed out and cannot change.
-        let config = config.usable(&self.crypto);
+        let config = super::usable::usable(config, &self.crypto);
         self.budget.set_limit(config.reassembly_memory);
         self.mtus.reconfigure(config.fragment_size);
         self.tickets.lived(self.config.resumption.lifetime);

@@ -10,7 +10,8 @@ use crate::crypto::Secret;
 use crate::event::{Event, IkeSaId, Now, Output, Path};
 use crate::exchange::qcd;
 use crate::exchange::sa_init::answer_unknown_spi;
-use crate::wire::Message;
+use crate::table::OwnTable;
+use crate::wire::{Header, Message};
 
 /// For so long after the start many peers may have to be told that their IKE SAs are gone.
 const SOON: Duration = Duration::from_secs(600);
@@ -38,12 +39,14 @@ pub(super) struct Crash {
     tries: Shares,
     told: Shares,
     hints: Shares,
+    /// SPIs that this end has told a peer for an IKE SA that a rekey is still making, by the SA that is rekeyed.
+    coming: OwnTable<u64, IkeSaId>,
 }
 
 impl Crash {
     pub(super) fn new() -> Self {
         let [answers, tries, told, hints] = Default::default();
-        Self { begun: None, answers, tries, told, hints }
+        Self { begun: None, answers, tries, told, hints, coming: OwnTable::default() }
     }
 
     /// True if one more may be told that its ESP packets are of no SA.
@@ -54,6 +57,21 @@ impl Crash {
     /// True if something is to be done about what `address` says of that.
     pub(super) fn may_hint(&mut self, now: Instant, address: IpAddr) -> bool {
         self.hints.take(now, address, &HINTS)
+    }
+
+    /// True if the message is for an IKE SA that a rekey is still making.
+    fn is_coming(&self, header: &Header) -> bool {
+        let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
+        self.coming.contains_key(&own)
+    }
+
+    /// The IKE SAs with these SPIs are not being made any more by a rekey of `id`.
+    pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: [u64; 2]) {
+        for spi in spis {
+            if self.coming.get(&spi) == Some(&id) {
+                self.coming.remove(&spi);
+            }
+        }
     }
 
     /// There is an input.
@@ -102,6 +120,10 @@ impl Endpoint {
         if qcd::is_in_clear(message) {
             return;
         }
+        // The SA may exist a moment later, and its peer may have the token by then. A request is sent again.
+        if self.crash.is_coming(&message.header) {
+            return;
+        }
         let tokens = self.tokens_for(now, message);
         let soon = self.crash.age(now.mono) < SOON;
         let limits = if soon { &SOON_ANSWERS } else { &LATER_ANSWERS };
@@ -122,6 +144,22 @@ impl Endpoint {
             self.out.push_back(Output::Event(Event::TokenGiven { path }));
         }
         self.send_unprotected(path, answer_unknown_spi(&message.header, &tokens));
+    }
+
+    /// Keeps up with the IKE SAs that `id` is being rekeyed into.
+    pub(super) fn update_coming(&mut self, id: IkeSaId) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let now = match &slot.entry {
+            Entry::Sa(sa) => sa.coming_spis(),
+            Entry::Attempt(_) | Entry::Parked(_) => [0; 2],
+        };
+        let before = std::mem::replace(&mut slot.keys.coming, now);
+        if before != now {
+            self.crash.forget_coming(id, before);
+            for spi in now.into_iter().filter(|spi| *spi != 0) {
+                self.crash.coming.insert(spi, id);
+            }
+        }
     }
 
     //= RFC 6290 §9.2

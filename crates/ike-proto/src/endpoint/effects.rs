@@ -34,6 +34,7 @@ impl Endpoint {
                     self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
                 }
                 Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
+                Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.is_seen()),
                 Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
                 Effect::MoveChildren { from, to, estate } => {
                     self.move_children(now, from, to, estate);

@@ -22,6 +22,7 @@ mod tickets;
 mod transports;
 pub(crate) mod unattended;
 mod unknown_spi;
+mod usable;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, VecDeque};
@@ -66,6 +67,7 @@ pub use spent::Void;
 use tickets::Tickets;
 use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
+use usable::usable;
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
 ///
@@ -189,7 +191,7 @@ impl Endpoint {
         plane: Capabilities,
         registry: Registry,
     ) -> Self {
-        let config = config.usable(&crypto);
+        let config = usable(config, &crypto);
         let cookies = crypto.prf.first().map(|prf| Cookies::new(*prf, &mut *rng));
         Self {
             ids: Ids::new(config.shard, &registry),
@@ -585,6 +587,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         self.index.update(id, slot);
         self.update_stream(id);
+        self.update_coming(id);
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
             Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.path, octets)),
@@ -633,6 +636,7 @@ impl Endpoint {
         if slot.half_open {
             self.half_open.remove(id);
         }
+        self.crash.forget_coming(id, slot.keys.coming);
         self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
         if let Some(identity) = slot.identity {

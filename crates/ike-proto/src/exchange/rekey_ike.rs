@@ -387,6 +387,7 @@ impl IkeSa {
     ) {
         let (from, to) = (self.id, new.id);
         self.drop_chains(ctx, |_| true);
+        new.await_sign(ctx.now.mono);
         if self.note_crossed_ike(Some(to), ni, nr) {
             if let State::Established(established) = &mut new.state {
                 established.phase = IkePhase::Crossed(from);

@@ -169,6 +169,9 @@ impl IkeSa {
             let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
             ctx.done(request, result);
         }
+        if let IkePhase::Replaced(to) = phase {
+            ctx.effects.push_back(Effect::Seen(to));
+        }
         if let IkePhase::Crossed(from) = phase {
             ctx.effects.push_back(Effect::Uncross { from });
         } else if !matches!(phase, IkePhase::Replaced(_)) {

@@ -168,6 +168,8 @@ pub(crate) enum Effect {
     Adopt { from: IkeSaId, to: IkeSaId },
     /// The SA of the peer's rekey of this one, which crossed ours, is gone.
     Uncross { from: IkeSaId },
+    /// The peer has deleted the predecessor of this SA: it has the SA.
+    Seen(IkeSaId),
     /// A rekey of the peer made this SA and lost to ours.
     Redundant(IkeSaId),
     /// The children that the first SA gave up belong to the second from now on.

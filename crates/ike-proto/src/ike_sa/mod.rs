@@ -39,7 +39,7 @@ use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
 use crate::dataplane::{self, DataPlaneError};
 use crate::event::{
-    Event, Failure, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
+    Event, Failure, Hint, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
 };
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
@@ -116,7 +116,7 @@ pub(crate) struct IkeSa {
     pub(crate) renews: bool,
     /// How long what this end asks for has been put off, if it is.
     pub(crate) put_off: Option<Box<PutOff>>,
-    /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4).
+    /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4), weighed.
     pub(crate) forgotten: u8,
     /// SAs that were rekeyed into this one and may still be there, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
@@ -244,6 +244,14 @@ impl IkeSa {
         if self.initiator { self.spi_i } else { self.spi_r }
     }
 
+    /// See [`Established::coming_spis`](state::Established::coming_spis).
+    pub(crate) fn coming_spis(&self) -> [u64; 2] {
+        if let State::Established(established) = &self.state {
+            return established.coming_spis();
+        }
+        [0; 2]
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed(_))
     }
@@ -323,6 +331,11 @@ impl IkeSa {
             }
             Retransmit::Again => {
                 self.pace(ctx);
+                if let Some((exchange, octets)) = self.window.large_unanswered() {
+                    let (ike, remote) = (self.id, self.path.remote);
+                    let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
+                    ctx.event(Event::Hint(Box::new(hint)));
+                }
                 self.probe_paths(ctx);
             }
             Retransmit::GiveUp => self.on_peer_dead(ctx, Failure::Timeout),

@@ -185,7 +185,7 @@ impl IkeSa {
                 self.window.on_request_fragment();
                 self.prolong_half_open(ctx);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE {
-                    self.prolong_chains(ctx.now.mono);
+                    self.prolong_chains(ctx);
                 }
             }
         }
@@ -221,6 +221,7 @@ impl IkeSa {
         inner: &Opened,
     ) {
         self.last_heard = ctx.now.mono;
+        self.is_seen();
         self.acks.on_heard(ctx.now.mono, header);
         self.acks.on_whole(header.flags.response);
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
@@ -308,6 +309,11 @@ impl IkeSa {
     ) {
         match (&self.state, exchange) {
             (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
+                self.on_intermediate_request(ctx, payloads, opened);
+            }
+            (State::ExpectAuthRequest(waiting), ExchangeType::IKE_INTERMEDIATE)
+                if waiting.first.is_none() && waiting.rounds.proven() == 0 =>
+            {
                 self.on_intermediate_request(ctx, payloads, opened);
             }
             (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)

@@ -23,7 +23,8 @@ pub(crate) const AUTH_WORK: Duration = Duration::from_millis(120);
 pub(crate) const LONGEST_TIMER: Duration = Duration::from_secs(15);
 
 /// The most of it that an exchange leaves to the one after it, and in timers without any backing off. It
-/// doubles with each exchange in a row that was sent again: that may be a path that has become slow.
+/// doubles with each exchange in a row that was sent again, as far as the time that these took allows: that may be
+/// a path that has become slow.
 const LONGEST_CARRIED: Duration = FIRST_TIMER.saturating_mul(2);
 const CARRIED: u32 = 2;
 
@@ -63,6 +64,9 @@ pub(crate) struct Rtt {
     withheld: Option<Duration>,
     /// Exchanges in a row that were sent again.
     in_a_row: u32,
+    /// The shortest time that one of these took from its first sending to its response: none of them can have
+    /// needed a longer timer.
+    shortest: Option<Duration>,
     /// Datagrams were lost, as far as anybody can tell.
     lossy: bool,
     /// Where only an ambiguous exchange is known: from its last sending to the response.
@@ -81,7 +85,7 @@ impl Rtt {
         self.backed_off = None;
         self.guess = None;
         self.doubted = None;
-        self.in_a_row = 0;
+        (self.in_a_row, self.shortest) = (0, None);
         let net = (time.as_secs_f64() - self.least_cost() * size(octets)).max(0.0);
         //= RFC 6298 §2
         //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
@@ -105,15 +109,29 @@ impl Rtt {
         if self.smoothed.is_none() {
             self.guess = Some(since_last);
         }
-        self.carry();
+        self.carry(since_first);
     }
 
+    //= RFC 6298 §5
+    //# Note that after retransmitting, once a new RTT measurement is obtained
+    //# (which can only happen when new data has been sent and acknowledged),
+    //# the computations outlined in Section 2 are performed, including the
+    //# computation of RTO, which may result in "collapsing" RTO back down
+    //# after it has been subject to exponential back off (rule 5.5).
     /// An exchange is over that was sent again, and its timer carries over. Most of what it had grown to was
     /// waiting for what was lost, and nothing has shown that what follows takes long.
-    fn carry(&mut self) {
+    ///
+    /// On a path that loses much no exchange gives a sample for a long time (Karn's rule), and the timer must not
+    /// grow for as long. `since_first` bounds what a path that has become slow needs: on a slow path it is the
+    /// round-trip time itself.
+    fn carry(&mut self, since_first: Duration) {
         let doublings = self.in_a_row.min(10);
         self.in_a_row = self.in_a_row.saturating_add(1);
-        let most = LONGEST_CARRIED.max(self.fresh(WORK) * CARRIED) * (1 << doublings);
+        let shortest = self.shortest.map_or(since_first, |known| known.min(since_first));
+        self.shortest = Some(shortest);
+        let least = LONGEST_CARRIED.max(self.fresh(WORK) * CARRIED);
+        let needed = shortest.saturating_add(shortest / 4).saturating_add(WORK);
+        let most = (least * (1 << doublings)).min(least.max(needed));
         self.backed_off = self.backed_off.map(|timer| timer.min(most));
     }
 
@@ -136,7 +154,7 @@ impl Rtt {
         self.guess = Some(since_last);
         self.withheld = self.backed_off;
         self.lossy = true;
-        self.carry();
+        self.carry(since_first);
     }
 
     /// The first exchange was answered more than once: the path is slow. True if that is news.

@@ -2,7 +2,7 @@
 //! copied, so that two SAs can never own the same child.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::IkeSa;
 use super::context::Context;
@@ -12,6 +12,10 @@ use super::state::{IkePhase, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::Failure;
+
+/// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends its
+/// Delete of the old SA at once. Longer than the first sending again of its request, in case our answer is lost.
+const UNSEEN: Duration = Duration::from_secs(3);
 
 /// Children, what is left of former ones, and what is to be done about them.
 #[derive(Default)]
@@ -84,6 +88,17 @@ impl IkeSa {
         self.show_successor();
         self.gather_children(ctx);
         self.judge_crossings(ctx);
+    }
+
+    /// The peer has begun the rekey that makes this SA, and does not have the SA before our answer. What this end
+    /// asks for waits for a sign of it: a message on this SA, or the Delete of the SA that is replaced.
+    pub(crate) fn await_sign(&mut self, now: Instant) {
+        self.timers.set(TimerKey::Ike(Timer::Unseen), now + UNSEEN);
+    }
+
+    /// The peer has shown that it has this SA.
+    pub(crate) fn is_seen(&mut self) {
+        self.timers.clear(TimerKey::Ike(Timer::Unseen));
     }
 
     /// The successor is gone: takes back what was released, to end with it.

@@ -45,6 +45,8 @@ pub(crate) enum Timer {
     Ticket,
     /// Forget the last answer (RFC 7296 §2.1).
     Forget,
+    /// The peer has rekeyed into this SA and has not shown that it has the answer: no request before this.
+    Unseen,
 }
 
 /// Timers each child has one of.

@@ -380,6 +380,14 @@ impl Window {
         ours.step(now, &self.ladder, &mut self.rtt, self.acks, rng)
     }
 
+    /// What is outstanding, and its octets, if it is large and its timer has not been enough for the so-many-th time
+    /// without a sign that any of it has arrived.
+    pub(crate) fn large_unanswered(&self) -> Option<(ExchangeType, usize)> {
+        let ours = self.outstanding.as_ref()?;
+        let octets = ours.flight.octets();
+        (octets > LARGE && ours.is_unheard_after(TELLING)).then_some((ours.exchange, octets))
+    }
+
     /// How often the timer of the outstanding request was not enough.
     pub(crate) fn tries(&self) -> u32 {
         self.outstanding.as_ref().map_or(0, |ours| ours.tries)
@@ -506,6 +514,12 @@ fn deadline(now: Instant, wait: Duration) -> Instant {
 /// it is older than its sending.
 const LATELY: Duration = Duration::from_millis(5);
 const LEAST_LATELY: Duration = Duration::from_millis(1);
+
+/// Octets of a message that no path carries in one datagram.
+const LARGE: usize = 2000;
+
+/// A large message that went out again so often without a sign of the peer is likelier too large than lost.
+const TELLING: u32 = 4;
 
 /// A day: keeps the sum with any sane `Instant` in range whatever the configuration says.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);

@@ -2,6 +2,8 @@
 
 use super::{Followup, OurOffer};
 
+use std::time::Duration;
+
 use crate::crypto::Secret;
 use crate::event::Failure;
 use crate::exchange::Payloads;
@@ -17,8 +19,13 @@ use crate::wire::decode_payloads;
 use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// Chains in a row that the peer has forgotten when it is asked to go on, before this end gives up.
-const MAX_FORGOTTEN: u8 = 3;
+/// This end gives up when chains in a row that the peer has forgotten come to this: three that it was asked about in
+/// time, or a dozen where the loss on the way explains it.
+const MAX_FORGOTTEN: u8 = 12;
+/// What a chain counts that the peer was asked about in time.
+const IN_TIME: u8 = 4;
+/// A peer may forget a chain that it has heard nothing about for so long: the least that RFC 9370 §2.2.4 thinks of.
+const MAY_FORGET: Duration = Duration::from_secs(5);
 
 impl IkeSa {
     /// The response to a CREATE_CHILD_SA request: the end of the matter, or the start of a chain.
@@ -59,7 +66,8 @@ impl IkeSa {
             Opened { first: opened.first, octets: opened.octets.clone(), front: Vec::new() };
         let (method, rest) = first_of(methods);
         let shared = Vec::new();
-        let followup = Followup { what, response, shared, method, ke: None, rest };
+        let asked = ctx.now.mono;
+        let followup = Followup { what, response, shared, method, ke: None, rest, asked };
         self.send_followup(ctx, followup, link.data);
     }
 
@@ -165,7 +173,8 @@ impl IkeSa {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            self.note_forgotten(error.kind);
+            let late = ctx.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
+            self.note_forgotten(error.kind, late);
             return match followup.what {
                 OurOffer::Child(offer) => self.on_child_error(ctx, *offer, error),
                 OurOffer::Ike(offer) => {
@@ -186,7 +195,7 @@ impl IkeSa {
             }
             _ => None,
         };
-        let Followup { what, response, mut shared, method, ke, rest } = followup;
+        let Followup { what, response, mut shared, method, ke, rest, asked } = followup;
         let Some(secret) = secret else {
             // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, since the ends no longer
             // agree.
@@ -196,7 +205,8 @@ impl IkeSa {
         match parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE) {
             Some(link) if !rest.is_empty() => {
                 let (method, rest) = first_of(rest);
-                let followup = Followup { what, response, shared, method, ke: None, rest };
+                let asked = ctx.now.mono;
+                let followup = Followup { what, response, shared, method, ke: None, rest, asked };
                 self.send_followup(ctx, followup, link.data);
             }
             None if rest.is_empty() => {
@@ -208,7 +218,8 @@ impl IkeSa {
                             // The last secret is taken again with this message.
                             shared.pop();
                             drop(created);
-                            let followup = Followup { what, response, shared, method, ke, rest };
+                            let followup =
+                                Followup { what, response, shared, method, ke, rest, asked };
                             let ours = Initiated::Followup(Box::new(followup));
                             self.wait_for_secret(ctx, ours, exchange, opened);
                         }
@@ -221,12 +232,12 @@ impl IkeSa {
         }
     }
 
-    /// Counts how often the peer has forgotten a chain.
-    fn note_forgotten(&mut self, error: NotifyType) {
+    /// Counts how often the peer has forgotten a chain; `late` if it may have, by the time that passed.
+    fn note_forgotten(&mut self, error: NotifyType, late: bool) {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
         }
-        self.forgotten = self.forgotten.saturating_add(1);
+        self.forgotten = self.forgotten.saturating_add(if late { 1 } else { IN_TIME });
         //= RFC 9370 §2.2.4
         //# If the initiator continues to receive
         //# STATE_NOT_FOUND notifications after several retries, it MUST treat

@@ -80,6 +80,8 @@ pub(crate) struct Followup {
     ke: Option<Arc<dyn PendingKe>>,
     /// Methods after it.
     rest: Vec<KeMethodId>,
+    /// When the response came that this exchange follows.
+    asked: Instant,
 }
 
 /// What the peer asked for in CREATE_CHILD_SA.
@@ -105,6 +107,14 @@ pub(crate) struct Chain {
 impl Chain {
     pub(crate) fn is_child(&self) -> bool {
         self.child().is_some()
+    }
+
+    /// The SPI that this end has chosen for the IKE SA that it is to make.
+    pub(crate) fn ike_spi(&self) -> Option<u64> {
+        match &self.what {
+            TheirOffer::Child(_) => None,
+            TheirOffer::Ike { spis: (_, responder), .. } => Some(*responder),
+        }
     }
 
     /// The child it is to make.

@@ -3,6 +3,7 @@
 use super::{Chain, TheirOffer};
 use std::time::{Duration, Instant};
 
+use crate::config::EndpointConfig;
 use crate::crypto::Secret;
 use crate::exchange::child_sa::respond_ke;
 use crate::exchange::key_exchange::Halt;
@@ -19,11 +20,13 @@ use crate::wire::payload::{Ke, Notify, Payload};
 use crate::wire::registry::ExchangeType;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
-/// How long the responder waits for the next exchange of a chain: RFC 9370 §2.2.4 asks for 5 to 20
-/// seconds.
-const CHAIN_LIFE: Duration = Duration::from_secs(20);
+/// How long the responder waits for the next exchange of a chain at the least: as long as a peer with the field's
+/// ladder goes on sending it, which is 165 s by the defaults of strongswan.conf(5). RFC 9370 §2.2.4 thinks of 5 to 20
+/// seconds "in most cases" and leaves the time open; whoever forgets sooner than its peer gives up makes a healthy IKE
+/// SA fail on a lossy link. A chain holds one SPI and the secrets so far, of a peer that is authenticated.
+const CHAIN_LIFE: Duration = Duration::from_secs(180);
 /// The time is granted so often to a peer whose fragments arrive.
-const CHAIN_TIMES: u32 = 4;
+const CHAIN_TIMES: u32 = 2;
 /// Chains a peer may have open at a time: links exist so that they may interleave.
 const MAX_CHAINS: usize = 4;
 
@@ -218,17 +221,19 @@ impl IkeSa {
         let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
         let back = lengths(answered).map_or(0, |lengths| lengths.responder);
         let here = lengths(next).map_or(0, |lengths| lengths.initiator);
-        let latest = ctx.now.mono + CHAIN_LIFE * CHAIN_TIMES;
-        let expires = ctx.now.mono + CHAIN_LIFE + self.window.rtt().cost(back + here);
+        let life = chain_life(ctx.config);
+        let latest = ctx.now.mono + life * CHAIN_TIMES;
+        let expires = ctx.now.mono + life + self.window.rtt().cost(back + here);
         (expires.min(latest), latest)
     }
 
     /// A fragment of an IKE_FOLLOWUP_KE request has come: the path is slow, and the peer goes on. Which
     /// chain it is of, the whole message will tell.
-    pub(crate) fn prolong_chains(&mut self, now: Instant) {
+    pub(crate) fn prolong_chains(&mut self, ctx: &Context<'_>) {
+        let until = ctx.now.mono + chain_life(ctx.config);
         let State::Established(established) = &mut self.state else { return };
         for chain in &mut established.theirs {
-            chain.expires = chain.expires.max((now + CHAIN_LIFE).min(chain.latest));
+            chain.expires = chain.expires.max(until.min(chain.latest));
         }
         self.arm_chains();
     }
@@ -253,6 +258,12 @@ impl IkeSa {
         let first = established.theirs.iter().map(|chain| chain.expires).min();
         self.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
     }
+}
+
+/// How long a chain waits for its next exchange. Peers are often configured like this end: its own ladder may be
+/// longer than the field's.
+fn chain_life(config: &EndpointConfig) -> Duration {
+    CHAIN_LIFE.max(config.retransmission.longest())
 }
 
 /// Gives back what a chain held.

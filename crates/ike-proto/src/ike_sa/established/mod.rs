@@ -52,6 +52,14 @@ impl Established {
         }
     }
 
+    /// SPIs that this end has told the peer for a successor of this SA that is still being made: by its own
+    /// rekey, and by the peer's. Zero is none.
+    pub(crate) fn coming_spis(&self) -> [u64; 2] {
+        let ours = self.ours.as_ref().and_then(Initiated::ike).map(|offer| offer.spi);
+        let theirs = self.theirs.iter().find_map(Chain::ike_spi);
+        [ours.unwrap_or_default(), theirs.unwrap_or_default()]
+    }
+
     /// True while this end is creating, rekeying or closing a child.
     pub(crate) fn child_exchange(&self) -> bool {
         self.own_child_exchange() || self.theirs.iter().any(Chain::is_child)

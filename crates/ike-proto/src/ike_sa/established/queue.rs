@@ -83,6 +83,10 @@ impl IkeSa {
             if established.queue.is_empty() || sent {
                 return;
             }
+            if self.timers.get(TimerKey::Ike(Timer::Unseen)).is_some() {
+                // It would overtake the answer that makes the SA at the peer, or that answer is lost.
+                return;
+            }
             if established.responding.as_ref().is_some_and(|waiting| waiting.reply.auth.is_some()) {
                 // To the initiator there is no SA before its IKE_AUTH response.
                 return;

@@ -90,7 +90,9 @@ impl IkeSa {
             | Timer::KeepAlive
             | Timer::Reopen
             | Timer::Fallback
-            | Timer::Forget => {}
+            | Timer::Forget
+            // `pump` goes on.
+            | Timer::Unseen => {}
         }
     }
 

@@ -72,6 +72,10 @@ fn what_is_carried_over_grows_with_the_exchanges_sent_again() {
     rtt.sample(700, 10 * MS);
     assert!(rtt.timer() < 100 * MS);
     assert_eq!(lost(&mut rtt), Duration::from_secs(1));
+    // No more than a path can need that answered within a second and a half.
+    rtt.back_off(Duration::from_secs(15));
+    rtt.ambiguous(700, 1500 * MS, 10 * MS);
+    assert_eq!(rtt.timer(), 1925 * MS);
     // No less than a long path needs.
     let mut far = Rtt::default();
     far.sample(700, 1000 * MS);
@@ -230,4 +234,67 @@ fn a_second_answer_tells_a_slow_path_from_a_lossy_one() {
     assert!(!rtt.answered_twice(), "it is known");
     rtt.sample(600, 530 * MS);
     assert!(!rtt.answered_twice());
+}
+
+/// Exchange after exchange on a path of `round_trip`; of each the first `lost` sendings are lost. Returns the timers
+/// that they began with.
+fn timers_of(round_trip: Duration, lost: u32, exchanges: usize) -> Vec<Duration> {
+    let mut rtt = Rtt::default();
+    rtt.sample(300, 150 * MS);
+    let one = |_| {
+        let first = rtt.timer();
+        let (mut now, mut timer, mut sent) = (Duration::ZERO, first, vec![Duration::ZERO]);
+        let answered = |sent: &[Duration]| sent.get(lost as usize).map(|at| *at + round_trip);
+        while answered(&sent).is_none_or(|at| at > now + timer) {
+            now += timer;
+            sent.push(now);
+            timer = timer.mul_f64(1.8).min(LONGEST_TIMER);
+            rtt.back_off(timer);
+        }
+        let at = answered(&sent).expect("answered");
+        match sent.len() {
+            1 => rtt.sample(300, at),
+            _ => rtt.ambiguous(300, at, at.saturating_sub(now)),
+        }
+        first
+    };
+    (0..exchanges).map(one).collect()
+}
+
+/// A path that loses the first sending of every exchange gives no sample for ever. Its timer stays near what its
+/// exchanges take, for the next exchange may wait for it: a peer forgets a chain of key exchanges (RFC 9370 §2.2.4).
+///
+/// Fault: in `Rtt::carry`, leave out `needed`.
+#[test]
+fn a_lossy_path_without_a_sample_does_not_slow_down_for_ever() {
+    for lost in [1, 2] {
+        let timers = timers_of(150 * MS, lost, 40);
+        assert!(timers.iter().all(|timer| *timer <= 4000 * MS), "{lost}: {timers:?}");
+    }
+}
+
+/// A path that has become slow is found out: its exchanges are samples again.
+#[test]
+fn a_path_that_has_become_slow_is_waited_for() {
+    for round_trip in [600 * MS, 3000 * MS, 8000 * MS] {
+        let timers = timers_of(round_trip, 0, 12);
+        let last = timers.last().copied().unwrap_or_default();
+        assert!(last > round_trip, "{round_trip:?}: {timers:?}");
+    }
+}
+
+/// Once exchanges go through at the first sending, the timer is what they take.
+///
+/// Fault: in `Rtt::sample`, keep `backed_off`.
+#[test]
+fn a_clean_exchange_collapses_the_timer() {
+    let mut rtt = Rtt::default();
+    rtt.sample(300, 150 * MS);
+    for _ in 0..10 {
+        rtt.back_off(Duration::from_secs(15));
+        rtt.ambiguous(300, Duration::from_secs(30), 150 * MS);
+    }
+    assert!(rtt.timer() > Duration::from_secs(10));
+    rtt.sample(300, 150 * MS);
+    assert!(rtt.timer() < Duration::from_secs(1), "{:?}", rtt.timer());
 }

@@ -126,6 +126,12 @@ impl Outstanding {
         }
     }
 
+    /// True if the timer was not enough for the time that `tries` says, and nothing has come of a response or of an
+    /// acknowledgement.
+    pub(super) fn is_unheard_after(&self, tries: u32) -> bool {
+        self.tries == tries && self.silent == tries && !self.heard
+    }
+
     /// The timer without the octets' part, as it has been backed off so far.
     fn backed_off(&self, ladder: &Retransmission) -> Duration {
         let power = ladder.base.max(1.0).powi(i32::try_from(self.backoff).unwrap_or(i32::MAX));

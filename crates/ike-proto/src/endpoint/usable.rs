@@ -1,0 +1,71 @@
+//! A configuration as an endpoint can use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig, TcpUse};
+use crate::crypto::CryptoProvider;
+
+/// No time is longer: ten years. The sum of a few of these and any time of an input is still a time; a longer one that
+/// an embedder configures would be an overflow, and so a panic, long after.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// Leaves out what no backend can do, so that it is neither offered nor chosen, and bounds all times.
+pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
+    let keep = |proposals: &[ProposalConfig]| {
+        proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
+    };
+    bound(endpoint_times(&mut config));
+    for connection in &mut config.connections {
+        let mut usable = ConnectionConfig::clone(connection);
+        usable.proposals = keep(&usable.proposals);
+        bound(connection_times(&mut usable));
+        for child in &mut usable.children {
+            let mut config = ChildConfig::clone(child);
+            config.esp_proposals = keep(&config.esp_proposals);
+            bound(child_times(&mut config));
+            *child = Arc::new(config);
+        }
+        *connection = Arc::new(usable);
+    }
+    config
+}
+
+fn bound<'a>(times: impl IntoIterator<Item = &'a mut Duration>) {
+    for time in times {
+        *time = (*time).min(LONGEST);
+    }
+}
+
+fn endpoint_times(config: &mut EndpointConfig) -> impl Iterator<Item = &mut Duration> {
+    let times = [
+        &mut config.retransmission.limit,
+        &mut config.half_open_timeout,
+        &mut config.keep_alive,
+        &mut config.retry_initiate_interval,
+        &mut config.delete_rekeyed_delay,
+        &mut config.qcd.quiet,
+        &mut config.resumption.lifetime,
+    ];
+    times.into_iter().chain(&mut config.retransmission.timeout)
+}
+
+fn connection_times(config: &mut ConnectionConfig) -> impl Iterator<Item = &mut Duration> {
+    let patience = match &mut config.enable_tcp {
+        TcpUse::Fallback(patience) => Some(patience),
+        _ => None,
+    };
+    let times = [
+        &mut config.dpd_delay,
+        &mut config.rekey_time,
+        &mut config.reauth_time,
+        &mut config.over_time,
+        &mut config.rand_time,
+    ];
+    times.into_iter().chain(patience)
+}
+
+fn child_times(config: &mut ChildConfig) -> impl Iterator<Item = &mut Duration> {
+    [&mut config.rekey_time, &mut config.life_time, &mut config.rand_time, &mut config.inactivity]
+        .into_iter()
+}
