@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::{Registry, Void};
 
+use crate::driver::clock::now;
+
 /// How long changes are collected. Who crashes within that forgets them.
 const COLLECT: Duration = Duration::from_secs(1);
 /// Lines after which the file is made anew, of what counts yet.
@@ -34,8 +36,8 @@ impl VoidTickets {
     /// # Errors
     /// The file cannot be read or written.
     pub(crate) fn keep_in(path: PathBuf, registry: Registry) -> io::Result<Self> {
-        let now = SystemTime::now();
-        for (spis, until) in load(&path, now)? {
+        let now = now();
+        for (spis, until) in load(&path, now.wall)? {
             registry.make_void(spis, now, until);
         }
         let (seen, all) = registry.void_since(0);

@@ -1,6 +1,5 @@
 //! What AWS-LC has and its safe binding does not offer: the only `unsafe` code of this crate. Here
-//! constant-time modular exponentiation, in [`hmac`] HMAC in parts. In [`process`] a page of memory that
-//! tells processes apart.
+//! constant-time modular exponentiation, in [`hmac`] HMAC in parts.
 //!
 //! Three owners ([`Number`], [`Context`], [`Montgomery`]) each hold one non-null pointer that AWS-LC
 //! allocated, and free it exactly once, on drop. None is shared or leaves this file, so no call can
@@ -9,8 +8,6 @@
 #![expect(unsafe_code, reason = "no safe binding has what is here")]
 
 pub(crate) mod hmac;
-#[cfg(target_os = "linux")]
-pub(crate) mod process;
 
 use std::ptr::{self, NonNull};
 

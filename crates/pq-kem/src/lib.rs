@@ -58,10 +58,8 @@ pub fn provider() -> CryptoProvider {
     }
 }
 
-/// The operating system's random source, by way of AWS-LC's generator, which it seeds. Never blocks
-/// after start-up. What is drawn ahead is its own and wiped when it is used or dropped. A child of `fork`
-/// draws anew, which it knows by its process id: one that is forked into another PID namespace may have
-/// that of its parent, and must make a new source.
+/// The operating system's random source. Never blocks after start-up. Nothing is drawn ahead: neither a child of `fork`
+/// nor a copy of a virtual machine has octets that the other has as well.
 pub fn os_random() -> impl SecureRandom + 'static {
     rng::OsRandom::new()
 }

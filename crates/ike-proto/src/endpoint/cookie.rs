@@ -38,9 +38,11 @@ impl Cookies {
         spi_i: u64,
     ) -> Vec<u8> {
         let since = *self.since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= SECRET_LIFE {
-            let fresh = draw(rng);
-            self.previous = Some(std::mem::replace(&mut self.current, fresh));
+        let age = now.saturating_duration_since(since);
+        if age >= SECRET_LIFE {
+            let former = std::mem::replace(&mut self.current, draw(rng));
+            // None was made for long: then those of the former secret are old, too.
+            self.previous = Some(former).filter(|_| age < 2 * SECRET_LIFE);
             self.version = self.version.wrapping_add(1);
             self.since = Some(now);
         }
@@ -50,13 +52,22 @@ impl Cookies {
         cookie
     }
 
-    /// True if `cookie` was made here for this request lately.
-    pub(crate) fn check(&self, cookie: &[u8], ni: &[u8], from: SocketAddr, spi_i: u64) -> bool {
+    /// True if `cookie` was made here for this request lately: within two lives of a secret, whether others have
+    /// been made since or not.
+    pub(crate) fn check(
+        &self,
+        now: Instant,
+        cookie: &[u8],
+        ni: &[u8],
+        from: SocketAddr,
+        spi_i: u64,
+    ) -> bool {
         let Some((&version, mac)) = cookie.split_first() else { return false };
+        let age = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let secret = if version == self.version {
-            Some(&self.current)
+            Some(&self.current).filter(|_| age < 2 * SECRET_LIFE)
         } else if version.wrapping_add(1) == self.version {
-            self.previous.as_ref()
+            self.previous.as_ref().filter(|_| age < SECRET_LIFE)
         } else {
             None
         };
@@ -81,4 +92,75 @@ fn draw(rng: &mut dyn SecureRandom) -> Secret {
     let mut octets = vec![0; SECRET_LEN];
     rng.fill(&mut octets);
     Secret::new(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts up.
+    struct Counter(u8);
+
+    impl SecureRandom for Counter {
+        fn fill(&mut self, out: &mut [u8]) {
+            for octet in out {
+                self.0 = self.0.wrapping_add(1);
+                *octet = self.0;
+            }
+        }
+    }
+
+    /// The first octets of key and message: enough to tell secrets apart.
+    #[derive(Debug)]
+    struct Cheap;
+
+    impl Prf for Cheap {
+        fn id(&self) -> crate::wire::registry::PrfId {
+            crate::wire::registry::PrfId::HMAC_SHA2_256
+        }
+
+        fn output_len(&self) -> usize {
+            32
+        }
+
+        fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
+            Secret::new(key.iter().copied().chain(parts.concat()).take(60).collect())
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an instant cannot be had otherwise")]
+    fn beginning() -> Instant {
+        Instant::now()
+    }
+
+    /// A cookie is good for two minutes, whether others are made meanwhile or none is.
+    ///
+    /// Fault: in `Cookies::check`, leave out `age`.
+    #[test]
+    fn a_cookie_is_not_good_for_longer_where_no_others_are_made() {
+        let begin = beginning();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let from = SocketAddr::from(([192, 0, 2, 1], 500));
+        for busy in [false, true] {
+            let mut rng = Counter(0);
+            let mut cookies = Cookies::new(&Cheap, &mut rng);
+            let cookie = cookies.make(at(0), &mut rng, b"nonce", from, 7);
+            let mut good = Vec::new();
+            for seconds in (1..600).step_by(10) {
+                if busy {
+                    cookies.make(at(seconds), &mut rng, b"other", from, 8);
+                }
+                if cookies.check(at(seconds), &cookie, b"nonce", from, 7) {
+                    good.push(seconds);
+                }
+            }
+            assert_eq!((good.first(), good.last()), (Some(&1), Some(&111)), "{busy}: {good:?}");
+        }
+        // One of a secret that nobody has used for long is not taken because of the change.
+        let mut rng = Counter(0);
+        let mut cookies = Cookies::new(&Cheap, &mut rng);
+        let cookie = cookies.make(at(0), &mut rng, b"nonce", from, 7);
+        cookies.make(at(3600), &mut rng, b"other", from, 8);
+        assert!(!cookies.check(at(3600), &cookie, b"nonce", from, 7));
+    }
 }

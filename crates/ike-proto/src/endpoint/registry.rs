@@ -13,7 +13,7 @@ use super::id_set::IdSet;
 use super::index::IdKey;
 use super::spent::{Spent, Void};
 use crate::dataplane::SaId;
-use crate::event::IkeSaId;
+use crate::event::{IkeSaId, Now};
 use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 
@@ -195,7 +195,7 @@ impl Registry {
 
     /// Takes no ticket of the IKE SA with `spis` from now on, `until` none of it can be good any more. False if
     /// that was so before.
-    pub(crate) fn spend(&self, spis: (u64, u64), now: SystemTime, until: SystemTime) -> bool {
+    pub(crate) fn spend(&self, spis: (u64, u64), now: Now, until: SystemTime) -> bool {
         self.tables().spent.add(spis, now, until)
     }
 
@@ -206,7 +206,7 @@ impl Registry {
 
     /// Takes no ticket of the IKE SA with these SPIs, the initiator's first, `until` none can be good any more: an
     /// earlier run says so (RFC 5723 §9.8).
-    pub fn make_void(&self, spis: (u64, u64), now: SystemTime, until: SystemTime) {
+    pub fn make_void(&self, spis: (u64, u64), now: Now, until: SystemTime) {
         self.spend(spis, now, until);
     }
 

@@ -107,7 +107,7 @@ impl Endpoint {
         //# number attacks.
         // Who wants one always gets one.
         let wanted = admission == Admission::Cookie && (!tcp || self.config.cookie_threshold == 1);
-        let brought = self.has_cookie(path, message);
+        let brought = self.has_cookie(now, path, message);
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
         }
@@ -296,14 +296,14 @@ impl Endpoint {
     }
 
     /// True if the request brought a good cookie: its sender receives what is sent to its address.
-    fn has_cookie(&self, path: Path, message: &Message<'_>) -> bool {
+    fn has_cookie(&self, now: Now, path: Path, message: &Message<'_>) -> bool {
         let Some(cookies) = &self.cookies else { return true };
         let payloads = Payloads(&message.payloads);
         let (Some(cookie), Ok(Some(ni))) = (payloads.notify(NotifyType::COOKIE), payloads.nonce())
         else {
             return false;
         };
-        cookies.check(cookie.data, ni, cookie_address(path), message.header.spi_i)
+        cookies.check(now.mono, cookie.data, ni, cookie_address(path), message.header.spi_i)
     }
 
     fn demand_cookie(&mut self, now: Now, path: Path, message: &Message<'_>) {

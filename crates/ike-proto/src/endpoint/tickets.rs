@@ -185,7 +185,7 @@ impl Endpoint {
         self.tickets.forget(ike);
         let Some(spis) = given else { return };
         let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);
-        self.registry.spend(spis, now.wall, until);
+        self.registry.spend(spis, now, until);
     }
 
     /// The IKE SA `from` was rekeyed into `to`.

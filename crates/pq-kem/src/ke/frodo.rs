@@ -175,7 +175,7 @@ pub static FRODOKEM: [FrodoKem; 6] = [
     FrodoKem::new(FrodoSet::Shake1344, KeMethodId::FRODOKEM_1344_SHAKE),
 ];
 
-/// The unsalted sets, in the same order, under the numbers of strongSwan's old `frodo` plugin.
+/// The unsalted sets, in the same order, under numbers of this project.
 pub static EFRODOKEM: [FrodoKem; 6] = [
     FrodoKem::new(FrodoSet::EphemeralAes640, KeMethodId::EFRODOKEM_640_AES),
     FrodoKem::new(FrodoSet::EphemeralAes976, KeMethodId::EFRODOKEM_976_AES),

@@ -189,9 +189,9 @@ impl IkeSa {
         let evidence = verify_by(prf, &keys.pi, &octets, auth.data).map_err(|_| failed())?;
         // Of two that are under way with one ticket the second gets here too late.
         // There may be later ones of that IKE SA.
-        let until = UNIX_EPOCH + Duration::from_secs(ticket.expires);
-        let until = until.max(ctx.now.wall + ctx.config.resumption.lifetime);
-        if !ctx.registry.spend(*spis, ctx.now.wall, until) {
+        let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
+        let until = until.unwrap_or(UNIX_EPOCH).max(ctx.now.wall + ctx.config.resumption.lifetime);
+        if !ctx.registry.spend(*spis, ctx.now, until) {
             return Err(failed());
         }
         // Or ones of another configuration, which last longer.
@@ -201,8 +201,8 @@ impl IkeSa {
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
-        let at = |by: u64| now + Duration::from_secs(by.saturating_sub(wall));
-        let (reauth_by, ends_by) = (ticket.reauth_by.map(at), ticket.ends_by.map(at));
+        let at = |by: u64| now.checked_add(Duration::from_secs(by.saturating_sub(wall)));
+        let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
             self.ppk = PpkStage::Used(id.clone());
