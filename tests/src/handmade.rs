@@ -221,6 +221,24 @@ impl Handmade {
         psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
     }
 
+    /// Authentication Data of an initiator after IKE_INTERMEDIATE exchanges, of which AUTH covers `int_auth`.
+    pub fn auth_after(&self, id: &IdData, psk: &[u8], int_auth: Option<&[u8]>) -> Vec<u8> {
+        let message = Transcript::RealMessage(&self.request);
+        let octets =
+            SignedOctets::new(self.prf, &self.keys.pi, message, &self.nr, id.as_id(), int_auth);
+        psk_auth(self.prf, &Secret::copy_from(psk), &octets).expose().to_vec()
+    }
+
+    /// PRF under SK_pi.
+    pub fn by_pi(&self, octets: &[u8]) -> Vec<u8> {
+        self.prf.prf(self.keys.pi.expose(), &[octets]).expose().to_vec()
+    }
+
+    /// PRF under SK_pr.
+    pub fn by_pr(&self, octets: &[u8]) -> Vec<u8> {
+        self.prf.prf(self.keys.pr.expose(), &[octets]).expose().to_vec()
+    }
+
     /// SK_d.
     pub fn sk_d(&self) -> &[u8] {
         self.keys.d.expose()

@@ -2,7 +2,7 @@
 
 use ike_proto::wire::payload::{Ke, Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId};
-use ike_proto::wire::{Flags, Header, encode_message};
+use ike_proto::wire::{Flags, Header, decode_payloads, encode_message};
 use ike_proto::{Command, IkeState};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, ESP_PFS, Handmade, IKE, notifies, proposal};
@@ -278,7 +278,6 @@ fn class_09_create_child_sa_request_to_rekey_a_child() {
     let wrong = [
         Notify::esp(NotifyType::REKEY_SA, SPI + 1),
         Notify::esp(NotifyType::REKEY_SA, 0),
-        Notify::new(NotifyType::REKEY_SA, &[]),
         Notify { protocol: ProtocolId::AH, ..Notify::esp(NotifyType::REKEY_SA, SPI) },
     ];
     for notify in wrong {
@@ -287,6 +286,39 @@ fn class_09_create_child_sa_request_to_rekey_a_child() {
         assert_eq!(told, [NotifyType::CHILD_SA_NOT_FOUND], "{notify:?}");
         assert_eq!(bench.host().children_up().len(), 1);
         bench.assert_nothing_leaked();
+    }
+}
+
+/// What REKEY_SA names is sent back in CHILD_SA_NOT_FOUND: only the protocols and SPIs that a Child SA can have are. All
+/// else is INVALID_SYNTAX, without a word of what was received.
+///
+/// Fault: in `answer_create_child` (exchange/create_child/responder.rs), leave out `names_child`.
+#[test]
+fn class_22_no_protocol_or_spi_is_sent_back_that_is_not_of_a_child() {
+    let spis = [Spi::None, Spi::Esp(SPI + 1), Spi::Ike(0x1122_3344_5566_7788)];
+    for protocol in 0..=255 {
+        for spi in spis {
+            let protocol = ProtocolId(protocol);
+            let notify = Notify { protocol, spi, kind: NotifyType::REKEY_SA, data: &[] };
+            let mut payloads = vec![Payload::Notify(notify)];
+            payloads.extend(child_payloads(NEW_SPI, false, true));
+            let mut bench = bench_for_children(false);
+            let mut peer = bench.established(SPI);
+            let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &payloads);
+            let sent = bench.give(&request);
+            let opened = peer.open(&sent[0]).expect("sealed for the peer");
+            let inner = decode_payloads(opened.first, &opened.octets, 0).expect("payloads");
+            let [Payload::Notify(answer)] = &inner[..] else { panic!("{inner:?}") };
+            let child = matches!(protocol, ProtocolId::AH | ProtocolId::ESP);
+            if child && matches!(spi, Spi::Esp(_)) {
+                let told = (answer.kind, answer.protocol, answer.spi);
+                assert_eq!(told, (NotifyType::CHILD_SA_NOT_FOUND, protocol, spi));
+            } else {
+                let told = (answer.kind, answer.protocol, answer.spi);
+                assert_eq!(told, (NotifyType::INVALID_SYNTAX, ProtocolId::NONE, Spi::None));
+            }
+            bench.assert_nothing_leaked();
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod chain;
 mod details;
+mod gateway;
 mod initial;
 mod rekeys;
 mod signed;

@@ -6,6 +6,7 @@ mod acquire;
 mod collisions;
 mod configuration;
 mod errors;
+mod intermediate;
 mod messages;
 mod negotiation;
 mod paths;

@@ -1,10 +1,10 @@
 //! §1.4, §2.3, §2.9, §3.14: what a message may hold, and when it may come.
 
-use ike_proto::Command;
 use ike_proto::wire::decode_payloads;
 use ike_proto::wire::payload::{Delete, Payload, Sk, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, PayloadType};
-use ike_tests::bench::{Bench, PSK, auth_payloads};
+use ike_proto::{Command, Event};
+use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::notifies;
 use ike_tests::setup::{identity, side};
 
@@ -62,6 +62,52 @@ fn s2_9_the_initiators_first_choice_is_in_the_narrowed_set() {
     let child = bench.host().child();
     assert_eq!(child.name, "other");
     assert!(child.local_ts[0].contains(&wanted(3)) && child.remote_ts[0].contains(&wanted(4)));
+}
+
+/// A responder that answers with wider selectors than it was asked for: the child has what was asked for, the log hears
+/// of it, and what has nothing in common with that is refused.
+///
+/// Fault: in `complete_child` (exchange/child_offer.rs), refuse whatever is not `within` the offer; or use the answer as
+/// it is.
+#[test]
+fn s2_9_of_an_answer_that_is_too_wide_the_intersection_counts() {
+    let wide: TrafficSelector = "10.0.0.0/8".parse().unwrap();
+    let any = TrafficSelector::any_v4();
+    let narrower: TrafficSelector = "10.2.7.0/24".parse().unwrap();
+    let elsewhere: TrafficSelector = "192.168.0.0/16".parse().unwrap();
+    let cases = [
+        (vec![net(1)], vec![wide], Some((net(1), net(2))), true),
+        (vec![any], vec![any], Some((net(1), net(2))), true),
+        (vec![wide], vec![narrower], Some((net(1), narrower)), true),
+        (vec![net(1)], vec![elsewhere, wide], Some((net(1), net(2))), true),
+        (vec![net(1)], vec![narrower], Some((net(1), narrower)), false),
+        (vec![net(1)], vec![elsewhere], None, false),
+        (vec![elsewhere], vec![wide], None, false),
+    ];
+    for (ts_i, ts_r, expected, told) in cases {
+        let mut bench = Bench::new();
+        let (request, mut peer, _) = bench.answering();
+        let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+        let mut payloads = auth_payloads(&id, &auth, 1007, false);
+        payloads[3] = Payload::TsI(ts_i.clone());
+        payloads[4] = Payload::TsR(ts_r.clone());
+        let response = peer.seal(ExchangeType::IKE_AUTH, 1, true, &payloads);
+        bench.give(&response);
+        let hints = bench.host().events(|event| match event {
+            Event::Hint(hint) => Some((**hint).clone()),
+            _ => None,
+        });
+        assert_eq!(hints.len(), usize::from(told), "{ts_i:?} {ts_r:?}: {hints:?}");
+        match expected {
+            Some((local, remote)) => {
+                let child = bench.host().child();
+                assert_eq!((child.local_ts, child.remote_ts), (vec![local], vec![remote]));
+                assert_eq!(bench.host().done(request), Some(Ok(())));
+            }
+            None => assert!(bench.host().children().is_empty(), "{ts_i:?} {ts_r:?}"),
+        }
+        bench.assert_nothing_leaked();
+    }
 }
 
 #[test]

@@ -78,6 +78,36 @@ fn s2_23_1_transport_mode_behind_a_nat() {
     }
 }
 
+/// The client asks for transport mode from behind a NAT, and the server has tunnel mode for the addresses behind it: the
+/// substitution is undone, and the child is in tunnel mode.
+///
+/// Fault: in `choose_mode` (exchange/child_sa.rs), look for the child of tunnel mode by `as_seen_here` as well.
+#[test]
+fn s2_23_1_transport_mode_behind_a_nat_falls_back_to_tunnel_mode() {
+    let outside: IpAddr = [192, 0, 2, 1].into();
+    let mut setup = Setup::new(2);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let net = setup.a.net();
+    net.mode = Mode::Transport;
+    (net.local_ts, net.remote_ts) = (vec![TsSpec::DYNAMIC], vec![TsSpec::DYNAMIC]);
+    let behind = TrafficSelector::from_cidr([10, 0, 0, 0].into(), 24).expect("a prefix");
+    let net = setup.b.net();
+    (net.local_ts, net.remote_ts) = (vec![TsSpec::DYNAMIC], vec![TsSpec::Fixed(behind)]);
+    let mut pair = setup.build();
+    pair.net.nats.push(Nat::new(address(1), outside));
+    pair.establish();
+    let (a, b) = (pair.a().child(), pair.b().child());
+    assert_eq!((a.mode, b.mode), (Mode::Tunnel, Mode::Tunnel), "{}", pair.story());
+    let host = |n| vec![TrafficSelector::host(address(n))];
+    assert_eq!((a.local_ts, a.remote_ts), (host(1), host(2)));
+    assert_eq!((b.local_ts, b.remote_ts), (host(2), host(1)));
+    for end in [A, B] {
+        pair.rekey_child(end);
+        pair.run_for(Duration::from_secs(30));
+        pair.assert_agreement();
+    }
+}
+
 /// The NAT in front of the client takes another address: what the server has installed must not go on
 /// naming the old one.
 #[test]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use ::pki::{Answerer, Authority, Certificate};
 use ike_proto::config::{
-    AuthConfig, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, SeparateTransports, TcpUse,
-    TsSpec,
+    Action, AuthConfig, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, PostQuantumKey,
+    SeparateTransports, TcpUse, TsSpec,
 };
 use ike_proto::dataplane::{Capabilities, Iptfs, Mode, TrafficSelector};
 use ike_proto::wire::payload::IdData;
@@ -403,11 +403,28 @@ fn missing_pools<'a>(
     endpoint.connections.iter().flat_map(|c| missing(c).collect::<Vec<_>>()).collect()
 }
 
+/// True if a connection offers this PPK, or a peer may ask for it. A connection that this end starts offers what `ppk_id`
+/// names and nothing else.
+fn is_ppk_used(endpoint: &EndpointConfig, key: &PostQuantumKey) -> bool {
+    let starts = |connection: &ConnectionConfig| {
+        connection.children.iter().any(|child| child.start_action == Action::Start)
+    };
+    let uses = |connection: &ConnectionConfig| {
+        let named = || key.ids.iter().any(|id| connection.ppk.covers(id));
+        named() || !starts(connection) && key.ids.iter().any(|id| connection.takes_ppk(id))
+    };
+    endpoint.connections.iter().any(|connection| uses(connection))
+}
+
 fn warnings(endpoint: &EndpointConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     for key in endpoint.ppks.iter().filter(|key| key.secret.len() < SHORT_PPK) {
         let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
         warnings.push(format!("the secret of PPK '{id}' has less than {SHORT_PPK} octets"));
+    }
+    for key in endpoint.ppks.iter().filter(|key| !is_ppk_used(endpoint, key)) {
+        let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
+        warnings.push(format!("PPK '{id}' is used by no connection: name it in a ppk_id"));
     }
     if endpoint.connections.is_empty() && endpoint.shunts.is_empty() {
         warnings.push("there is no [connections.<name>]".to_owned());

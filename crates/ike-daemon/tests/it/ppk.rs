@@ -83,6 +83,28 @@ fn mistakes_are_named() {
 #[test]
 fn a_ppk_that_no_secret_has_is_warned_of() {
     let config = accept("ppk_id = 'b'", "[secrets.ppk]\nid = 'a'\nsecret = 'x'");
-    assert_eq!(config.warnings.len(), 2);
+    assert_eq!(config.warnings.len(), 3);
     assert!(config.warnings.iter().any(|w| w.contains("ppk_id")), "{:?}", config.warnings);
+}
+
+/// A secret that no connection can come to is warned of. One that peers may name is used, if there is a connection that
+/// peers begin.
+///
+/// Fault: in `is_ppk_used` (config/mod.rs), count no connection without `ppk_id`; or all of them.
+#[test]
+fn a_ppk_that_nobody_uses_is_warned_of() {
+    let secret = "a secret of more than thirty-two octets";
+    let secrets = |ids: &[&str]| {
+        let one = |id: &&str| format!("[secrets.ppk-{id}]\nid = '{id}'\nsecret = '{secret}'\n");
+        ids.iter().map(one).collect::<String>()
+    };
+    let unused = |options: &str, ids: &[&str]| {
+        let config = accept(options, &secrets(ids));
+        let all = config.warnings.into_iter();
+        all.filter(|warning| warning.contains("used by no connection")).collect::<Vec<_>>()
+    };
+    assert_eq!(unused("", &["carol"]), [""; 0]);
+    assert_eq!(unused("ppk_id = 'carol'", &["carol"]), [""; 0]);
+    let expected = ["PPK 'dave' is used by no connection: name it in a ppk_id"];
+    assert_eq!(unused("ppk_id = 'carol'", &["carol", "dave"]), expected);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
 use super::numbers::InterfaceId;
-use super::ppk::PpkConfig;
+use super::ppk::{PpkConfig, PpkId};
 use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
@@ -286,10 +286,20 @@ impl ConnectionConfig {
         //# Using PPKs MUST be
         //# mandatory for the peers if they advertise support for PPKs in
         //# IKE_SA_INIT and use NULL Authentication.
+        self.ppk.required || self.is_unproven() && !self.ppk.ids.is_empty()
+    }
+
+    /// True if a peer that begins may use the PPK `id`: one of `ppk_id`, or without `ppk_id` any. The initiator names the
+    /// PPK, and a PPK authenticates nobody by itself. One end by NULL authentication takes none without `ppk_id`.
+    pub fn takes_ppk(&self, id: &PpkId) -> bool {
+        self.ppk.covers(id) || self.ppk.ids.is_empty() && !self.is_unproven()
+    }
+
+    /// True if one end does not prove who it is (RFC 7619).
+    fn is_unproven(&self) -> bool {
         let null = |auth: &AuthConfig| matches!(auth, AuthConfig::Null);
-        let unproven = self.local.iter().any(|round| null(&round.auth))
-            || self.remote.iter().any(|round| null(&round.auth));
-        self.ppk.required || unproven && !self.ppk.ids.is_empty()
+        self.local.iter().any(|round| null(&round.auth))
+            || self.remote.iter().any(|round| null(&round.auth))
     }
 
     /// The child called `name`.

@@ -18,7 +18,7 @@ use crate::config::proposal::{self, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
 use crate::dataplane::{Flow, Mode, TrafficSelector};
-use crate::event::{Failure, IkeSaId, Path, RequestId};
+use crate::event::{Event, Failure, Hint, IkeSaId, Path, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Retry, State};
@@ -260,9 +260,18 @@ impl IkeSa {
             //# for anything other than storing original content of them.
             (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
         }
-        // RFC 7296 §2.9: the responder may narrow, never widen.
+        // RFC 7296 §2.9: the responder may narrow, never widen. Of what a responder widens, this end uses what it has
+        // asked for: its policy lets nothing else through.
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
-            return Err(NotifyType::TS_UNACCEPTABLE.into());
+            let own = (narrow(&offer.local_ts, &local_ts), narrow(&offer.remote_ts, &remote_ts));
+            if own.0.is_empty() || own.1.is_empty() {
+                return Err(NotifyType::TS_UNACCEPTABLE.into());
+            }
+            let answered = (std::mem::take(&mut local_ts), std::mem::take(&mut remote_ts));
+            let child = offer.config.name.clone();
+            (local_ts, remote_ts) = own.clone();
+            let hint = Hint::SelectorsTooWide { ike: self.id, child, answered, used: own };
+            ctx.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH did not know the peer's certificate yet.
         remote_ts = self.narrow_to_certified(remote_ts);

@@ -33,6 +33,10 @@ use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_payloads};
 
+/// IKE_INTERMEDIATE exchanges that one IKE SA may begin with: nine have something to do at the most (seven key
+/// exchanges, a PPK, authentication methods), and a peer may ask for as many again that are empty.
+const MOST_EXCHANGES: u32 = 18;
+
 impl IkeSa {
     // ---- initiator ----
 
@@ -163,7 +167,11 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match self.answer_intermediate(ctx, payloads, opened) {
+        let answered = match &self.state {
+            State::ExpectAuthRequest(_) => self.answer_idle(ctx, payloads, opened),
+            _ => self.answer_intermediate(ctx, payloads, opened),
+        };
+        match answered {
             Ok(()) => {}
             Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
@@ -184,11 +192,15 @@ impl IkeSa {
         let parsed = Payloads(payloads);
         let brings_ppk = self.extensions.ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
+        let brings_ke = parsed.ke()?.is_some();
+        let announces = announce && method.is_none();
+        if !brings_ke && !brings_ppk && !announces {
+            return self.answer_idle(ctx, payloads, opened);
+        }
         // RFC 9370 §2.2.2: the methods run in the order of their transform types
         let in_order = parsed.ke()?.map(|ke| ke.method) == method;
         // RFC 9867 §3.1: PPKs are offered in the last exchange
-        let pointless = method.is_none() && !brings_ppk && !announce;
-        if !in_order || brings_ppk && !ppk_due || pointless {
+        if !in_order || brings_ppk && !ppk_due {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
         let ppk = if brings_ppk { self.take_initial_ppk(ctx, waiting, &parsed)? } else { None };
@@ -234,6 +246,41 @@ impl IkeSa {
         Ok(())
     }
 
+    //= RFC 9242 §3.3.2
+    //# The IntAuth_[i/r]*P chunk is present if the Encrypted payload is not
+    //# empty.
+    /// Answers an exchange that brings nothing this end is to do anything about, by nothing: whoever announces
+    /// IKE_INTERMEDIATE may be asked for one (RFC 9242 §3.2). AUTH covers both messages. What is due is still due.
+    fn answer_idle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Result<(), Halt> {
+        let parsed = Payloads(payloads);
+        let foreign = parsed.ke()?.is_some() || ppk::offers(&parsed).next().is_some();
+        let (message_id, _) = required(self.window.in_progress())?;
+        // IKE_SA_INIT had message ID 0.
+        let too_many = message_id > MOST_EXCHANGES;
+        if foreign || parsed.error().is_some() || !self.extensions.intermediate || too_many {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        }
+        let (front, inner) = self.own_front(message_id, true, &[]);
+        let session = &self.session;
+        let waiting = match &mut self.state {
+            State::ExpectIntermediateRequest(waiting) => &mut waiting.auth,
+            State::ExpectAuthRequest(waiting) => waiting,
+            _ => return Err(NotifyType::INVALID_SYNTAX.into()),
+        };
+        let int_auth = &mut waiting.transcript.int_auth;
+        int_auth
+            .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
+            .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
+            .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
+        self.respond(ctx, &[]);
+        Ok(())
+    }
+
     /// The initiator offers no PPK though both ends announced one: as if this end had none of those it
     /// offers. IKE_AUTH refuses that where one is required.
     pub(crate) fn go_without_initial_ppk(&mut self) {
@@ -267,7 +314,7 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
         let ExpectAuthRequest { transcript, connections, .. } = &waiting.auth;
-        let allowed = |id: &PpkId| connections.iter().any(|connection| connection.ppk.covers(id));
+        let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
         let chosen = ppk::choose(config, allowed, self.session.prf, payloads, &parts);

@@ -137,6 +137,11 @@ impl<'a, 'b> Payloads<'a, 'b> {
         self.notifies().find(|notify| notify.kind == kind)
     }
 
+    /// True if this Vendor ID is among them.
+    pub(crate) fn is_by(&self, vendor: &[u8]) -> bool {
+        self.0.iter().any(|payload| matches!(payload, Payload::Vendor(id) if *id == vendor))
+    }
+
     /// The notify, if any, that ends an IKE SA in IKE_AUTH or in the INFORMATIONAL exchange after it.
     pub(crate) fn fatal_in_auth(&self) -> Option<NotifyType> {
         //= RFC 7296 §2.21.2
@@ -153,6 +158,16 @@ impl<'a, 'b> Payloads<'a, 'b> {
                     | NotifyType::AUTHENTICATION_FAILED
             )
         })
+    }
+
+    //= RFC 7296 §3.10.1
+    //# An
+    //# implementation receiving a Notify payload with one of these types
+    //# that it does not recognize in a response MUST assume that the
+    //# corresponding request has failed entirely.
+    /// The first error notify that means nothing here. For use in responses.
+    pub(crate) fn unrecognized_error(&self) -> Option<NotifyType> {
+        self.notifies().map(|notify| notify.kind).find(|kind| kind.is_unrecognized_error())
     }
 
     /// The first error notify.

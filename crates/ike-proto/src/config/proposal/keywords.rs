@@ -185,7 +185,7 @@ const KEYWORDS: &[(&str, Transform)] = &[
     ("frodos1", Transform::ke(K::FRODOKEM_640_SHAKE)),
     ("frodos3", Transform::ke(K::FRODOKEM_976_SHAKE)),
     ("frodos5", Transform::ke(K::FRODOKEM_1344_SHAKE)),
-    // What strongSwan's frodo plugin had under the names above.
+    // The unsalted scheme.
     ("efrodoa1", Transform::ke(K::EFRODOKEM_640_AES)),
     ("efrodoa3", Transform::ke(K::EFRODOKEM_976_AES)),
     ("efrodoa5", Transform::ke(K::EFRODOKEM_1344_AES)),

@@ -24,8 +24,8 @@ use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
 use crate::wire::decode_inner_payloads;
-use crate::wire::payload::{Auth, Id, Payload, Sa};
-use crate::wire::registry::{ExchangeType, NotifyType};
+use crate::wire::payload::{Auth, Delete, Id, Payload, Sa};
+use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 
 impl IkeSa {
     // ---- this end ----
@@ -376,6 +376,13 @@ impl IkeSa {
     /// The response is genuine: the next round, or the end.
     pub(crate) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         if let Some(kind) = Payloads(payloads).fatal_in_auth() {
+            return self.close(ctx, Failure::Peer(kind));
+        }
+        if let Some(kind) = Payloads(payloads).unrecognized_error() {
+            // To the peer, which has proven itself, the IKE SA may be up: it is deleted. No other error than the three
+            // above ends it without a Delete (RFC 7296 §2.21.2).
+            let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
+            self.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
             return self.close(ctx, Failure::Peer(kind));
         }
         if self.is_redirected_early(ctx, payloads) {

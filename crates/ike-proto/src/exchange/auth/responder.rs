@@ -17,7 +17,7 @@ use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::key_exchange::Halt;
-use crate::exchange::ppk::auth::AuthData;
+use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
@@ -138,16 +138,14 @@ impl IkeSa {
             // Who takes no AUTH does EAP; a PPK comes with the AUTH after it.
             return Ok(Plan::Eap(candidates));
         }
+        let first = match index {
+            0 => self.first_by_ppk(config, &mut candidates, payloads).or(first),
+            _ => first,
+        };
         let taken = match &first {
             Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
             _ => Ok(AuthData::Payload),
         };
-        if let Some(first) = &first {
-            // The keys hold the PPK of the first, or none because that can do without.
-            candidates.retain(|other| {
-                other.ppk == first.ppk && other.requires_ppk() == first.requires_ppk()
-            });
-        }
         let claim = Claim { index, id: &remote_id, wanted: id_r, method };
         let blame = match (&first, &taken) {
             (Some(first), Err(why)) => Some(Blame::of(Some(first), why)),
@@ -179,6 +177,31 @@ impl IkeSa {
             }
             (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
         }
+    }
+
+    /// The first of `candidates` that can do with the PPK that the peer asks for, or without one; of those that say
+    /// equally exactly who the peer is, one that has the PPK is better. Only those are left that make the same keys.
+    /// None, and nothing done, if it is nobody.
+    fn first_by_ppk(
+        &self,
+        config: &EndpointConfig,
+        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Option<Arc<ConnectionConfig>> {
+        let choice = |connection: &Arc<ConnectionConfig>| {
+            self.choose_ppk_in_auth(config, connection, payloads).ok()
+        };
+        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
+        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
+            let exact = candidate.remote.first().map_or(0, exactness);
+            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
+        })?;
+        let first = Arc::clone(first);
+        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
+        // It is the one that is tried first; the others stay in their order.
+        candidates.retain(|other| !Arc::ptr_eq(other, &first));
+        candidates.push_front(Arc::clone(&first));
+        Some(first)
     }
 
     /// Checks an AUTH without signature; `connection` takes its method.

@@ -67,6 +67,9 @@ impl IkeSa {
         let ni = *required(payloads.nonce()?)?;
         let ike = established.ike_activity();
         let rekeys = payloads.notify(NotifyType::REKEY_SA);
+        if rekeys.is_some_and(|notify| !names_child(notify)) {
+            return Err(NotifyType::INVALID_SYNTAX.into());
+        }
         let (answer, old) = match rekeys {
             None => (collision::on_create_child_request(ike), None),
             Some(notify) => {
@@ -273,6 +276,15 @@ impl IkeSa {
         ctx.data_plane(batch);
         child.config.name.clone()
     }
+}
+
+/// True if `notify` names a Child SA in the way it has to, so that its protocol and its SPI may be sent back.
+fn names_child(notify: &Notify<'_>) -> bool {
+    //= RFC 7296 §3.10
+    //# For notifications concerning Child SAs, this
+    //# field MUST contain either (2) to indicate AH or (3) to indicate
+    //# ESP.
+    matches!(notify.protocol, ProtocolId::AH | ProtocolId::ESP) && matches!(notify.spi, Spi::Esp(_))
 }
 
 /// What the answer to a request for `child` says in front of SA.

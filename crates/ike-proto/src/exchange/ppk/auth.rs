@@ -1,7 +1,9 @@
 //! PPKs and IKE_AUTH: mixed in there (RFC 8784), or settled in IKE_INTERMEDIATE before (RFC 9867 §3.1).
 
+use std::sync::Arc;
+
 use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
-use crate::config::{ConnectionConfig, EndpointConfig, PpkExchange, PpkId};
+use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
 use crate::event::{Event, Failure};
 use crate::exchange::Payloads;
 use crate::ike_sa::IkeSa;
@@ -15,6 +17,28 @@ pub(crate) enum AuthData<'a> {
     Payload,
     /// In NO_PPK_AUTH, made by the method that the AUTH payload names (RFC 8784 §3).
     NoPpkAuth(&'a [u8]),
+}
+
+/// What a connection makes of the PPK that an IKE_AUTH request asks for.
+#[derive(Debug, Clone)]
+pub(crate) enum PpkChoice<'a> {
+    /// Nothing is to be done in IKE_AUTH.
+    Settled,
+    /// This one is mixed in.
+    Use(PpkId, Arc<PostQuantumKey>),
+    /// None is, and this is the Authentication Data without.
+    Without(&'a [u8]),
+}
+
+impl PpkChoice<'_> {
+    /// True if the keys are the same by `other`.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Settled, Self::Settled) | (Self::Without(_), Self::Without(_)) => true,
+            (Self::Use(one, _), Self::Use(other, _)) => one == other,
+            _ => false,
+        }
+    }
 }
 
 impl IkeSa {
@@ -84,7 +108,26 @@ impl IkeSa {
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<AuthData<'a>, String> {
-        let ppk = &connection.ppk;
+        Ok(match self.choose_ppk_in_auth(config, connection, payloads)? {
+            PpkChoice::Settled => AuthData::Payload,
+            PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
+            PpkChoice::Use(id, key) => {
+                let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
+                self.session.keys.replace_auth_keys(mixed);
+                self.ppk = PpkStage::Used(id);
+                AuthData::Payload
+            }
+        })
+    }
+
+    /// What `connection` makes of the PPK that the request asks for. Changes nothing: the peer may turn out to be
+    /// another of several connections.
+    pub(crate) fn choose_ppk_in_auth<'a>(
+        &self,
+        config: &EndpointConfig,
+        connection: &ConnectionConfig,
+        payloads: &Payloads<'a, '_>,
+    ) -> Result<PpkChoice<'a>, String> {
         if self.extensions.ppk != Some(PpkPlace::Auth) {
             // Settled before: the connection, now known, has the last word.
             return match self.ppk.used() {
@@ -92,9 +135,11 @@ impl IkeSa {
                 //# In this case, the
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
-                Some(id) if !ppk.covers(id) => Err(format!("PPK {id} is not of this connection")),
+                Some(id) if !connection.takes_ppk(id) => {
+                    Err(format!("PPK {id} is not of this connection"))
+                }
                 None if connection.requires_ppk() => Err("a PPK is required".to_owned()),
-                _ => Ok(AuthData::Payload),
+                _ => Ok(PpkChoice::Settled),
             };
         }
         //= RFC 8784 §3
@@ -103,14 +148,13 @@ impl IkeSa {
         //# the IKE_SA_INIT exchange, then the responder MUST send back an
         //# AUTHENTICATION_FAILED notification and then fail the negotiation.
         let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or("PPK_IDENTITY is missing")?;
-        let allowed = |id: &PpkId| ppk.exchange != PpkExchange::Intermediate && ppk.covers(id);
+        let allowed = |id: &PpkId| {
+            connection.ppk.exchange != PpkExchange::Intermediate && connection.takes_ppk(id)
+        };
         let id = read_id(offered.data);
         let known = id.clone().filter(allowed).and_then(|id| Some((key_of(config, &id)?, id)));
         if let Some((key, id)) = known {
-            let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
-            self.session.keys.replace_auth_keys(mixed);
-            self.ppk = PpkStage::Used(id);
-            return Ok(AuthData::Payload);
+            return Ok(PpkChoice::Use(id, Arc::clone(key)));
         }
         //= RFC 8784 §3
         //# If using PPKs is mandatory
@@ -118,7 +162,7 @@ impl IkeSa {
         //# back an AUTHENTICATION_FAILED notification and then fail the
         //# negotiation.
         match payloads.notify(NotifyType::NO_PPK_AUTH) {
-            Some(without) if !connection.requires_ppk() => Ok(AuthData::NoPpkAuth(without.data)),
+            Some(without) if !connection.requires_ppk() => Ok(PpkChoice::Without(without.data)),
             _ => Err(match id {
                 Some(id) => format!("PPK {id} is unknown or not of this connection"),
                 None => "PPK_IDENTITY is malformed".to_owned(),

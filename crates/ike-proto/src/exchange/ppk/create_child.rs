@@ -111,7 +111,7 @@ impl IkeSa {
         let ppk = &self.connection.ppk;
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let prf = self.session.prf;
-        let allowed = |id: &_| ppk.rekey != PpkRekey::No && ppk.covers(id);
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.connection.takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
                 let sk_d = self.session.keys.mixed_in_create_child(prf, &common.key.secret);

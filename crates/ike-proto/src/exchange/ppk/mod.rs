@@ -95,10 +95,18 @@ impl Announced {
         }
     }
 
-    /// What this end can do for `connection`: nothing without a key.
+    /// Initiator: what this end can do for `connection`, which is nothing without a key.
     pub(crate) fn by(config: &EndpointConfig, connection: &ConnectionConfig) -> Self {
-        let ppk = &connection.ppk;
-        let keyed = has_usable(config, ppk);
+        Self::with(&connection.ppk, has_usable(config, &connection.ppk))
+    }
+
+    /// Responder: the same, with a key that the initiator may name.
+    fn by_responder(config: &EndpointConfig, connection: &ConnectionConfig) -> Self {
+        let mut ids = config.ppks.iter().flat_map(|key| &key.ids);
+        Self::with(&connection.ppk, ids.any(|id| connection.takes_ppk(id)))
+    }
+
+    fn with(ppk: &PpkConfig, keyed: bool) -> Self {
         Self {
             auth: keyed && ppk.exchange != PpkExchange::Intermediate,
             intermediate: keyed && ppk.exchange != PpkExchange::Auth,
@@ -151,8 +159,9 @@ pub(crate) fn choose_place<'a>(
     connections: impl IntoIterator<Item = &'a Arc<ConnectionConfig>>,
     theirs: Announced,
 ) -> Option<PpkPlace> {
-    let place =
-        |connection: &ConnectionConfig| Announced::by(config, connection).and(theirs).best();
+    let place = |connection: &ConnectionConfig| {
+        Announced::by_responder(config, connection).and(theirs).best()
+    };
     connections.into_iter().find_map(|connection| place(connection))
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn check(
     }
     match &former.ppk {
         None if connection.requires_ppk() => return Err("a PPK is required"),
-        Some(id) if !connection.ppk.covers(id) || key_of(config, id).is_none() => {
+        Some(id) if !connection.takes_ppk(id) || key_of(config, id).is_none() => {
             return Err("its PPK is not configured any more");
         }
         _ => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::former::{Former, Held, Resumed};
 use super::{METHOD, session};
-use crate::config::{EndpointConfig, Fragmentation};
+use crate::config::{EndpointConfig, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Failure, Transport};
 use crate::exchange::Payloads;
@@ -46,6 +46,7 @@ pub(crate) fn encode_request(
     held: &Held,
 ) -> Vec<u8> {
     let nat = NatHashes::new(crypto, request.spi_i, 0, request.path, request.force_nat);
+    let vendor = request.fragment_ack.map(FragmentAckTypes::vendor_id);
     let mut payloads = Vec::with_capacity(8);
     payloads.extend(
         request.cookie.map(|cookie| Payload::Notify(Notify::new(NotifyType::COOKIE, cookie))),
@@ -55,7 +56,7 @@ pub(crate) fn encode_request(
     nat.push(&mut payloads);
     if request.connection.fragmentation != Fragmentation::No {
         payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
-        payloads.extend(request.fragment_ack.map(|types| status(NotifyType(types.supported))));
+        payloads.extend(vendor.as_deref().map(Payload::Vendor));
     }
     if request.separate {
         payloads.push(status(NotifyType(config.separate_transports)));

@@ -50,6 +50,7 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
         let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
+        let vendor = self.fragment_ack.map(FragmentAckTypes::vendor_id);
         let mut payloads = Vec::with_capacity(12);
         if let Some(cookie) = self.cookie {
             payloads.push(Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)));
@@ -60,7 +61,7 @@ impl Request<'_> {
         nat.push(&mut payloads);
         if self.connection.fragmentation != Fragmentation::No {
             payloads.push(status(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED));
-            payloads.extend(self.fragment_ack.map(|types| status(NotifyType(types.supported))));
+            payloads.extend(vendor.as_deref().map(Payload::Vendor));
         }
         if self.ppk.intermediate || wants_intermediate(self.connection) {
             payloads.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));

@@ -60,8 +60,10 @@ impl Extensions {
         //# In addition, both peers MUST also signal
         //# support for IKEv2 Fragmentation by sending the
         //# IKEV2_FRAGMENTATION_SUPPORTED notification
-        let fragment_ack = fragment_ack
-            .filter(|types| fragmentation && peer.notify(NotifyType(types.supported)).is_some());
+        let fragment_ack = fragment_ack.filter(|types| {
+            let announced = peer.notify(NotifyType(types.supported)).is_some();
+            fragmentation && (announced || peer.is_by(&types.vendor_id()))
+        });
         Self {
             fragmentation,
             fragment_ack,

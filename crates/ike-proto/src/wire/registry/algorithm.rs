@@ -87,10 +87,10 @@ impl IntegId {
 registry! {
     /// Key exchange method (transform type 4, and types 6 to 12 of RFC 9370).
     ///
-    /// IANA has assigned nothing to FrodoKEM. The numbers of `EFRODOKEM_*`, the unsalted scheme, are
-    /// those of strongSwan's old `frodo` plugin; the numbers of `FRODOKEM_*`, the salted scheme of
-    /// ISO/IEC 18033-2, are this project's choice from the private range. A backend can be given
-    /// others, which a proposal then names as `kem` with the number.
+    /// IANA has assigned nothing to FrodoKEM: all of its numbers are of the private range. Those of `FRODOKEM_*`, the
+    /// salted scheme of ISO/IEC 18033-2, are the ones that strongSwan's public branch uses for it; those of
+    /// `EFRODOKEM_*`, the unsalted scheme, are this project's choice. A backend can be given others, which a proposal
+    /// then names as `kem` with the number.
     KeMethodId(u16) {
         NONE = 0, "NONE";
         MODP_768 = 1, "MODP_768";
@@ -120,18 +120,18 @@ registry! {
         ML_KEM_512 = 35, "ML_KEM_512";
         ML_KEM_768 = 36, "ML_KEM_768";
         ML_KEM_1024 = 37, "ML_KEM_1024";
-        EFRODOKEM_640_AES = 1083, "EFRODOKEM_640_AES";
-        EFRODOKEM_976_AES = 1084, "EFRODOKEM_976_AES";
-        EFRODOKEM_1344_AES = 1085, "EFRODOKEM_1344_AES";
-        EFRODOKEM_640_SHAKE = 1086, "EFRODOKEM_640_SHAKE";
-        EFRODOKEM_976_SHAKE = 1087, "EFRODOKEM_976_SHAKE";
-        EFRODOKEM_1344_SHAKE = 1088, "EFRODOKEM_1344_SHAKE";
-        FRODOKEM_640_AES = 1183, "FRODOKEM_640_AES";
-        FRODOKEM_976_AES = 1184, "FRODOKEM_976_AES";
-        FRODOKEM_1344_AES = 1185, "FRODOKEM_1344_AES";
-        FRODOKEM_640_SHAKE = 1186, "FRODOKEM_640_SHAKE";
-        FRODOKEM_976_SHAKE = 1187, "FRODOKEM_976_SHAKE";
-        FRODOKEM_1344_SHAKE = 1188, "FRODOKEM_1344_SHAKE";
+        EFRODOKEM_640_AES = 1183, "EFRODOKEM_640_AES";
+        EFRODOKEM_976_AES = 1184, "EFRODOKEM_976_AES";
+        EFRODOKEM_1344_AES = 1185, "EFRODOKEM_1344_AES";
+        EFRODOKEM_640_SHAKE = 1186, "EFRODOKEM_640_SHAKE";
+        EFRODOKEM_976_SHAKE = 1187, "EFRODOKEM_976_SHAKE";
+        EFRODOKEM_1344_SHAKE = 1188, "EFRODOKEM_1344_SHAKE";
+        FRODOKEM_640_AES = 1083, "FRODOKEM_640_AES";
+        FRODOKEM_976_AES = 1084, "FRODOKEM_976_AES";
+        FRODOKEM_1344_AES = 1085, "FRODOKEM_1344_AES";
+        FRODOKEM_640_SHAKE = 1086, "FRODOKEM_640_SHAKE";
+        FRODOKEM_976_SHAKE = 1087, "FRODOKEM_976_SHAKE";
+        FRODOKEM_1344_SHAKE = 1088, "FRODOKEM_1344_SHAKE";
     }
 }
 

@@ -100,6 +100,14 @@ registry! {
 }
 
 impl NotifyType {
+    /// True for an error type that means nothing here: it is not assigned, or it is of group keys
+    /// (draft-ietf-ipsecme-g-ikev2), which nothing here does.
+    pub fn is_unrecognized_error(self) -> bool {
+        let of_groups =
+            [Self::INVALID_GROUP_ID, Self::AUTHORIZATION_FAILED, Self::REGISTRATION_FAILED];
+        self.is_error() && (self.name().is_none() || of_groups.contains(&self))
+    }
+
     /// True for an error type (RFC 7296 §3.10.1).
     pub fn is_error(self) -> bool {
         self.0 < 16384
