@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::{Registry, Void};
 
-use crate::driver::clock::now;
+use crate::driver::now;
 
 /// How long changes are collected. Who crashes within that forgets them.
 const COLLECT: Duration = Duration::from_secs(1);
@@ -161,7 +161,7 @@ mod tests {
             let kept = VoidTickets::keep_in(path.clone(), registry.clone()).expect("kept");
             let known: Vec<_> = registry.void_since(0).1.iter().map(|(spis, _)| *spis).collect();
             for spis in add {
-                registry.make_void(*spis, now, until);
+                registry.make_void(*spis, crate::driver::now(), until);
             }
             drop(kept);
             known

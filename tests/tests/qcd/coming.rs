@@ -27,10 +27,10 @@ fn asked_early(resumption: bool) -> (Pair, Packet, Packet) {
         let child = pair.child_id(A);
         pair.command(A, Command::RekeyChild(child));
     }
-    let old = (answer.header().unwrap().spi_i, answer.header().unwrap().spi_r);
+    let old = answer.header().map(|header| (header.spi_i, header.spi_r));
     let new = |p: &Packet| {
         p.from == Some(A)
-            && p.header().is_some_and(|h| (h.spi_i, h.spi_r) != old && !h.flags.response)
+            && p.header().is_some_and(|h| Some((h.spi_i, h.spi_r)) != old && !h.flags.response)
     };
     pair.run_until(10 * SECOND, |w| w.net.mailbox.iter().any(new));
     let index = pair.net.mailbox.iter().position(new).expect("a request on the new SA");
