@@ -1,12 +1,18 @@
 //! §3.3.1, §3.12 and RFC 4303 §2.1: SPIs that proposals may have, and payloads that say nothing.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use ike_proto::Command;
+use ike_proto::config::FrodoNumbers;
+use ike_proto::crypto::CryptoProvider;
 use ike_proto::wire::payload::{Ke, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 use ike_proto::wire::{Message, decode_payloads};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, IKE, deleted, notifies, proposal};
 use ike_tests::setup::identity;
+use ike_tests::{A, Setup};
 
 const CREATE_CHILD_SA: ExchangeType = ExchangeType::CREATE_CHILD_SA;
 /// RFC 4303 §2.1: never on the wire, or reserved.
@@ -123,4 +129,35 @@ fn s3_12_an_empty_vendor_id_says_nothing() {
     let sent = bench.give(&request);
     assert_eq!(peer.open(&sent[0]).unwrap().octets, b"", "an answer as to an empty request");
     bench.host().ike();
+}
+
+/// FrodoKEM has the numbers that the configuration gives it, at both ends alike; one end with others has nothing in
+/// common.
+///
+/// Fault: in `usable` (endpoint/usable.rs), leave out `numbers.apply`.
+#[test]
+fn frodokem_has_the_numbers_that_are_configured() {
+    for other in [false, true] {
+        let mut setup = Setup::new(19);
+        let numbers = FrodoNumbers { salted: 2000, unsalted: 1083 };
+        setup.both(|side| {
+            let ke = pq_kem::ke::renumbered(pq_kem::provider().ke, numbers);
+            side.crypto = Arc::new(CryptoProvider { ke, ..pq_kem::provider() });
+            side.settings.frodokem = numbers;
+            side.ike_proposals(&["aes256gcm16-prfsha384-x25519-ke1_frodoa1"]);
+        });
+        if other {
+            setup.b.crypto = Arc::new(pq_kem::provider());
+            setup.b.settings.frodokem = FrodoNumbers::default();
+        }
+        let mut pair = setup.build();
+        let request = pair.initiate(A, Some("net"));
+        pair.run_for(Duration::from_secs(60));
+        assert_eq!(pair.a().done(request) == Some(Ok(())), !other, "{}", pair.story());
+        let init = pair.net.trace.iter().find(|p| p.is(ExchangeType::IKE_SA_INIT, false));
+        let init = init.expect("a request");
+        // A transform of type 6, the first additional key exchange, with the number 2000.
+        let transform = [8, 6, 0, 2000_u16.to_be_bytes()[0], 2000_u16.to_be_bytes()[1]];
+        assert!(init.octets.windows(5).any(|octets| octets == transform));
+    }
 }

@@ -210,6 +210,7 @@ async fn serve(
     let mut crypto = pq_kem::provider();
     // For old peers; the engine takes such a signature only where `auth` names SHA-1.
     crypto.verifiers.push(&pq_kem::sign::RsaSha1);
+    crypto.ke = pq_kem::ke::renumbered(crypto.ke, config.endpoint.frodokem);
     let crypto = Arc::new(crypto);
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ike_proto::config::{EndpointConfig, FragmentAckTypes, Retransmission};
+use ike_proto::config::{EndpointConfig, FragmentAckTypes, FrodoNumbers, Retransmission};
 use ike_proto::dataplane::Iptfs;
 use routes::RouteOptions;
 
@@ -185,6 +185,7 @@ pub(crate) fn read(
     endpoint.retransmission = read_retransmission(&mut s, report);
     endpoint.fragment_ack = read_fragment_ack(&mut s, report);
     separate_transports_type(&mut s, endpoint, report);
+    frodokem_types(&mut s, endpoint, report);
     s.finish(UNSUPPORTED, report);
     ports
 }
@@ -273,6 +274,20 @@ fn separate_transports_type(
         let number = endpoint.separate_transports;
         let message = format!("`charon.{KEY}` is {number}, which a fragment acknowledgment has");
         report.expected(s.place(KEY), message, "a number of its own");
+    }
+}
+
+/// `frodokem_type` and `efrodokem_type`: six numbers each of the private range, none of both.
+fn frodokem_types(s: &mut Section<'_>, endpoint: &mut EndpointConfig, report: &mut Report<'_>) {
+    const KEY: &str = "efrodokem_type";
+    let (least, most) = FrodoNumbers::RANGE;
+    let numbers = &mut endpoint.frodokem;
+    set(&mut numbers.salted, s.number("frodokem_type", least, most, report));
+    set(&mut numbers.unsalted, s.number(KEY, least, most, report));
+    if !numbers.are_apart() {
+        let FrodoNumbers { salted, unsalted } = *numbers;
+        let message = format!("`charon.{KEY}` is {unsalted}, and `frodokem_type` is {salted}");
+        report.expected(s.place(KEY), message, "six numbers of its own");
     }
 }
 

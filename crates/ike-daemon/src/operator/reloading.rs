@@ -21,6 +21,11 @@ impl Operator {
         if config.shards != present.shards {
             tracing::warn!("[charon] shards takes effect at the next start");
         }
+        if config.endpoint.frodokem != present.endpoint.frodokem {
+            tracing::warn!(
+                "[charon] frodokem_type and efrodokem_type take effect at the next start"
+            );
+        }
         if (&config.vici, config.vici_group) != (&present.vici, present.vici_group) {
             tracing::warn!("[charon.plugins.vici] takes effect at the next start");
         }

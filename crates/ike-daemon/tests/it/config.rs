@@ -213,7 +213,18 @@ fn options_of_tcp() {
     assert_eq!(globals("listen_tcp = 'yes'"), (Some(4500), default));
     assert_eq!(globals("listen_tcp = true\ntcp_port = 443"), (Some(443), default));
     assert_eq!(globals("separate_transports_type = 40960"), (None, 40_960));
+    let frodokem = |options: &str| {
+        let numbers = accept(&format!("[charon]\n{options}\n{ROUNDS}")).endpoint.frodokem;
+        (numbers.salted, numbers.unsalted)
+    };
+    assert_eq!(frodokem(""), (1083, 1183));
+    assert_eq!(frodokem("frodokem_type = 1183\nefrodokem_type = 1083"), (1183, 1083));
     let table = [
+        (
+            "[charon]\nefrodokem_type = 1085\n",
+            "2:18: `charon.efrodokem_type` is 1085, and `frodokem_type` is 1083: expected six \
+             numbers of its own",
+        ),
         (
             "[charon]\nseparate_transports_type = 16384\n",
             "2:28: `charon.separate_transports_type` cannot be \"16384\": expected a whole number \

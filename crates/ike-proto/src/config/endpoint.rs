@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
+use super::frodokem::FrodoNumbers;
 use super::ppk::PostQuantumKey;
 use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
@@ -140,6 +141,9 @@ pub struct EndpointConfig {
     /// `fragment_ack`: whether fragments are acknowledged, with peers that announce it too
     /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment), and by which numbers.
     pub fragment_ack: Option<FragmentAckTypes>,
+    /// Transform IDs of FrodoKEM in the place of the usual ones. The key exchanges that the endpoint is given must have
+    /// them.
+    pub frodokem: FrodoNumbers,
     /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
     /// private range as well.
     pub separate_transports: u16,
@@ -221,6 +225,7 @@ impl Default for EndpointConfig {
             ppks: Vec::new(),
             retransmission: Retransmission::default(),
             fragment_ack: Some(FragmentAckTypes::default()),
+            frodokem: FrodoNumbers::default(),
             separate_transports: 51_524,
             send_invalid_spi: false,
             accepts_tcp: false,

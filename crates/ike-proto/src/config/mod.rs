@@ -7,6 +7,7 @@ pub(crate) mod candidates;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
+pub mod frodokem;
 pub mod id_regex;
 pub(crate) mod lookup;
 pub mod numbers;
@@ -27,6 +28,7 @@ pub use connection::{
     SeparateTransports, TcpUse, Unique,
 };
 pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
+pub use frodokem::FrodoNumbers;
 pub use id_regex::{IdRegex, IdRegexError};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};

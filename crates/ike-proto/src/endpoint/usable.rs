@@ -10,10 +10,17 @@ use crate::crypto::CryptoProvider;
 /// an embedder configures would be an overflow, and so a panic, long after.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// Leaves out what no backend can do, so that it is neither offered nor chosen, and bounds all times.
+/// Leaves out what no backend can do, so that it is neither offered nor chosen, puts the numbers of FrodoKEM in, and
+/// bounds all times.
 pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
+    // Once: what comes back to an endpoint has its numbers already.
+    let numbers = std::mem::take(&mut config.frodokem);
     let keep = |proposals: &[ProposalConfig]| {
-        proposals.iter().filter_map(|proposal| proposal.supported_by(crypto)).collect()
+        let numbered = proposals.iter().cloned().map(|mut proposal| {
+            proposal.transforms.iter_mut().for_each(|transform| numbers.apply(transform));
+            proposal
+        });
+        numbered.filter_map(|proposal| proposal.supported_by(crypto)).collect()
     };
     bound(endpoint_times(&mut config));
     for connection in &mut config.connections {

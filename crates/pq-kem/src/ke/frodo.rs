@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use frodo_kem_rs::{Algorithm, DecryptionKey, EncryptionKey};
+use ike_proto::config::FrodoNumbers;
 use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use ike_proto::wire::registry::KeMethodId;
 use zeroize::Zeroizing;
@@ -184,3 +185,46 @@ pub static EFRODOKEM: [FrodoKem; 6] = [
     FrodoKem::new(FrodoSet::EphemeralShake976, KeMethodId::EFRODOKEM_976_SHAKE),
     FrodoKem::new(FrodoSet::EphemeralShake1344, KeMethodId::EFRODOKEM_1344_SHAKE),
 ];
+
+/// `ke` with FrodoKEM under other numbers, for peers that have those. For the start of a program: what is made for them
+/// stays in memory.
+pub fn renumbered(
+    ke: Vec<&'static dyn KeMethod>,
+    numbers: FrodoNumbers,
+) -> Vec<&'static dyn KeMethod> {
+    let sets = || FRODOKEM.iter().chain(&EFRODOKEM);
+    let other = |method: &'static dyn KeMethod| -> &'static dyn KeMethod {
+        let id = numbers.of(method.id());
+        match sets().find(|set| set.id == method.id() && set.id != id) {
+            Some(set) => Box::leak(Box::new(FrodoKem::new(set.set, id))),
+            None => method,
+        }
+    };
+    ke.into_iter().map(other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `renumbered`, leave the methods as they are.
+    #[test]
+    fn other_numbers_are_the_same_schemes() {
+        let numbers = FrodoNumbers { salted: 1183, unsalted: 1083 };
+        let usual = crate::provider().ke;
+        let moved = renumbered(usual.clone(), numbers);
+        assert_eq!(moved.len(), usual.len());
+        let lengths = |all: &[&'static dyn KeMethod], id: u16| {
+            let found: Vec<_> = all.iter().filter(|method| method.id().0 == id).collect();
+            assert_eq!(found.len(), 1, "{id}");
+            found[0].lengths()
+        };
+        for set in 0..6 {
+            assert_eq!(lengths(&moved, 1183 + set), lengths(&usual, 1083 + set));
+            assert_eq!(lengths(&moved, 1083 + set), lengths(&usual, 1183 + set));
+            assert_ne!(lengths(&moved, 1083 + set), lengths(&usual, 1083 + set));
+        }
+        let ml_kem = KeMethodId::ML_KEM_768.0;
+        assert_eq!(lengths(&moved, ml_kem), lengths(&usual, ml_kem));
+    }
+}

@@ -24,7 +24,7 @@ mod modp;
 mod x25519;
 
 pub use ecp::{ECP_256, ECP_384, ECP_521, Ecp};
-pub use frodo::{EFRODOKEM, FRODOKEM, FrodoKem, FrodoSet};
+pub use frodo::{EFRODOKEM, FRODOKEM, FrodoKem, FrodoSet, renumbered};
 pub use mlkem::{ML_KEM_512, ML_KEM_768, ML_KEM_1024, MlKem};
 pub use modp::{MODP_2048, MODP_3072, MODP_4096, Modp};
 pub use x25519::X25519;
