@@ -31,7 +31,7 @@ pub(crate) fn check(pair: &Pair) -> Result<(), String> {
 }
 
 /// Nothing half done.
-fn quiet(host: &Host) -> Result<(), String> {
+pub(crate) fn quiet(host: &Host) -> Result<(), String> {
     if host.endpoint.half_open() > 0 {
         return Err(format!("{} half-open", host.endpoint.half_open()));
     }
@@ -55,7 +55,7 @@ fn quiet(host: &Host) -> Result<(), String> {
 }
 
 /// The data plane has the children's SAs and policies, no more and no less.
-fn exact(host: &Host) -> Result<(), String> {
+pub(crate) fn exact(host: &Host) -> Result<(), String> {
     let children = host.children();
     let wanted: BTreeSet<u32> = children.iter().map(|child| child.inbound.spi).collect();
     let there: BTreeSet<u32> = host.plane.inbound_spis().into_iter().collect();

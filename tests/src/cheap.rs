@@ -38,6 +38,10 @@ impl CheapKe {
 pub static CURVE_25519: CheapKe = CheapKe::new(KeMethodId::CURVE_25519, 32, 32);
 /// As ECP-256.
 pub static ECP_256: CheapKe = CheapKe::new(KeMethodId::ECP_256, 64, 64);
+/// As ECP-384.
+pub static ECP_384: CheapKe = CheapKe::new(KeMethodId::ECP_384, 96, 96);
+/// As ECP-521.
+pub static ECP_521: CheapKe = CheapKe::new(KeMethodId::ECP_521, 132, 132);
 /// As MODP-2048, but slow.
 pub static MODP_2048: CheapKe = CheapKe::slow(KeMethodId::MODP_2048, 256, 256);
 /// As MODP-3072, and slow as well.
@@ -76,6 +80,25 @@ pub fn post_quantum() -> Arc<CryptoProvider> {
             &FRODOKEM_976,
             &BIKE_L3,
             &HQC_192,
+        ],
+        verifiers: vec![&CheapVerifier],
+        ..pq_kem::provider()
+    })
+}
+
+/// The same with curves enough for seven additional key exchanges.
+pub fn chains() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        ke: vec![
+            &CURVE_25519,
+            &ECP_256,
+            &ECP_384,
+            &ECP_521,
+            &MODP_2048,
+            &ML_KEM_512,
+            &ML_KEM_768,
+            &ML_KEM_1024,
+            &FRODOKEM_976,
         ],
         verifiers: vec![&CheapVerifier],
         ..pq_kem::provider()

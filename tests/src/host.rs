@@ -1,8 +1,10 @@
 //! One endpoint, its data plane, and what it said.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
 
+use ike_proto::config::Shard;
 use ike_proto::crypto::SignatureScheme;
 use ike_proto::{
     Answer, ChildSaId, ChildState, ChildStatus, EapAnswer, EapMessage, Endpoint, Event, Failure,
@@ -12,6 +14,7 @@ use ike_proto::{
 use pki::Answerer;
 
 use crate::cheap::Signer;
+use crate::machine::{Clock, Frozen};
 use crate::plane::Plane;
 
 /// Answers a question for addresses.
@@ -65,6 +68,18 @@ pub struct Host {
     pub sent_ip_octets: u64,
     /// NAT keepalives sent.
     pub keepalives: u64,
+    /// Its clocks.
+    pub clock: Clock,
+    /// The machine it runs on. The shards of one machine share a number.
+    pub machine: usize,
+    /// Notices to other shards of the machine.
+    pub notices: u64,
+    /// While the signer's certificates are valid, by the host's own wall clock; `None` is always.
+    pub validity: Option<Range<SystemTime>>,
+    /// Which of several endpoints of the machine this is.
+    pub(crate) shard: Shard,
+    /// Set while it is suspended.
+    pub(crate) frozen: Option<Frozen>,
 }
 
 /// What becomes of a slow key exchange.
@@ -92,7 +107,8 @@ pub struct SignedRecord {
 }
 
 impl Host {
-    pub(crate) fn new(endpoint: Endpoint, plane: Plane) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, plane: Plane, machine: usize) -> Self {
+        let shard = endpoint.config().shard;
         Self {
             endpoint,
             plane,
@@ -117,6 +133,12 @@ impl Host {
             sent_octets: 0,
             sent_ip_octets: 0,
             keepalives: 0,
+            clock: Clock::default(),
+            machine,
+            notices: 0,
+            validity: None,
+            shard,
+            frozen: None,
         }
     }
 

@@ -6,8 +6,11 @@
 //! * [`network`]: loss, duplication, delay, NAT, and a mailbox for tests that deliver by hand.
 //! * [`streams`]: TCP connections, and how they break.
 //! * [`link`]: rate, queue, jitter and loss in bursts, for links that are more than that.
+//! * [`machine`]: suspends, crashes and wrong clocks of hosts, and several shards of one.
+//! * [`packets`]: what the data planes make of a packet, and that none leaves in clear.
 //! * [`plane`]: a data plane that can be slow or refuse, and tells keys apart.
 //! * [`traffic`]: would a packet sent now arrive?
+//! * [`disturbed`]: lives in which wanted children come back, whatever happens.
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
 //! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
@@ -19,8 +22,10 @@
 mod agreement;
 pub mod audit;
 pub mod bench;
+mod byhand;
 pub mod cheap;
 pub mod credentials;
+pub mod disturbed;
 pub mod eap;
 pub mod explore;
 pub mod forge;
@@ -29,11 +34,14 @@ pub mod heap;
 mod host;
 pub mod life;
 pub mod link;
+pub mod machine;
 pub mod network;
+pub mod packets;
 mod pair;
 pub mod plane;
 mod random;
 pub mod setup;
+mod story;
 pub mod streams;
 pub mod traffic;
 pub mod wiretap;

@@ -271,12 +271,28 @@ impl Network {
         own.copied().unwrap_or(self.conditions)
     }
 
+    /// The source of a packet from `src` on the far side of the NATs.
+    pub(crate) fn outward(&mut self, now: Duration, src: SocketAddr) -> SocketAddr {
+        match self.nats.iter_mut().find(|nat| nat.inside == src.ip()) {
+            Some(nat) => nat.outward(now, src),
+            None => src,
+        }
+    }
+
+    /// Where a packet to `dst` would come out behind the NATs; `None` if they let none through.
+    pub fn leads_to(&self, dst: SocketAddr) -> Option<SocketAddr> {
+        if self.nats.iter().any(|nat| nat.inside == dst.ip()) {
+            return None;
+        }
+        let Some(nat) = self.nats.iter().find(|nat| nat.outside == dst.ip()) else {
+            return Some(dst);
+        };
+        nat.mappings().find(|(_, port)| *port == dst.port()).map(|(inside, _)| inside)
+    }
+
     /// Translates the source of what leaves a NAT.
     pub(crate) fn leave(&mut self, now: Duration, packet: &mut Packet) {
-        let nat = self.nats.iter_mut().find(|nat| nat.inside == packet.src.ip());
-        if let Some(nat) = nat {
-            packet.src = nat.outward(now, packet.src);
-        }
+        packet.src = self.outward(now, packet.src);
     }
 
     /// Translates the destination of what enters a NAT; false if it has no mapping for it.

@@ -1,14 +1,17 @@
 //! A data plane for simulations: it remembers, can be slow, can refuse, and tells keys apart.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, PolicyAction, PolicyId,
-    Reply, SaId, Usage,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Limits, PolicyAction,
+    PolicyId, PolicySpec, Reply, SaId, Usage,
 };
 use xfrm::{Faulty, Recording};
+
+use crate::machine::Crash;
 
 /// The data plane of one host.
 #[derive(Debug)]
@@ -24,6 +27,30 @@ pub struct Plane {
     /// When each SA carried its last packet.
     last_packet: HashMap<SaId, Duration>,
     now: Duration,
+    /// Octet and packet limits of each SA.
+    limits: HashMap<SaId, Limits>,
+    /// Source address of each SA's packets.
+    sources: HashMap<SaId, IpAddr>,
+    /// SAs that reached a hard limit: they carry nothing any more.
+    expired: HashSet<SaId>,
+    /// When each policy was installed first: a number that grows.
+    since: HashMap<PolicyId, u64>,
+    installed: u64,
+    /// The driver's own policies, which stand in for children that are not up, by the names of those.
+    pub shunts: BTreeMap<String, PolicySpec>,
+    /// What a run of the program that crashed left in the kernel.
+    leftover: Option<Box<Self>>,
+}
+
+/// A policy that a packet may meet.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// The policy.
+    pub policy: &'a PolicySpec,
+    /// When it was installed: a number that grows. Zero for what an earlier run left.
+    pub since: u64,
+    /// The table that has its SAs.
+    pub plane: &'a Plane,
 }
 
 impl Plane {
@@ -37,7 +64,88 @@ impl Plane {
             keys: HashMap::new(),
             last_packet: HashMap::new(),
             now: Duration::ZERO,
+            limits: HashMap::new(),
+            sources: HashMap::new(),
+            expired: HashSet::new(),
+            since: HashMap::new(),
+            installed: 0,
+            shunts: BTreeMap::new(),
+            leftover: None,
         }
+    }
+
+    /// The program that filled it crashes, or the whole machine. What a program leaves stays beneath the policies of
+    /// the next run.
+    pub fn crash(&mut self, what: Crash) {
+        let fresh = Self { capabilities: self.capabilities, delay: self.delay, ..Self::new() };
+        let mut old = std::mem::replace(self, fresh);
+        if what == Crash::Program {
+            self.shunts = std::mem::take(&mut old.shunts);
+            old.leftover = None;
+            self.leftover = Some(Box::new(old));
+        }
+    }
+
+    /// Takes away what an earlier run left.
+    pub fn forget_leftover(&mut self) {
+        self.leftover = None;
+    }
+
+    /// Every policy that packets may meet: the engine's, the driver's own, and what an earlier run left.
+    pub fn candidates(&self) -> Vec<Candidate<'_>> {
+        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or(0);
+        let engines = self.table().policies();
+        let own = engines.map(|policy| Candidate { policy, since: since(policy), plane: self });
+        let shunts = self.shunts.values().map(|policy| Candidate { policy, since: 0, plane: self });
+        let left = self.leftover.iter().flat_map(|old| {
+            let policies = old.table().policies();
+            policies.map(|policy| Candidate { policy, since: 0, plane: old })
+        });
+        own.chain(shunts).chain(left).collect()
+    }
+
+    /// The inbound SA with this SPI and these keys that still takes packets, what an earlier run left included, and
+    /// the table that has it.
+    pub fn taking(&self, spi: u32, key: u64) -> Option<(SaId, &Self)> {
+        let takes = |(id, known): &(SaId, u64)| {
+            id.spi == spi && *known == key && !self.expired.contains(id)
+        };
+        let found = self.inbound().find(takes).map(|(id, _)| (id, self));
+        found.or_else(|| self.leftover.as_ref()?.taking(spi, key))
+    }
+
+    /// Source address of the packets of `id`.
+    pub fn source_of(&self, id: SaId) -> Option<IpAddr> {
+        self.sources.get(&id).copied()
+    }
+
+    /// True if `id` has reached a hard limit.
+    pub fn has_expired(&self, id: SaId) -> bool {
+        self.expired.contains(&id)
+    }
+
+    /// `id` reaches a hard limit: it carries nothing any more.
+    pub fn expire(&mut self, id: SaId) {
+        self.expired.insert(id);
+    }
+
+    /// Counts a packet, and says which limits that reaches.
+    pub fn spend(&mut self, id: SaId, octets: u64, now: Duration) -> Option<Event> {
+        let before = self.table().sa(id)?.usage;
+        self.count(id, octets, now);
+        let after = self.table().sa(id)?.usage;
+        let limits = self.limits.get(&id).copied().unwrap_or_default();
+        let crossed =
+            |limit: u64, before: u64, after: u64| limit > 0 && before < limit && after >= limit;
+        if crossed(limits.hard_bytes, before.bytes, after.bytes)
+            || crossed(limits.hard_packets, before.packets, after.packets)
+        {
+            self.expire(id);
+            return Some(Event::HardExpire(id));
+        }
+        let soft = crossed(limits.soft_bytes, before.bytes, after.bytes)
+            || crossed(limits.soft_packets, before.packets, after.packets);
+        soft.then_some(Event::SoftExpire(id))
     }
 
     /// What is installed.
@@ -140,13 +248,46 @@ impl DataPlane for Plane {
             Command::UpdateSa { id, dst, .. } => Some((*id, SaId { dst: dst.ip(), ..*id })),
             _ => None,
         };
+        let policy = match &command {
+            Command::InstallPolicy(spec) => Some(spec.id),
+            _ => None,
+        };
+        let (removed, limits, source) = match &command {
+            Command::InstallSa(spec) => {
+                (None, Some((spec.id, spec.limits)), Some((spec.id, spec.src)))
+            }
+            Command::UpdateSa { id, src, dst, .. } => {
+                (None, None, Some((SaId { dst: dst.ip(), ..*id }, src.ip())))
+            }
+            Command::RemoveSa(id) => (Some(*id), None, None),
+            _ => (None, None, None),
+        };
         let reply = self.inner.apply(command)?;
         self.keys.extend(installed);
+        if let Some(gone) = removed {
+            self.expired.remove(&gone);
+            self.limits.remove(&gone);
+            self.sources.remove(&gone);
+        }
+        self.limits.extend(limits);
+        self.sources.extend(source);
+        if let Some(policy) = policy {
+            self.installed += 1;
+            self.since.entry(policy).or_insert(self.installed);
+        }
         if let Some((old, new)) = moved {
             let key = self.keys.remove(&old).map(|key| (new, key));
             self.keys.extend(key);
             let last = self.last_packet.remove(&old).map(|last| (new, last));
             self.last_packet.extend(last);
+            if new != old {
+                let limits = self.limits.remove(&old).map(|limits| (new, limits));
+                self.limits.extend(limits);
+                self.sources.remove(&old);
+                if self.expired.remove(&old) {
+                    self.expired.insert(new);
+                }
+            }
         }
         Ok(match reply {
             Reply::Usage(id, usage) => {

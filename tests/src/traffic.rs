@@ -6,9 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use ike_proto::dataplane::{PolicyId, SaId};
+use ike_proto::Input;
+use ike_proto::dataplane::{self, PolicyId, SaId};
 
 use crate::host::Host;
+use crate::world::{Work, World};
 
 /// An ESP packet under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +130,48 @@ impl Traffic {
             self.early += 1;
         } else if self.watching {
             self.lost.push(Lost { at, probe });
+        }
+    }
+}
+
+impl World {
+    /// Sends ESP packets around a change of `host`'s tables, if traffic is watched.
+    pub(crate) fn probe(&mut self, host: usize, after: bool) {
+        if !self.traffic.watching {
+            return;
+        }
+        let now = self.now();
+        if after {
+            self.traffic.after_change(now, host, &self.hosts);
+        }
+        for probe in self.traffic.routes(now, host, &self.hosts) {
+            // The last packet of the old state is the slowest, the first of the new the fastest.
+            self.send_esp(probe, !after);
+        }
+    }
+
+    fn send_esp(&mut self, probe: Probe, slow: bool) {
+        let to = Traffic::receiver(&probe, &self.hosts).unwrap_or(usize::MAX);
+        let link = self.net.link(Some(probe.from), to);
+        let delay = if slow { link.delay + link.jitter } else { link.delay };
+        self.schedule(self.now() + delay, Work::Esp(probe));
+    }
+
+    pub(crate) fn esp(&mut self, probe: Probe) {
+        let now = self.now();
+        let first = self.traffic.arrive(now, probe, &mut self.hosts);
+        if let Some((host, sa)) = first.filter(|(host, _)| self.hosts[*host].frozen.is_none()) {
+            self.handle(host, Input::DataPlane(dataplane::Event::FirstPacket(sa)));
+        }
+    }
+
+    /// Sends one ESP packet of `octets` by each route of `host`; ESP is not lost on the way.
+    pub fn send_traffic(&mut self, host: usize, octets: u64) {
+        let now = self.now();
+        for mut probe in self.traffic.routes(now, host, &self.hosts) {
+            probe.octets = octets;
+            self.hosts[host].plane.count(probe.sa, octets, now);
+            self.send_esp(probe, false);
         }
     }
 }

@@ -1,18 +1,18 @@
 //! Hosts, a clock and a network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ike_proto::config::EndpointConfig;
+use ike_proto::config::{EndpointConfig, Shard};
 use ike_proto::crypto::CryptoProvider;
-use ike_proto::dataplane::{self, DataPlaneError, Reply, apply_all};
+use ike_proto::dataplane::{self, DataPlane, DataPlaneError, Reply};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Answer, Command, EapMessage, Endpoint, Event, Input, Now, Output, Path, PeerCredentials,
-    Question, RequestId, Ticket, Transmit, TransmitKind, Transport,
+    Answer, Command, EapMessage, Endpoint, Event, IkeSaId, Input, Notice, Now, Output, Path,
+    PeerCredentials, Question, Registry, RequestId, Ticket, Transmit, TransmitKind, Transport,
 };
 use pki::{HashAndUrl, sha1};
 
@@ -20,6 +20,7 @@ use crate::audit::Audit;
 use crate::host::ExchangeFate;
 use crate::host::{Host, SignedRecord};
 use crate::network::{Fate, Network, Packet, arrival};
+use crate::packets::Guard;
 use crate::plane::Plane;
 use crate::random::Seeded;
 use crate::streams::Streams;
@@ -40,6 +41,8 @@ pub struct World {
     pub audit: Audit,
     /// Watches whether packets would arrive.
     pub traffic: Traffic,
+    /// Watches that nothing leaves in clear that is to be protected.
+    pub guard: Guard,
     /// TCP connections.
     pub streams: Streams,
     /// Commands and data-plane events given, with their times and hosts, if the network traces.
@@ -47,12 +50,14 @@ pub struct World {
     addresses: Vec<IpAddr>,
     /// Further addresses of hosts.
     further: Vec<(usize, IpAddr)>,
+    /// Hosts without any route.
+    pub offline: BTreeSet<usize>,
     natt_ports: Vec<u16>,
     now: Duration,
-    queue: BTreeMap<(Duration, u64), Work>,
+    pub(crate) queue: BTreeMap<(Duration, u64), Work>,
     order: u64,
     requests: u64,
-    rng: Seeded,
+    pub(crate) rng: Seeded,
     /// For slow key exchanges, which are not the engine's to draw for.
     exchange_rng: Seeded,
 }
@@ -79,6 +84,10 @@ pub(crate) enum Work {
     StreamSilent(usize, bool, Packet),
     /// A TCP connection is reset.
     StreamCut(usize),
+    /// A datagram waited in a socket of this host, which was suspended.
+    Received(usize, Packet),
+    /// Another shard of the machine says something of an IKE SA of this one.
+    Notice(usize, IkeSaId, Notice),
 }
 
 impl World {
@@ -96,10 +105,12 @@ impl World {
             net: Network::new(rng.fork()),
             audit: Audit::default(),
             traffic: Traffic::default(),
+            guard: Guard::default(),
             streams: Streams::default(),
             commands: Vec::new(),
             addresses: Vec::new(),
             further: Vec::new(),
+            offline: BTreeSet::new(),
             natt_ports: Vec::new(),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
@@ -119,11 +130,23 @@ impl World {
         crypto: Arc<CryptoProvider>,
         plane: Plane,
     ) -> usize {
-        use ike_proto::dataplane::DataPlane;
+        let machine = self.hosts.len();
+        self.add_shard(address, config, crypto, plane, (machine, Registry::default()))
+    }
+
+    /// Adds an endpoint that is one of several of a machine, which share a registry.
+    pub fn add_shard(
+        &mut self,
+        address: IpAddr,
+        config: EndpointConfig,
+        crypto: Arc<CryptoProvider>,
+        plane: Plane,
+        (machine, registry): (usize, Registry),
+    ) -> usize {
         self.natt_ports.push(config.natt_port);
         let rng = Box::new(self.rng.fork());
-        let endpoint = Endpoint::new(config, crypto, rng, plane.capabilities());
-        self.hosts.push(Host::new(endpoint, plane));
+        let endpoint = Endpoint::shard(config, crypto, rng, plane.capabilities(), registry);
+        self.hosts.push(Host::new(endpoint, plane, machine));
         self.addresses.push(address);
         self.hosts.len() - 1
     }
@@ -150,14 +173,16 @@ impl World {
 
     /// True if `address` is one of the host's.
     pub fn has_address(&self, host: usize, address: IpAddr) -> bool {
-        self.addresses[host] == address || self.further.contains(&(host, address))
+        let known = self.addresses[host] == address || self.further.contains(&(host, address));
+        !self.offline.contains(&host) && known
     }
 
     /// Tells a host what its addresses are, as its driver would: every way leads out by the first one of the
     /// peer's family.
     pub fn tell_network(&mut self, host: usize) {
         let own = self.further.iter().filter(|(of, _)| *of == host).map(|(_, address)| *address);
-        let addresses: Vec<_> = std::iter::once(self.addresses[host]).chain(own).collect();
+        let mut addresses: Vec<_> = std::iter::once(self.addresses[host]).chain(own).collect();
+        addresses.retain(|_| !self.offline.contains(&host));
         let peers = self.hosts[host].endpoint.mobile_peers(&addresses);
         let source = |peer: &IpAddr| {
             let family = |own: &&IpAddr| own.is_ipv4() == peer.is_ipv4();
@@ -221,7 +246,6 @@ impl World {
 
     /// Restarts a host that has no Child SA yet: nothing is left of what it knew.
     pub fn restart(&mut self, host: usize, crypto: Arc<CryptoProvider>) {
-        use ike_proto::dataplane::DataPlane;
         let rng = Box::new(self.rng.fork());
         let host = &mut self.hosts[host];
         let config = host.endpoint.config().clone();
@@ -254,7 +278,8 @@ impl World {
     /// When the next thing happens.
     pub fn next_event(&self) -> Option<Duration> {
         let work = self.queue.keys().next().map(|(at, _)| *at);
-        let wakes = self.hosts.iter().filter_map(|host| host.wake);
+        let awake = self.hosts.iter().filter(|host| host.frozen.is_none());
+        let wakes = awake.filter_map(|host| host.wake);
         work.into_iter().chain(wakes).min()
     }
 
@@ -266,6 +291,7 @@ impl World {
             && key.0 <= self.now
             && let Some(work) = self.queue.remove(&key)
         {
+            let Some(work) = self.unless_frozen(work) else { return };
             return match work {
                 Work::Arrive(packet) => self.deliver(packet),
                 Work::Batch(host, ticket, batch) => {
@@ -284,9 +310,11 @@ impl World {
                 Work::StreamEnds(n, by_opener) => self.stream_ends(n, by_opener),
                 Work::StreamSilent(n, ours, packet) => self.stream_silent(n, ours, packet),
                 Work::StreamCut(n) => self.cut(n),
+                Work::Received(host, packet) => self.take_in(host, &packet),
+                Work::Notice(host, ike, notice) => self.handle(host, Input::Notice(ike, notice)),
             };
         }
-        let due = |host: &Host| host.wake.is_some_and(|wake| wake <= at);
+        let due = |host: &Host| host.frozen.is_none() && host.wake.is_some_and(|wake| wake <= at);
         if let Some(host) = self.hosts.iter().position(due) {
             self.handle(host, Input::Timeout);
             let still = self.hosts[host].wake.is_some_and(|wake| wake < at);
@@ -332,55 +360,12 @@ impl World {
         self.queue.is_empty()
     }
 
-    // ---- by hand ----
-
-    /// Delivers the first packet in the mailbox for which `which` is true. False if there is none.
-    pub fn deliver_first(&mut self, which: impl Fn(&Packet) -> bool) -> bool {
-        let Some(index) = self.net.mailbox.iter().position(which) else { return false };
-        let packet = self.net.mailbox.remove(index);
-        self.deliver(packet);
-        true
-    }
-
-    /// Delivers the first packet in the mailbox that goes to `host`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    #[track_caller]
-    pub fn deliver_to(&mut self, host: usize) {
-        let address = self.addresses[host];
-        let delivered = self.deliver_first(|packet| packet.dst.ip() == address);
-        assert!(delivered, "seed {}: nothing for host {host}", self.seed);
-    }
-
-    /// Loses the first packet in the mailbox that goes to `host`.
-    ///
-    /// # Panics
-    ///
-    /// If there is none.
-    #[track_caller]
-    pub fn lose_to(&mut self, host: usize) {
-        let address = self.addresses[host];
-        let index = self.net.mailbox.iter().position(|packet| packet.dst.ip() == address);
-        self.net.mailbox.remove(index.expect("a packet for the host"));
-    }
-
-    /// Packets in the mailbox that go to `host`.
-    pub fn waiting_for(&self, host: usize) -> usize {
-        let address = self.addresses[host];
-        self.net.mailbox.iter().filter(|packet| packet.dst.ip() == address).count()
-    }
-
-    /// Delivers what is in the mailbox, and what that causes, until it is empty.
-    pub fn deliver_all(&mut self) {
-        while self.deliver_first(|_| true) {}
-    }
-
     // ---- inside ----
 
     pub(crate) fn handle(&mut self, host: usize, input: Input<'_>) {
-        let now = Now { mono: self.instant(), wall: self.wall() };
+        assert!(self.hosts[host].frozen.is_none(), "seed {}: host {host} is suspended", self.seed);
+        let clock = self.hosts[host].clock;
+        let now = Now { mono: self.instant() - clock.behind, wall: self.wall_of(host) };
         self.hosts[host].endpoint.handle(now, input);
         self.drain(host);
     }
@@ -389,7 +374,8 @@ impl World {
         loop {
             match self.hosts[host].endpoint.poll_output() {
                 Output::Timeout(at) => {
-                    self.hosts[host].wake = at.map(|at| self.time_of(at));
+                    let behind = self.hosts[host].clock.behind;
+                    self.hosts[host].wake = at.map(|at| self.time_of(at) + behind);
                     return;
                 }
                 Output::Transmit(transmit) => self.send(host, transmit),
@@ -404,6 +390,7 @@ impl World {
                 }
                 Output::Stream(path, command) => self.on_stream_command(host, path, command),
                 Output::Ask(ticket, question) => self.ask(host, ticket, question),
+                Output::Event(Event::Notice(ike, notice)) => self.pass_on(host, ike, notice),
                 Output::Event(Event::Dropped { why, .. }) => self.hosts[host].dropped.push(why),
                 Output::Event(event) => self.hosts[host].log.push((self.now, event)),
             }
@@ -496,7 +483,7 @@ impl World {
             Question::Revocation(_) => Question::Revocation(resolved),
             _ => Question::Judge(resolved),
         };
-        answerer.answer(&question, self.wall())
+        answerer.answer(&question, self.wall_of(host))
     }
 
     fn answer(&mut self, host: usize, ticket: Ticket, question: &Question) {
@@ -507,13 +494,16 @@ impl World {
                 None => Answer::Failed("no addresses".to_owned()),
             },
             (Question::Exchange(exchange), _) => exchange.perform(&mut self.exchange_rng),
+            (Question::Judge(_), Some(_)) if !self.finds_valid(host) => {
+                Answer::Failed("the certificate is not valid now".to_owned())
+            }
             (_, Some(signer)) => signer.answer(question),
             (Question::Judge(peer) | Question::Revocation(peer), None)
                 if peer.certs.iter().any(|cert| HashAndUrl::is(cert.encoding)) =>
             {
                 self.answer_by_web(host, question, peer)
             }
-            (_, None) => self.hosts[host].answerer.answer(question, self.wall()),
+            (_, None) => self.hosts[host].answerer.answer(question, self.wall_of(host)),
         };
         if let (Question::Sign(request), Answer::Signed(signed)) = (question, &answer) {
             let signatures = request.octets.iter().zip(&signed.signatures);
@@ -582,21 +572,29 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, mut packet: Packet) {
+    pub(crate) fn deliver(&mut self, mut packet: Packet) {
         if !self.net.enter(self.now, &mut packet) {
             return;
         }
         let Some(host) = self.receiver(&packet) else { return };
+        if let Some(frozen) = &mut self.hosts[host].frozen {
+            return frozen.take(host, packet);
+        }
+        self.take_in(host, &packet);
+    }
+
+    /// A datagram reaches the driver of a host.
+    fn take_in(&mut self, host: usize, packet: &Packet) {
         if packet.octets.len() == 1 {
             // A keepalive ends in the driver.
             return;
         }
-        let Some(path) = arrival(&packet, self.natt_ports[host]) else {
+        let Some(path) = arrival(packet, self.natt_ports[host]) else {
             self.net.misdirected += 1;
             return;
         };
         if !self.audit.off {
-            self.audit.on_delivered(&packet);
+            self.audit.on_delivered(packet);
         }
         let octets = Arc::clone(&packet.octets);
         self.handle(host, Input::Datagram(path, &octets));
@@ -608,6 +606,12 @@ impl World {
         let shards: Vec<_> = (0..self.hosts.len()).filter(here).collect();
         if shards.len() < 2 {
             return shards.first().copied();
+        }
+        let count = self.hosts[shards[0]].shard.count;
+        if count > 1 {
+            // What is of no shard goes to any.
+            let index = Shard::steer(count, &packet.octets).unwrap_or_default();
+            return shards.into_iter().find(|shard| self.hosts[*shard].shard.index == index);
         }
         let header = Header::peek(&packet.octets)?;
         let first = header.exchange == ExchangeType::IKE_SA_INIT && header.spi_r == 0;
@@ -621,48 +625,17 @@ impl World {
 
     fn apply(&mut self, host: usize, ticket: Ticket, batch: Vec<dataplane::Command>) {
         self.probe(host, false);
-        let plane = &mut self.hosts[host].plane;
-        plane.set_now(self.now);
-        let result: Result<Vec<Reply>, DataPlaneError> = apply_all(plane, batch);
+        self.hosts[host].plane.set_now(self.now);
+        let mut apply = |command| {
+            let reply = self.hosts[host].plane.apply(command);
+            self.look_for_clear(host);
+            reply
+        };
+        // In order, and up to the first failure.
+        let result: Result<Vec<Reply>, DataPlaneError> =
+            batch.into_iter().map(&mut apply).collect();
         self.probe(host, true);
         self.handle(host, Input::Completed(ticket, result));
-    }
-
-    /// Sends ESP packets around a change of `host`'s tables, if traffic is watched.
-    fn probe(&mut self, host: usize, after: bool) {
-        if !self.traffic.watching {
-            return;
-        }
-        if after {
-            self.traffic.after_change(self.now, host, &self.hosts);
-        }
-        for probe in self.traffic.routes(self.now, host, &self.hosts) {
-            // The last packet of the old state is the slowest, the first of the new the fastest.
-            self.send_esp(probe, !after);
-        }
-    }
-
-    fn send_esp(&mut self, probe: Probe, slow: bool) {
-        let to = Traffic::receiver(&probe, &self.hosts).unwrap_or(usize::MAX);
-        let link = self.net.link(Some(probe.from), to);
-        let delay = if slow { link.delay + link.jitter } else { link.delay };
-        self.schedule(self.now + delay, Work::Esp(probe));
-    }
-
-    fn esp(&mut self, probe: Probe) {
-        let first = self.traffic.arrive(self.now, probe, &mut self.hosts);
-        if let Some((host, sa)) = first {
-            self.handle(host, Input::DataPlane(dataplane::Event::FirstPacket(sa)));
-        }
-    }
-
-    /// Sends one ESP packet of `octets` by each route of `host`; ESP is not lost on the way.
-    pub fn send_traffic(&mut self, host: usize, octets: u64) {
-        for mut probe in self.traffic.routes(self.now, host, &self.hosts) {
-            probe.octets = octets;
-            self.hosts[host].plane.count(probe.sa, octets, self.now);
-            self.send_esp(probe, false);
-        }
     }
 
     /// The host with this address.

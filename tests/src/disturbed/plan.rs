@@ -1,0 +1,373 @@
+//! What a life is like: configurations, the network, and what may happen in it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::Registry;
+use ike_proto::config::{
+    Action, AddressSpec, AuthConfig, ConnectionConfig, LocalAuth, PostQuantumKey, PpkConfig,
+    PpkExchange, PpkId, PpkMatch, PpkRekey, RemoteAuth, Retransmission, Shard, TicketKey, Unique,
+};
+use ike_proto::crypto::{CryptoProvider, Secret};
+
+use crate::cheap::{self, Signer};
+use crate::network::{Conditions, Nat};
+use crate::pair::{A, B};
+use crate::plane::Plane;
+use crate::random::Seeded;
+use crate::setup::{Setup, Side, address};
+use crate::world::World;
+
+/// The children both ends know, with the numbers of their networks.
+pub const CHILDREN: [(&str, u8); 3] = [("net", 0), ("voice", 20), ("video", 40)];
+/// The connection of both ends.
+pub const CONNECTION: &str = "ab";
+
+/// Octets that the SAs carry until a soft limit, in lives that have one.
+pub const SOFT_BYTES: u64 = 20_000;
+/// Packets likewise.
+pub const SOFT_PACKETS: u64 = 40;
+
+/// The longest a failed attempt waits before the next, as a daemon has it: a minute and a quarter of it.
+const BACK_OFF: Duration = Duration::from_secs(75);
+
+/// IKE proposals; the first has as many additional key exchanges as there can be.
+const IKE: [&str; 7] = [
+    "aes128gcm16-prfsha256-x25519-ke1_mlkem512-ke2_ecp256-ke3_ecp384-ke4_ecp521-ke5_mlkem768-ke6_modp2048-ke7_mlkem1024",
+    "aes128gcm16-prfsha256-x25519-ke1_mlkem768-ke2_mlkem512-ke3_ecp256",
+    "aes256-sha256-x25519-ke1_mlkem768",
+    "aes128gcm16-prfsha256-x25519",
+    "aes128gcm16-prfsha256-mlkem768-ke1_ecp256-ke1_none",
+    "aes128gcm16-prfsha256-x25519-ke1_mlkem512-ke2_frodoa3-ke3_mlkem1024",
+    "chacha20poly1305-prfsha384-modp2048-ke1_mlkem768",
+];
+
+/// ESP proposals, likewise.
+const ESP: [&str; 7] = [
+    "aes128gcm16-x25519-ke1_mlkem512-ke2_ecp256-ke3_ecp384-ke4_ecp521-ke5_mlkem768-ke6_modp2048-ke7_mlkem1024",
+    "aes128gcm16-x25519-ke1_mlkem768-ke2_mlkem512-ke3_ecp256",
+    "aes256-sha256-x25519-ke1_mlkem768",
+    "aes128gcm16",
+    "aes128gcm16-esn-noesn",
+    "aes128gcm16-x25519",
+    "aes128gcm16-modp2048-ke1_mlkem768",
+];
+
+/// What a life has, and what may happen in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Shards of A and of B.
+    pub shards: [u8; 2],
+    /// A is behind a NAT.
+    pub nat: bool,
+    /// A gets other addresses.
+    pub roams: bool,
+    /// The ends have MOBIKE.
+    pub mobike: bool,
+    /// Both ends want the children up, and not A alone.
+    pub both_want: bool,
+    /// A's children wait for packets.
+    pub traps: bool,
+    /// Peers show certificates, which are valid for a year.
+    pub certificates: bool,
+    /// A reauthenticates.
+    pub reauthenticates: bool,
+    /// Hard lifetimes are so close to the soft ones that a rekey may come too late.
+    pub tight: bool,
+    /// SAs have octet and packet limits.
+    pub limits: bool,
+    /// The proposals have seven additional key exchanges.
+    pub seven: bool,
+    /// Some key exchanges take their time.
+    pub slow: bool,
+    /// Children have SAs per CPU.
+    pub per_cpu: bool,
+    /// Sessions can be resumed.
+    pub resumption: bool,
+    /// Tokens of RFC 6290 are given.
+    pub tokens: bool,
+    /// There is a post-quantum preshared key.
+    pub ppk: bool,
+    /// The longest time from the end of all disturbances until wanted children carry traffic.
+    pub bound: Duration,
+}
+
+/// A world that follows a plan.
+pub struct Prepared {
+    /// The plan.
+    pub plan: Plan,
+    /// The world.
+    pub world: World,
+    /// Backends of all hosts.
+    pub crypto: Arc<CryptoProvider>,
+}
+
+/// Draws a plan, and the world that follows it.
+pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
+    let mut plan = draw(rng);
+    let crypto = cheap::chains();
+    let mut setup = Setup::new(seed);
+    setup.conditions = Conditions {
+        loss: narrow(rng.below(251)),
+        duplication: narrow(rng.below(201)),
+        delay: Duration::from_millis(1 + rng.below(50)),
+        jitter: Duration::from_millis(rng.below(300)),
+    };
+    for (side, local, remote) in [(&mut setup.a, 1, 2), (&mut setup.b, 2, 1)] {
+        side.crypto = Arc::clone(&crypto);
+        for (name, net) in &CHILDREN[1..] {
+            side.add_child(name, local + net, remote + net);
+        }
+    }
+    propose(&mut setup, &mut plan, rng);
+    let unique = match rng.below(8) {
+        0 => Unique::Never,
+        1 | 2 => Unique::Replace,
+        _ => Unique::No,
+    };
+    let retransmission = match rng.chance(400) {
+        true => Retransmission::adaptive(),
+        false => Retransmission {
+            timeout: Some(Duration::from_secs(2)),
+            base: 1.4,
+            tries: Some(5 + narrow(rng.below(4))),
+            ..Retransmission::default()
+        },
+    };
+    for (machine, side) in [(A, &mut setup.a), (B, &mut setup.b)] {
+        arrange(side, machine, &plan, unique, rng);
+        side.settings.retransmission = retransmission;
+    }
+    share_ppk(&mut setup, &mut plan, seed, rng);
+    let dpd = setup.a.connection.dpd_delay.max(setup.b.connection.dpd_delay);
+    plan.bound = dpd + ladder(retransmission) + BACK_OFF;
+    let world = build(setup, &plan, seed, rng, tracing, &crypto);
+    Prepared { plan, world, crypto }
+}
+
+fn draw(rng: &mut Seeded) -> Plan {
+    let nat = rng.chance(350);
+    let roams = rng.chance(400);
+    let both_want = !nat && !roams && rng.chance(400);
+    let below_three = |rng: &mut Seeded| u8::try_from(rng.below(3)).unwrap_or_default();
+    let several = |rng: &mut Seeded| 2 + below_three(rng) / 2;
+    let shards = match rng.below(4) {
+        0 => [1 + below_three(rng), several(rng)],
+        1 | 2 => [1, several(rng)],
+        _ => [1, 1],
+    };
+    Plan {
+        shards,
+        nat,
+        roams,
+        mobike: rng.chance(500),
+        both_want,
+        traps: !both_want && rng.chance(200),
+        certificates: rng.chance(250),
+        reauthenticates: rng.chance(300),
+        tight: rng.chance(300),
+        limits: rng.chance(300),
+        seven: rng.chance(250),
+        slow: rng.chance(250),
+        per_cpu: rng.chance(120),
+        resumption: rng.chance(300),
+        tokens: rng.chance(400),
+        ppk: rng.chance(250),
+        bound: Duration::ZERO,
+    }
+}
+
+fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) {
+    let pick = |rng: &mut Seeded, seven: bool| match seven {
+        true => 0,
+        false => 1 + usize::try_from(rng.below(6)).unwrap_or_default(),
+    };
+    let (ike, esp) = (pick(rng, plan.seven), pick(rng, plan.seven));
+    if !plan.seven && rng.chance(300) {
+        // The ends prefer different ones: INVALID_KE_PAYLOAD, and what it leads to.
+        let (other_ike, other_esp) = (pick(rng, false), pick(rng, false));
+        setup.a.ike_proposals(&[IKE[ike], IKE[other_ike]]);
+        setup.a.esp_proposals(&[ESP[esp], ESP[other_esp]]);
+        setup.b.ike_proposals(&[IKE[other_ike], IKE[ike]]);
+        setup.b.esp_proposals(&[ESP[other_esp], ESP[esp]]);
+    } else {
+        setup.both(|side| {
+            side.ike_proposals(&[IKE[ike]]);
+            side.esp_proposals(&[ESP[esp]]);
+        });
+    }
+}
+
+/// Timers short enough to fire during a life, and what the plan wants.
+fn arrange(side: &mut Side, machine: usize, plan: &Plan, unique: Unique, rng: &mut Seeded) {
+    let seconds = Duration::from_secs;
+    let rekey_time = seconds(60 + rng.below(600));
+    let wants = machine == A || plan.both_want;
+    let action = match (wants, plan.traps) {
+        (false, _) => Action::None,
+        (true, true) => Action::Trap,
+        (true, false) => Action::Start,
+    };
+    let anywhere = vec![AddressSpec::Any(None)];
+    let reauth = machine == A && plan.reauthenticates;
+    side.connection = ConnectionConfig {
+        rekey_time,
+        reauth_time: if reauth { seconds(100 + rng.below(600)) } else { Duration::ZERO },
+        rand_time: rekey_time / 5,
+        over_time: seconds(if plan.tight { 15 + rng.below(30) } else { 300 }),
+        dpd_delay: seconds(20 + rng.below(40)),
+        keyingtries: 0,
+        unique,
+        mobike: plan.mobike,
+        session_resumption: plan.resumption,
+        local_addrs: anywhere.clone(),
+        remote_addrs: if machine == A { vec![AddressSpec::single(address(2))] } else { anywhere },
+        ..side.connection.clone()
+    };
+    if plan.certificates {
+        let local = side.connection.local_id().cloned();
+        let round = LocalAuth::new("local", AuthConfig::pubkey());
+        side.connection.local = vec![LocalAuth { id: local, ..round }];
+        let remote = side.connection.remote_id().clone();
+        let round = RemoteAuth::new("remote", AuthConfig::pubkey());
+        side.connection.remote = vec![RemoteAuth { id: remote, ..round }];
+    }
+    if rng.chance(200) {
+        side.settings.fragment_size = Some(200 + u16::try_from(rng.below(400)).unwrap_or_default());
+    }
+    if rng.chance(200) {
+        side.settings.fragment_ack = None;
+    }
+    if rng.chance(200) {
+        side.settings.cookie_threshold = 1;
+    }
+    if rng.chance(300) {
+        side.plane.delay = Duration::from_millis(1 + rng.below(100));
+    }
+    side.settings.return_routability = rng.chance(500);
+    side.settings.prefer_best_path = rng.chance(300);
+    if plan.resumption {
+        let key = TicketKey { id: [1; 8], secret: Secret::new(vec![1; 32]) };
+        side.settings.resumption.keys = vec![Arc::new(key)];
+    }
+    if plan.tokens {
+        let secret = Secret::new(vec![u8::try_from(machine).unwrap_or_default() + 1; 32]);
+        side.settings.qcd.secrets = vec![secret].into();
+    }
+    for child in &mut side.children {
+        child.rekey_time = seconds(40 + rng.below(400));
+        child.life_time =
+            child.rekey_time + seconds(if plan.tight { 5 + rng.below(30) } else { 400 });
+        child.rand_time = child.rekey_time / 5;
+        (child.start_action, child.close_action, child.dpd_action) = (action, action, action);
+        if plan.limits {
+            child.limits.soft_bytes = SOFT_BYTES;
+            child.limits.hard_bytes = SOFT_BYTES * 5 / 4;
+            child.limits.soft_packets = SOFT_PACKETS;
+            child.limits.hard_packets = SOFT_PACKETS * 5 / 4;
+        }
+        if plan.per_cpu {
+            Arc::make_mut(&mut child.processing).per_cpu = true;
+        }
+    }
+    if plan.per_cpu {
+        side.plane.capabilities.per_cpu = true;
+        side.plane.capabilities.cpus = 2;
+    }
+}
+
+fn share_ppk(setup: &mut Setup, plan: &mut Plan, seed: u64, rng: &mut Seeded) {
+    if !plan.ppk {
+        return;
+    }
+    let exchange = match rng.below(3) {
+        0 => PpkExchange::Auth,
+        1 => PpkExchange::Intermediate,
+        _ => PpkExchange::Any,
+    };
+    let rekey = match rng.below(3) {
+        0 => PpkRekey::No,
+        1 => PpkRekey::Yes,
+        _ => PpkRekey::Require,
+    };
+    let required = rng.chance(500);
+    setup.both(|side| {
+        let id = PpkId::new(&b"ppk"[..]);
+        let secret = Secret::copy_from(&seed.to_be_bytes());
+        side.settings.ppks = vec![Arc::new(PostQuantumKey { ids: vec![id], secret })];
+        let ids = vec![PpkMatch::Any];
+        side.connection.ppk = PpkConfig { ids, required, exchange, rekey };
+    });
+}
+
+fn build(
+    setup: Setup,
+    plan: &Plan,
+    seed: u64,
+    rng: &mut Seeded,
+    tracing: bool,
+    crypto: &Arc<CryptoProvider>,
+) -> World {
+    let mut world = World::new(seed);
+    world.net.conditions = setup.conditions;
+    world.net.tracing = tracing;
+    world.audit.random_ivs = true;
+    for (machine, side) in [(A, setup.a), (B, setup.b)] {
+        let registry = Registry::default();
+        let count = plan.shards[machine];
+        for shard in Shard::all(count) {
+            let mut config = side.config();
+            config.shard = shard;
+            let mut plane = Plane::new();
+            (plane.delay, plane.capabilities) = (side.plane.delay, side.plane.capabilities);
+            let own = (machine, registry.clone());
+            world.add_shard(side.address, config, Arc::clone(crypto), plane, own);
+        }
+    }
+    let dawn = World::dawn();
+    let half_a_year = Duration::from_secs(183 * 86_400);
+    for host in &mut world.hosts {
+        if plan.slow {
+            host.exchange_delay = Some(Duration::from_millis(100));
+            host.exchanges_vary = true;
+        }
+        if plan.certificates {
+            host.signer = Some(Signer { certificate: 600, signature: 72 });
+            host.validity = Some(dawn - half_a_year..dawn + half_a_year);
+        }
+    }
+    if plan.nat {
+        let expiry = Duration::from_secs(30 + rng.below(60));
+        let expires = rng.chance(500);
+        for inside in ADDRESSES_OF_A {
+            let [.., last] = inside;
+            let mut nat = Nat::new(inside.into(), IpAddr::from([192, 0, 2, last]));
+            nat.expiry = if expires { expiry } else { Duration::ZERO };
+            world.net.nats.push(nat);
+        }
+    }
+    world.traffic.first_packets = rng.chance(500);
+    world
+}
+
+/// Where A may be. The first is its home.
+pub const ADDRESSES_OF_A: [[u8; 4]; 4] =
+    [[10, 0, 0, 1], [10, 0, 0, 11], [10, 0, 0, 12], [10, 0, 0, 13]];
+
+/// How long a request is sent again before its sender gives up.
+pub fn ladder(retransmission: Retransmission) -> Duration {
+    // What follows the path takes as long as strongSwan's ladder.
+    let strongswan = Retransmission::strongswan();
+    let Retransmission { timeout, base, tries, .. } = match retransmission.timeout {
+        Some(_) => retransmission,
+        None => strongswan,
+    };
+    let first = timeout.unwrap_or_default().as_secs_f64();
+    let waits = (0..=tries.unwrap_or_default()).map(|n| first * base.powf(f64::from(n)));
+    Duration::from_secs_f64(waits.sum())
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or_default()
+}

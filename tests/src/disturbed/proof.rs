@@ -1,0 +1,252 @@
+//! What must be true in the end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ike_proto::ChildState;
+
+use super::driver::packet_of;
+use super::{Life, Met};
+use crate::agreement;
+use crate::host::Host;
+use crate::pair::{A, B};
+
+/// How often test packets are sent while they do not arrive.
+const STEP: Duration = Duration::from_secs(1);
+/// The longest that two of one child may be there at once, as while it is rekeyed.
+const OVERLAP: Duration = Duration::from_secs(30);
+/// The longest until children carry traffic again after an own change of address.
+const AFTER_MOVE: Duration = Duration::from_secs(10);
+/// The longest until both ends have the same SAs.
+const AGREE: Duration = Duration::from_secs(3600);
+/// Octets of a test packet.
+const TEST_PACKET: u64 = 84;
+
+/// Which properties are asked for; tests ask for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// Wanted children carry traffic within the bound.
+    pub alive: bool,
+    /// There is one of each.
+    pub single: bool,
+    /// They do within ten seconds after an own change of address.
+    pub moves: bool,
+    /// Nothing leaves in clear.
+    pub closed: bool,
+    /// Both ends have the same SAs, and their data planes exactly those.
+    pub agree: bool,
+}
+
+impl Properties {
+    /// All of them.
+    pub const ALL: Self =
+        Self { alive: true, single: true, moves: true, closed: true, agree: true };
+    /// Those that every life has today. The others wait for what the engine does about children that are wanted: it
+    /// begins from an address that is gone, ends a wanted child for good at its hard lifetime, and lets two ends that
+    /// begin at once make two of each.
+    pub const HELD: Self =
+        Self { alive: false, single: false, moves: false, agree: false, ..Self::ALL };
+}
+
+impl Life {
+    /// A packet each way for each wanted child; what became of the first that did not arrive.
+    pub(super) fn send_packets(&mut self, octets: u64) -> Result<(), String> {
+        let names: Vec<_> = self.drivers[A].wanted.iter().map(|child| child.name.clone()).collect();
+        let mut outcome = Ok(());
+        for name in &names {
+            for from in [A, B] {
+                let Some(inner) = packet_of(from, name) else { continue };
+                if self.world.is_suspended(from) {
+                    continue;
+                }
+                self.packets += 1;
+                let sent = self.world.send_packet(from, 1 - from, inner, octets);
+                let end = ["A", "B"][from];
+                outcome = outcome.and(sent.map_err(|why| format!("{name}, sent by {end}: {why}")));
+                self.react();
+            }
+        }
+        outcome
+    }
+
+    pub(super) fn send_test_packets(&mut self) {
+        // Nobody expects them to arrive.
+        let _ = self.send_packets(TEST_PACKET);
+    }
+
+    /// There is exactly one of each wanted child at each end, and one more at the most while it is replaced.
+    fn one_of_each(&self) -> Result<(), String> {
+        for child in &self.drivers[A].wanted {
+            for machine in [A, B] {
+                let there = self.count(machine, &child.name);
+                let enough = if self.plan.per_cpu { there >= 1 } else { there == 1 };
+                if !enough {
+                    return Err(format!("{there} of {} at {}", child.name, ["A", "B"][machine]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, machine: usize, name: &str) -> usize {
+        let shards = self.world.shards_of(machine);
+        let children = shards.iter().flat_map(|host| self.world.hosts[*host].children());
+        let counts = |state| matches!(state, ChildState::Installed | ChildState::Rekeying);
+        children.filter(|child| child.name == name && counts(child.state)).count()
+    }
+
+    /// Within `bound` every wanted child carries traffic both ways, and there is one of each. It stays so. Returns how
+    /// long it took until all carried traffic.
+    pub(super) fn prove_alive(&mut self, bound: Duration) -> Result<Duration, String> {
+        self.prove(bound, bound, self.properties.alive)
+    }
+
+    /// A moves: ten seconds later all is well again.
+    pub(super) fn prove_moving(&mut self) -> Result<Option<Duration>, String> {
+        if !self.plan.roams || !self.properties.moves {
+            return Ok(None);
+        }
+        self.meet(if self.plan.mobike { Met::RoamMobike } else { Met::RoamPlain });
+        if self.is_connecting(A) {
+            self.meet(Met::RoamAttempt);
+        }
+        let to = 1 + usize::try_from(self.rng.below(3)).unwrap_or_default();
+        self.go_to(Some(to), true);
+        let took = self.prove(AFTER_MOVE, self.plan.bound, self.properties.alive);
+        took.map(Some).map_err(|what| format!("after a move: {what}"))
+    }
+
+    fn prove(
+        &mut self,
+        alive_by: Duration,
+        single_by: Duration,
+        asked: bool,
+    ) -> Result<Duration, String> {
+        let begun = self.world.now();
+        let (mut alive_at, mut single_at) = (None, None);
+        loop {
+            let took = self.world.now() - begun;
+            let alive = self.send_packets(TEST_PACKET);
+            let single = if self.properties.single { self.one_of_each() } else { Ok(()) };
+            self.prove_closed()?;
+            match alive {
+                Ok(()) => _ = alive_at.get_or_insert(took),
+                Err(why) if took >= alive_by && alive_at.is_none() && asked => {
+                    return Err(format!("no traffic {took:?} after the last disturbance: {why}"));
+                }
+                Err(_) => {}
+            }
+            match single {
+                Ok(()) if alive_at.is_some() => _ = single_at.get_or_insert(took),
+                Err(why) if took >= single_by + OVERLAP && single_at.is_none() && asked => {
+                    return Err(format!("{took:?} after the last disturbance: {why}"));
+                }
+                _ => {}
+            }
+            if let (Some(alive_at), Some(_)) = (alive_at, single_at) {
+                self.prove_steady(asked)?;
+                return Ok(alive_at);
+            }
+            if !asked && took > single_by + OVERLAP {
+                return Ok(took);
+            }
+            self.run_for(STEP);
+        }
+    }
+
+    /// What carries traffic goes on to do so, and nothing is doubled for longer than a rekey takes.
+    fn prove_steady(&mut self, asked: bool) -> Result<(), String> {
+        let (mut silent, mut doubled) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..40 {
+            self.run_for(STEP);
+            let alive = self.send_packets(TEST_PACKET);
+            self.prove_closed()?;
+            silent = if alive.is_ok() { Duration::ZERO } else { silent + STEP };
+            let single = if self.properties.single { self.one_of_each() } else { Ok(()) };
+            doubled = if single.is_ok() { Duration::ZERO } else { doubled + STEP };
+            match (alive, single) {
+                // A packet may overtake the message that makes its SA known.
+                (Err(why), _) if silent > 2 * STEP && asked => {
+                    return Err(format!("traffic ended without a disturbance: {why}"));
+                }
+                (_, Err(why)) if doubled > OVERLAP && asked => {
+                    return Err(format!("for {doubled:?}: {why}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing has left in clear.
+    pub(super) fn prove_closed(&self) -> Result<(), String> {
+        match self.world.guard.leaks.first() {
+            Some(leak) if self.properties.closed => Err(format!("in clear: {leak:?}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Both ends come to have the same SAs.
+    pub(super) fn prove_agreement(&mut self) -> Result<(), String> {
+        let end = self.world.now() + AGREE;
+        loop {
+            let what = self.agreement().err().or_else(|| self.pending());
+            self.prove_closed()?;
+            match what {
+                None => return Ok(()),
+                Some(_) if !self.properties.agree => return Ok(()),
+                Some(what) if self.world.now() >= end => {
+                    return Err(format!("no agreement: {what}"));
+                }
+                Some(_) => self.run_for(Duration::from_secs(10)),
+            }
+        }
+    }
+
+    fn agreement(&self) -> Result<(), String> {
+        let world = &self.world;
+        if let Some(complaint) = world.audit.complaints.first() {
+            return Err(format!("audit: {complaint}"));
+        }
+        for (index, host) in world.hosts.iter().enumerate() {
+            let quiet = agreement::quiet(host).and_then(|()| agreement::exact(host));
+            quiet.map_err(|what| format!("host {index}: {what}"))?;
+        }
+        let of = |machine| -> Vec<&Host> {
+            world.shards_of(machine).into_iter().map(|host| &world.hosts[host]).collect()
+        };
+        let (a, b) = (of(A), of(B));
+        let (ikes_a, ikes_b) = (ikes(&a), ikes(&b));
+        if ikes_a != ikes_b {
+            return Err(format!("IKE SAs differ: {ikes_a:x?} and {ikes_b:x?}"));
+        }
+        let (children_a, children_b) = (children(&a), children(&b));
+        let swapped: BTreeSet<_> = children_b.iter().map(|(i, o)| (*o, *i)).collect();
+        if children_a != swapped {
+            return Err(format!("children differ: {children_a:x?} and {swapped:x?}"));
+        }
+        keys(&a, &b).and_then(|()| keys(&b, &a))
+    }
+}
+
+fn ikes(hosts: &[&Host]) -> BTreeSet<(u64, u64)> {
+    let all = hosts.iter().flat_map(|host| host.ikes());
+    all.map(|ike| (ike.spi_i, ike.spi_r)).collect()
+}
+
+fn children(hosts: &[&Host]) -> BTreeSet<(u32, u32)> {
+    let all = hosts.iter().flat_map(|host| host.children());
+    all.map(|child| (child.inbound.spi, child.outbound.spi)).collect()
+}
+
+/// What one machine sends, the other can decrypt.
+fn keys(from: &[&Host], to: &[&Host]) -> Result<(), String> {
+    for (sa, key) in from.iter().flat_map(|host| host.plane.outbound()) {
+        let takes =
+            |(id, other): (ike_proto::dataplane::SaId, u64)| id.spi == sa.spi && other == key;
+        if !to.iter().any(|host| host.plane.inbound().any(takes)) {
+            return Err(format!("the keys of {:08x} differ", sa.spi));
+        }
+    }
+    Ok(())
+}
