@@ -67,6 +67,14 @@ pub fn provider() -> Arc<CryptoProvider> {
     })
 }
 
+/// The same with ML-KEM-768.
+pub fn hybrid() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        ke: vec![&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072, &ML_KEM_768],
+        ..pq_kem::provider()
+    })
+}
+
 /// The same with every key exchange of this module, and signatures by [`Signer`].
 pub fn post_quantum() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use ike_proto::config::{
     ConnectionConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey,
-    Retransmission, Unique,
+    ProposalConfig, Retransmission, Unique,
 };
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::{Command, Event, RequestId};
 
+use crate::cheap;
 use crate::network::Conditions;
 use crate::pair::{A, B, Pair};
 use crate::random::Seeded;
@@ -122,6 +123,25 @@ fn be_slow(setup: &mut Setup, seed: u64, pfs: bool) -> Option<Duration> {
     Some(Duration::from_millis([1, 100, 2000][usize::try_from(rng.below(3)).unwrap_or_default()]))
 }
 
+/// Lets one pair in four name no proposals, so that all its key exchanges are hybrid; or one end of it, so
+/// that none is.
+fn name_none(setup: &mut Setup, seed: u64) {
+    let mut rng = Seeded::new(seed ^ 0x6465_6600);
+    if !rng.chance(250) || seed.is_multiple_of(40) {
+        return;
+    }
+    let one = rng.chance(250).then(|| rng.below(2));
+    for (index, side) in (0..).zip([&mut setup.a, &mut setup.b]) {
+        if one.is_none_or(|one| one == index) {
+            side.connection.proposals = ProposalConfig::default_ike();
+            for child in &mut side.children {
+                child.esp_proposals = ProposalConfig::default_esp();
+            }
+        }
+        side.crypto = cheap::hybrid();
+    }
+}
+
 struct Life {
     pair: Pair,
     rng: Seeded,
@@ -166,6 +186,7 @@ impl Life {
         }
         share_ppk(&mut setup, seed);
         let cpus = share_cpus(&mut setup, seed);
+        name_none(&mut setup, seed);
         let slow = be_slow(&mut setup, seed, pfs);
         let mut pair = setup.build();
         for host in &mut pair.hosts {

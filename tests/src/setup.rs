@@ -18,6 +18,17 @@ use crate::pair::Pair;
 use crate::plane::Plane;
 use crate::world::World;
 
+/// IKE proposals without additional key exchanges.
+pub const CLASSICAL_IKE: &[&str] = &[
+    "aes256gcm16-aes128gcm16-chacha20poly1305-prfsha256-prfsha384-prfsha512-\
+     x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048",
+    "aes256-aes128-sha256-sha384-sha512-prfsha256-prfsha384-prfsha512-\
+     x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048",
+];
+/// ESP proposals without key exchanges.
+pub const CLASSICAL_ESP: &[&str] =
+    &["aes256gcm16-aes128gcm16-chacha20poly1305", "aes256-aes128-sha256-sha384-sha512"];
+
 /// One end of a [`Setup`].
 pub struct Side {
     /// Its address.
@@ -95,9 +106,22 @@ pub struct Setup {
 
 impl Setup {
     /// Two ends that agree on everything, with a child "net". Lifetimes are long; timers that need
-    /// no reason to fire are off.
+    /// no reason to fire are off. Proposals are classical, so that exchanges are few:
+    /// [`default_proposals`](Self::default_proposals) has the others.
     pub fn new(seed: u64) -> Self {
         Self { seed, a: side(1, 2), b: side(2, 1), conditions: Conditions::default() }
+    }
+
+    /// With the proposals that a configuration has which names none, and the key exchanges for them.
+    pub fn default_proposals(mut self) -> Self {
+        self.both(|side| {
+            side.connection.proposals = ProposalConfig::default_ike();
+            for child in &mut side.children {
+                child.esp_proposals = ProposalConfig::default_esp();
+            }
+            side.crypto = cheap::hybrid();
+        });
+        self
     }
 
     /// With the real key exchanges in the place of the cheap ones.
@@ -139,6 +163,7 @@ pub fn proposals(protocol: ProtocolId, texts: &[&str]) -> Vec<ProposalConfig> {
 pub fn child(name: &str, local: u8, remote: u8) -> ChildConfig {
     let net = |n: u8| TsSpec::Fixed(format!("10.{n}.0.0/16").parse().expect("a selector"));
     ChildConfig {
+        esp_proposals: proposals(ProtocolId::ESP, CLASSICAL_ESP),
         local_ts: vec![net(local)],
         remote_ts: vec![net(remote)],
         ..ChildConfig::new(name)
@@ -171,6 +196,7 @@ pub fn side(n: u8, m: u8) -> Side {
     connection.remote_addrs = vec![AddressSpec::single(address(m))];
     // Nobody moves or goes, unless a test wants it: ports and sizes stay what they are.
     connection.mobike = false;
+    connection.proposals = proposals(ProtocolId::IKE, CLASSICAL_IKE);
     connection.set_local_id(Some(identity(n)));
     connection.set_remote_id(IdMatch::Exact(identity(m)));
     // One address stands for any number of peers here.

@@ -13,8 +13,8 @@ use ike_proto::wire::registry::{EncrId, IntegId, KeMethodId, PrfId, ProtocolId, 
 use serde_json::Value;
 
 const TABLES: &str = include_str!("data/proposals/proposal_tables.json");
-const ALL: SelectOptions = SelectOptions { intermediate: true, ignore_ke: false };
-const NO_KE: SelectOptions = SelectOptions { intermediate: true, ignore_ke: true };
+const ALL: SelectOptions = SelectOptions { intermediate: true, ignore_ke: false, sent: None };
+const NO_KE: SelectOptions = SelectOptions { intermediate: true, ignore_ke: true, sent: None };
 
 fn table(name: &str) -> Vec<Value> {
     let tables: Value = serde_json::from_str(TABLES).unwrap();
@@ -189,16 +189,104 @@ fn esp_without_integrity_is_refused() {
 
 #[test]
 fn defaults_are_whole_and_agree_with_themselves() {
-    for (config, protocol) in [
-        (ProposalConfig::default_ike(), ProtocolId::IKE),
-        (ProposalConfig::default_esp(), ProtocolId::ESP),
+    for (config, protocol, count) in [
+        (ProposalConfig::default_ike(), ProtocolId::IKE, 3),
+        (ProposalConfig::default_esp(), ProtocolId::ESP, 6),
     ] {
-        assert_eq!(config.len(), 2, "both strings of the default must parse");
+        assert_eq!(config.len(), count, "every string of the default must parse");
         assert!(config.iter().all(|c| c.protocol == protocol));
-        let selected = negotiate(&config, &config, SelectOptions::default()).unwrap();
+        let provider = pq_kem::provider();
+        assert!(config.iter().all(|c| c.supported_by(&provider).as_ref() == Some(c)));
+        let selected = negotiate(&config, &config, ALL).unwrap();
         assert_eq!(selected.suite, gcm256());
         assert_eq!(selected.number, 1);
+        assert_eq!(selected.ke, KeMethodId::CURVE_25519);
+        assert_eq!(selected.additional().collect::<Vec<_>>(), [KeMethodId::ML_KEM_768]);
+        assert!(config.iter().all(|c| c.meant_as_hybrid().is_none()));
     }
+}
+
+#[test]
+fn a_proposal_that_looks_hybrid_is_told_from_one_that_is() {
+    let meant = |text: &str| ike(text).meant_as_hybrid().map(|meant| meant.to_string());
+    for (text, hybrid) in [
+        ("aes256gcm16-prfsha384-x25519-mlkem768", "aes256gcm16-prfsha384-x25519-ke1_mlkem768"),
+        ("aes256gcm16-prfsha384-mlkem768-ecp384", "aes256gcm16-prfsha384-ecp384-ke1_mlkem768"),
+        ("aes256-sha256-modp3072-frodoa3", "aes256-sha256-modp3072-ke1_frodoa3"),
+    ] {
+        assert_eq!(meant(text).as_deref(), Some(hybrid));
+    }
+    for text in [
+        "aes256gcm16-prfsha384-x25519-ke1_mlkem768",
+        "aes256gcm16-prfsha384-x25519-ecp256",
+        "aes256gcm16-prfsha384-mlkem768-mlkem1024",
+        "aes256gcm16-prfsha384-x25519-mlkem768-ke1_mlkem1024",
+    ] {
+        assert_eq!(meant(text), None, "{text}");
+    }
+    assert_eq!(esp("aes256gcm16-none-mlkem768").meant_as_hybrid(), None);
+    assert!(esp("aes256gcm16-x25519-none-mlkem768").meant_as_hybrid().is_some());
+}
+
+/// CREATE_CHILD_SA: a method whose half is there already saves a round trip, unless no key exchange is
+/// preferred to it.
+///
+/// Fault: in `choose_ke`, leave the method out that was sent.
+#[test]
+fn the_method_that_was_sent_is_chosen_among_alternatives() {
+    let offer = sa(&[esp("aes256gcm16-ecp256-x25519-none")]);
+    let chosen = |ours: &str, sent| {
+        let sent = Some(sent);
+        select(&[esp(ours)], &offer, SelectOptions { sent, ..ALL }).unwrap().ke
+    };
+    let (x25519, p256) = (KeMethodId::CURVE_25519, KeMethodId::ECP_256);
+    assert_eq!(chosen("aes256gcm16-x25519-ecp256", p256), p256);
+    assert_eq!(chosen("aes256gcm16-x25519-ecp256", x25519), x25519);
+    assert_eq!(chosen("aes256gcm16-x25519-ecp256", KeMethodId::ECP_384), x25519);
+    assert_eq!(chosen("aes256gcm16-x25519-none-ecp256", p256), x25519);
+    assert_eq!(chosen("aes256gcm16-none-ecp256", p256), KeMethodId::NONE);
+    assert_eq!(chosen("aes256gcm16-x25519-ecp256", KeMethodId::NONE), x25519);
+    // Where it leaves no method for the additional key exchange, another one does.
+    let ours = esp("aes256gcm16-x25519-ecp256-ke1_ecp256");
+    let offer = sa(std::slice::from_ref(&ours));
+    let selected = select(&[ours], &offer, SelectOptions { sent: Some(p256), ..ALL }).unwrap();
+    assert_eq!((selected.ke, selected.additional_ke[0]), (x25519, p256));
+}
+
+/// Peers that pass over transforms of a type they do not know, where RFC 7296 §3.3.6 has them pass over the
+/// proposal, answer with the number of the hybrid one and the suite of a classical one.
+///
+/// Fault: in `accept`, take the proposal of the answer's number alone.
+#[test]
+fn an_answer_that_passes_over_additional_key_exchanges_is_of_the_classical_proposal() {
+    let offered = sa(&[
+        ike("aes256gcm16-prfsha256-x25519-ke1_mlkem768"),
+        ike("aes256gcm16-prfsha256-prfsha384-x25519-ecp256"),
+    ])
+    .proposals;
+    let answer = |offered: &[Proposal], transforms: Vec<Transform>| {
+        let answer = Proposal { transforms, ..offered[0].clone() };
+        accept(offered, &Sa { proposals: vec![answer] })
+    };
+    let suite = |prf| {
+        vec![
+            Transform::encr(EncrId::AES_GCM_16, 256),
+            Transform::prf(prf),
+            Transform::ke(KeMethodId::CURVE_25519),
+        ]
+    };
+    let selected = answer(&offered, suite(PrfId::HMAC_SHA2_256)).unwrap();
+    assert_eq!(selected.additional().count(), 0);
+    // A suite that was offered with no classical proposal is refused.
+    let missing = TransformType::from_additional_ke(0).unwrap();
+    let alone = answer(&offered[..1], suite(PrfId::HMAC_SHA2_256));
+    assert_eq!(alone, Err(AcceptError::TransformCount(missing)));
+    let unknown = answer(&offered, suite(PrfId::HMAC_SHA2_512));
+    assert_eq!(unknown, Err(AcceptError::NotOffered(TransformType::PRF)));
+    // Half of an answer with additional key exchanges is not a classical one.
+    let mut other = suite(PrfId::HMAC_SHA2_256);
+    other.push(Transform::new(missing, KeMethodId::ML_KEM_1024.0));
+    assert_eq!(answer(&offered, other), Err(AcceptError::NotOffered(missing)));
 }
 
 #[test]

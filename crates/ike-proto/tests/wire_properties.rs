@@ -287,7 +287,7 @@ proptest! {
             ProposalConfig::parse(ProtocolId::ESP, "aes256gcm16-x25519-none-ke1_x25519-ke1_none-esn"),
         ]
         .map(Result::unwrap);
-        let options = SelectOptions { intermediate: true, ignore_ke };
+        let options = SelectOptions { intermediate: true, ignore_ke, ..SelectOptions::default() };
         let Some(selected) = select(&ours, &offer, options) else { return Ok(()) };
         let chosen = offer.proposals.iter().find(|p| {
             p.number == selected.number && selected.transforms.iter().all(|t| p.transforms.contains(t))

@@ -6,6 +6,7 @@
 mod collisions;
 mod crossing;
 mod crossing_shards;
+mod defaults;
 mod handshake;
 mod parked;
 mod refusals;

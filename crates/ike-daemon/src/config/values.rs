@@ -61,6 +61,15 @@ pub(crate) fn proposals(
             let message = format!("`{path}`, {:?}: {missing} is not supported yet", item.text);
             report.add(item.offset, message);
         }
+        if let Some(meant) = proposal.meant_as_hybrid() {
+            let message = format!(
+                "`{path}`, {:?}: peers use one of these key exchange methods, not both; write {:?} for a \
+                 hybrid key exchange, or a proposal for each method",
+                item.text,
+                meant.to_string()
+            );
+            report.warn(Some(item.offset), message);
+        }
         proposals.push(proposal);
     }
     if proposals.is_empty() { None } else { Some(proposals) }

@@ -17,9 +17,9 @@ use pq_kem::sign::{KeyType, generate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Suite {
     /// X25519, and ECDSA P-256 certificates
-    #[default]
     Classical,
     /// X25519 with ML-KEM-768, and ECDSA P-256 certificates
+    #[default]
     Hybrid,
     /// P-384 with ML-KEM-1024, and ML-DSA-87 certificates
     Cnsa2,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ike_daemon::config::{self, Config, Diagnostic, HostSpec};
 use ike_proto::config::{
     Action, Childless, EndpointConfig, FailureShunt, FragmentAckTypes, Fragmentation, IdMatch,
-    RedirectPolicy, Retransmission, SeparateTransports, TcpUse, TsSpec, Unique,
+    ProposalConfig, RedirectPolicy, Retransmission, SeparateTransports, TcpUse, TsSpec, Unique,
 };
 use ike_proto::dataplane::Mode;
 use ike_proto::wire::payload::IdData;
@@ -48,6 +48,88 @@ fn the_examples_have_no_mistakes() {
     assert!(seen >= 3);
 }
 
+/// The indented lines below a heading of docs/proposals.md, block by block.
+fn blocks_of_the_document(heading: &str) -> Vec<Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/proposals.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, below) = text.split_once(&format!("\n## {heading}\n")).expect("the heading");
+    let section = below.split("\n## ").next().unwrap_or_default();
+    let mut blocks = vec![Vec::new()];
+    for line in section.lines() {
+        match (line.strip_prefix("    "), blocks.last_mut()) {
+            (Some(row), Some(block)) => block.push(row.to_owned()),
+            (None, Some(block)) if !block.is_empty() => blocks.push(Vec::new()),
+            _ => {}
+        }
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks
+}
+
+/// Fault: in `ProposalConfig::default_ike`, leave a method out.
+#[test]
+fn the_document_has_the_default_proposals() {
+    let written = |proposals: Vec<ProposalConfig>| -> Vec<String> {
+        proposals.iter().map(ToString::to_string).collect()
+    };
+    let blocks = blocks_of_the_document("The default");
+    assert_eq!(blocks[0], written(ProposalConfig::default_ike()));
+    assert_eq!(blocks[1], written(ProposalConfig::default_esp()));
+    assert_eq!(blocks.len(), 2);
+    for block in blocks_of_the_document("Insisting") {
+        let config = accept(&format!(
+            "[connections.c]\n{}\n{ROUNDS}[connections.c.children.net]\n{}\n",
+            block[0],
+            block.get(1).map_or("", String::as_str)
+        ));
+        let all = [
+            &config.endpoint.connections[0].proposals[0],
+            &config.endpoint.connections[0].children[0].esp_proposals[0],
+        ];
+        assert!(all.iter().all(|proposal| proposal.has_additional_ke()), "{block:?}");
+    }
+    let empty = format!("[connections.c]\n{ROUNDS}[connections.c.children.net]\n");
+    let named = format!(
+        "[connections.c]\nproposals = \"default\"\n{ROUNDS}[connections.c.children.net]\n\
+         esp_proposals = [\"default\"]\n"
+    );
+    for text in [empty, named] {
+        let config = accept(&text);
+        let connection = &config.endpoint.connections[0];
+        assert_eq!(connection.proposals, ProposalConfig::default_ike());
+        assert_eq!(connection.children[0].esp_proposals, ProposalConfig::default_esp());
+    }
+}
+
+/// Fault: in `values::proposals`, do not ask `meant_as_hybrid`.
+#[test]
+fn methods_that_look_hybrid_and_are_not_are_warned_about() {
+    let warnings = |ike: &str, esp: &str| -> Vec<String> {
+        let text = format!(
+            "[connections.c]\nproposals = [{ike:?}]\n{ROUNDS}[connections.c.children.net]\n\
+             esp_proposals = [{esp:?}]\n"
+        );
+        let config = accept(&text);
+        config.warnings.into_iter().filter(|warning| warning.contains("key exchange")).collect()
+    };
+    let (ike, esp) = ("aes256gcm16-prfsha384-x25519-ke1_mlkem768", "aes256gcm16-x25519");
+    assert_eq!(warnings(ike, esp), Vec::<String>::new());
+    assert_eq!(warnings("aes256gcm16-prfsha384-mlkem768-mlkem1024", esp), Vec::<String>::new());
+    assert_eq!(warnings("aes256gcm16-prfsha384-x25519-mlkem768-ke1_frodoa3", esp).len(), 0);
+    let found = warnings("aes256gcm16-prfsha384-x25519-mlkem768", "aes256gcm16-ecp384-mlkem1024");
+    assert_eq!(
+        found,
+        [
+            "line 2: `connections.c.proposals`, \"aes256gcm16-prfsha384-x25519-mlkem768\": peers use one of \
+             these key exchange methods, not both; write \"aes256gcm16-prfsha384-x25519-ke1_mlkem768\" for a \
+             hybrid key exchange, or a proposal for each method",
+            "line 8: `connections.c.children.net.esp_proposals`, \"aes256gcm16-ecp384-mlkem1024\": peers use one \
+             of these key exchange methods, not both; write \"aes256gcm16-ecp384-ke1_mlkem1024\" for a hybrid key \
+             exchange, or a proposal for each method",
+        ]
+    );
+}
+
 #[test]
 fn options_become_what_they_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gateway.toml");
@@ -62,8 +144,9 @@ fn options_become_what_they_say() {
     assert_eq!(connection.fragmentation, Fragmentation::Yes);
     assert_eq!(connection.local_id(), Some(&IdData::fqdn("gateway.example.org")));
     assert_eq!(connection.remote_id(), &IdMatch::Suffix(IdData::fqdn("*.branches.example.org")));
-    assert_eq!(connection.proposals.len(), 2);
-    assert_eq!(connection.proposals[1].to_string(), "aes256-sha256-modp2048");
+    let cnsa = "aes256gcm16-prfsha384-ecp384-ke1_mlkem1024";
+    assert_eq!(connection.proposals[0].to_string(), cnsa);
+    assert_eq!(connection.proposals[1..], ProposalConfig::default_ike());
     let lan = connection.child("lan").unwrap();
     assert_eq!(lan.limits.hard_bytes, 500 << 30);
     assert_eq!(lan.inactivity, secs(86_400));

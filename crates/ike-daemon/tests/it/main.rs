@@ -7,6 +7,7 @@ mod config_mistakes;
 mod control;
 mod credentials;
 mod daemons;
+mod defaults;
 mod demo;
 mod eap;
 mod fetch;

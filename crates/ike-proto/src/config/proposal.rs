@@ -27,26 +27,45 @@ pub struct ProposalConfig {
 }
 
 impl ProposalConfig {
-    /// What `default` means for IKE: AEADs first, then CBC with a MAC; elliptic curves before MODP;
-    /// nothing weaker than 128 bits of security, save MODP-2048 as the last resort.
+    /// What `default` means for IKE: X25519 together with ML-KEM-768 (RFC 9370) first, then classical key
+    /// exchanges, for peers that know nothing of RFC 9370. AEADs come before CBC with a MAC, elliptic curves
+    /// before MODP; nothing is weaker than 128 bits of security, save MODP-2048 as the last resort.
+    ///
+    /// The list is short on purpose: an IKE_SA_INIT request is one datagram of at most 600 octets, with the
+    /// largest cookie there is (RFC 7296 §2.6).
     pub fn default_ike() -> Vec<Self> {
         const KE: &str = "x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048";
         const PRF: &str = "prfsha256-prfsha384-prfsha512";
+        //= RFC 7296 §3.3.6
+        //# If the responder receives a proposal that contains a Transform Type
+        //# it does not understand, or a proposal that is missing a mandatory
+        //# Transform Type, it MUST consider this proposal unacceptable; however,
+        //# other proposals in the same SA payload are processed as usual.
         [
-            format!("aes256gcm16-aes128gcm16-chacha20poly1305-{PRF}-{KE}"),
-            format!("aes256-aes128-sha256-sha384-sha512-{PRF}-{KE}"),
+            "aes256gcm16-prfsha256-prfsha384-x25519-ke1_mlkem768",
+            &format!("aes256gcm16-aes128gcm16-chacha20poly1305-{PRF}-{KE}"),
+            &format!("aes256-aes128-sha256-sha384-sha512-{PRF}-{KE}"),
         ]
         .iter()
         .filter_map(|text| Self::parse(ProtocolId::IKE, text).ok())
         .collect()
     }
 
-    /// What `default` means for ESP. As in strongSwan there is no key exchange in it, so a rekeyed
-    /// child draws on the keys of the IKE SA.
+    /// What `default` means for ESP: the algorithms of [`default_ike`](Self::default_ike), in more
+    /// combinations. A key exchange is offered and taken but not required: a child that is made or rekeyed
+    /// in CREATE_CHILD_SA has one with each peer that wants one, and draws on the keys of the IKE SA with
+    /// the others.
     pub fn default_esp() -> Vec<Self> {
-        ["aes256gcm16-aes128gcm16-chacha20poly1305", "aes256-aes128-sha256-sha384-sha512"]
+        const AEAD: &str = "aes256gcm16-aes128gcm16-chacha20poly1305";
+        const CBC: &str = "aes256-aes128-sha256-sha384-sha512";
+        const HYBRID: &str = "-x25519-ecp256-ecp384-ke1_mlkem768";
+        const CLASSICAL: &str = "-x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048-none";
+        // A peer that does not know NONE as a key exchange takes a proposal without any.
+        const WITHOUT: &str = "";
+        [HYBRID, CLASSICAL, WITHOUT]
             .iter()
-            .filter_map(|text| Self::parse(ProtocolId::ESP, text).ok())
+            .flat_map(|methods| [AEAD, CBC].map(|suites| format!("{suites}{methods}")))
+            .filter_map(|text| Self::parse(ProtocolId::ESP, &text).ok())
             .collect()
     }
 
@@ -67,10 +86,48 @@ impl ProposalConfig {
         self.transforms.iter().any(|t| t.kind.additional_ke().is_some())
     }
 
+    /// The proposal that was probably meant, if this one looks hybrid and is not: Diffie-Hellman groups and
+    /// KEMs as alternatives of the first key exchange, of which two peers use one, and no additional key
+    /// exchange (RFC 9370), by which they use both. `None` for any other proposal.
+    pub fn meant_as_hybrid(&self) -> Option<Self> {
+        let kem = |t: &Transform| t.kind == TransformType::KE && KeMethodId(t.id).is_kem();
+        let group = |method: KeMethodId| !method.is_kem();
+        if self.has_additional_ke()
+            || !self.transforms.iter().any(kem)
+            || !self.ke_methods().any(group)
+        {
+            return None;
+        }
+        let first = TransformType::from_additional_ke(0)?;
+        let moved = |t: &Transform| if kem(t) { Transform { kind: first, ..*t } } else { *t };
+        let mut transforms: Vec<_> = self.transforms.iter().map(moved).collect();
+        transforms.sort_by_key(|t| t.kind);
+        Some(Self { protocol: self.protocol, transforms })
+    }
+
     /// The same without key exchange methods: what IKE_AUTH proposes for its child, whose keys come
     /// from the IKE SA (RFC 7296 §1.2).
     pub fn without_ke(&self) -> Self {
         let transforms = self.transforms.iter().filter(|t| !t.kind.is_ke()).copied().collect();
+        Self { protocol: self.protocol, transforms }
+    }
+
+    /// The same with `method` as the first alternative of the first key exchange, where it is one.
+    //= RFC 7296 §3.4
+    //# This
+    //# Diffie-Hellman Group Num MUST match a Diffie-Hellman group specified
+    //# in a proposal in the SA payload that is sent in the same message, and
+    //# SHOULD match the Diffie-Hellman group in the first group in the first
+    //# proposal, if such exists.
+    pub(crate) fn led_by(&self, method: KeMethodId) -> Self {
+        let mut transforms = self.transforms.clone();
+        let first = transforms.iter().position(|t| t.kind == TransformType::KE);
+        let wanted = transforms.iter().position(|t| *t == Transform::ke(method));
+        if let (Some(first), Some(wanted)) = (first, wanted)
+            && let Some(between) = transforms.get_mut(first..=wanted)
+        {
+            between.rotate_right(1);
+        }
         Self { protocol: self.protocol, transforms }
     }
 

@@ -37,8 +37,9 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) dynamic: [Vec<IpAddr>; 2],
     /// The packet that asks for it.
     pub(crate) packet: Option<Flow>,
-    /// False in IKE_AUTH, which has no key exchange for the child (RFC 7296 §1.2).
-    pub(crate) with_ke: bool,
+    /// The key exchange that the IKE SA began with; `None` in IKE_AUTH, which has no key exchange for the
+    /// child (RFC 7296 §1.2).
+    pub(crate) ike_method: Option<KeMethodId>,
     /// What names it to the peer beside others.
     pub(crate) ordinal: u32,
     pub(crate) request: Option<RequestId>,
@@ -105,9 +106,8 @@ pub(crate) fn offer(
         }
     };
     check_mode(ctx, &spec.config.name, mode)?;
-    let methods = usable_methods(ctx, &spec.config.esp_proposals);
-    let method = spec.retry.method.or(methods.first().copied()).filter(|_| spec.with_ke);
-    let ke = match method.filter(|&method| method != KeMethodId::NONE) {
+    let method = first_method(ctx, spec).filter(|&method| method != KeMethodId::NONE);
+    let ke = match method {
         None => None,
         Some(method) => match ctx.initiate(method) {
             Ok(ke) => Some((method, ke)),
@@ -117,11 +117,8 @@ pub(crate) fn offer(
     };
     let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
     let proposals: Vec<_> = (1..)
-        .zip(&spec.config.esp_proposals)
-        .map(|(number, proposal)| {
-            let proposal = if spec.with_ke { proposal.clone() } else { proposal.without_ke() };
-            proposal.to_wire(number, Spi::Esp(spi_in))
-        })
+        .zip(offered(spec, method))
+        .map(|(number, proposal)| proposal.to_wire(number, Spi::Esp(spi_in)))
         .collect();
     Ok(Box::new(ChildOffer {
         id,
@@ -154,6 +151,44 @@ pub(crate) fn offer(
         request: spec.request,
         retry: spec.retry,
     }))
+}
+
+/// The method whose half goes along with the request: the one that the peer is known to take, if it is
+/// configured for the child too. `None` in IKE_AUTH, and if the backends have none that is configured.
+fn first_method(ctx: &Context<'_>, spec: &OfferSpec<'_>) -> Option<KeMethodId> {
+    let ike_method = spec.ike_method?;
+    let methods = usable_methods(ctx, &spec.config.esp_proposals);
+    let first = methods.first().copied();
+    if spec.retry.method.is_some() || first == Some(KeMethodId::NONE) {
+        // NONE in front: the configuration prefers children without a key exchange of their own.
+        return spec.retry.method.or(first);
+    }
+    //= RFC 7296 §1.3
+    //# The Diffie-Hellman group of the KEi MUST be an element of the group
+    //# the initiator expects the responder to accept (additional
+    //# Diffie-Hellman groups can be proposed).
+    let before = spec.rekeys.or(spec.joins.map(|(other, _)| other));
+    let known = before.map(|child| child.selected.ke).into_iter().chain([ike_method]);
+    let usable = |method: &KeMethodId| *method != KeMethodId::NONE && methods.contains(method);
+    known.into_iter().find(usable).or(first)
+}
+
+/// What is proposed, `method` first. IKE_AUTH leaves key exchanges out, and proposals that differ in
+/// nothing else are one there.
+fn offered(spec: &OfferSpec<'_>, method: Option<KeMethodId>) -> Vec<ProposalConfig> {
+    let configured = &spec.config.esp_proposals;
+    let mut offered = Vec::with_capacity(configured.len());
+    for proposal in configured {
+        let proposal = match (spec.ike_method, method) {
+            (None, _) => proposal.without_ke(),
+            (Some(_), Some(method)) => proposal.led_by(method),
+            (Some(_), None) => proposal.clone(),
+        };
+        if !offered.contains(&proposal) {
+            offered.push(proposal);
+        }
+    }
+    offered
 }
 
 /// Fails for a mode that this end could not use. What a rekeyed child agreed on once it may keep.

@@ -99,7 +99,8 @@ impl IkeSa {
             _ => (mode, false),
         };
         // RFC 9370 §2.2.1 asks for IKE_INTERMEDIATE in IKE_SA_INIT alone.
-        let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true };
+        let sent = payloads.ke()?.map(|ke| ke.method);
+        let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true, sent };
         let selected = proposal::select(&config.esp_proposals, sa, options)
             .filter(|selected| ctx.crypto.ciphers.lengths(selected.suite).is_some())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;

@@ -90,7 +90,7 @@ impl IkeSa {
         let spi = ctx.ids.ike_spi(ctx.rng);
         let proposals = (1..)
             .zip(&self.connection.proposals)
-            .map(|(number, proposal)| proposal.to_wire(number, Spi::Ike(spi)))
+            .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
             .collect();
         let nonce = ctx.nonce();
         Ok(RekeyOffer {

@@ -34,11 +34,16 @@ impl Scene {
         Self { pair }
     }
 
-    /// Ends that each prefer another group for children, and know the other's.
+    /// Ends that each prefer another group for children, and would rather have none than the other's. The
+    /// IKE SA has neither, so that each begins with its own.
     pub fn of_two_minds(seed: u64) -> Self {
         let mut setup = Setup::new(seed);
-        setup.a.esp_proposals(&["aes128gcm16-x25519-ecp256"]);
-        setup.b.esp_proposals(&["aes128gcm16-ecp256-x25519"]);
+        setup.both(|side| {
+            side.crypto = ike_tests::cheap::hybrid();
+            side.ike_proposals(&["aes128gcm16-prfsha256-mlkem768"]);
+        });
+        setup.a.esp_proposals(&["aes128gcm16-x25519-none-ecp256"]);
+        setup.b.esp_proposals(&["aes128gcm16-ecp256-none-x25519"]);
         Self::of(setup)
     }
 

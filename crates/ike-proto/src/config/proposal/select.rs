@@ -39,6 +39,9 @@ pub struct SelectOptions {
     pub intermediate: bool,
     /// Key exchange methods are left out on both sides: the child of IKE_AUTH has none.
     pub ignore_ke: bool,
+    /// The method of the KE payload of a request for a child. Among the alternatives of a proposal it is
+    /// taken first: another one costs a round trip (INVALID_KE_PAYLOAD), and not every peer asks again.
+    pub sent: Option<KeMethodId>,
 }
 
 /// Why an answer is not one of our proposals.
@@ -89,7 +92,9 @@ pub fn select(
 
 /// Checks, as initiator, that `answer` is one suite out of `offered`, which is what we sent.
 ///
-/// A type we offered with NONE among its alternatives may be missing.
+/// A type we offered with NONE among its alternatives may be missing. A peer that knows nothing of
+/// RFC 9370, and passes over the transforms in place of the proposals that have them, has chosen the first
+/// proposal without additional key exchanges that has its suite.
 pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError> {
     //= RFC 7296 §3.3.6
     //# The initiator of an exchange MUST check that the accepted offer is consistent with one
@@ -97,14 +102,24 @@ pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError
     let [answer] = answer.proposals.as_slice() else {
         return Err(AcceptError::ProposalCount);
     };
+    let fits = |p: &&Proposal| p.protocol == answer.protocol && p.spi.len() == answer.spi.len();
     let ours = offered
         .iter()
-        .find(|p| {
-            p.number == answer.number
-                && p.protocol == answer.protocol
-                && p.spi.len() == answer.spi.len()
-        })
+        .filter(fits)
+        .find(|p| p.number == answer.number)
         .ok_or(AcceptError::UnknownProposal)?;
+    let additional = |p: &Proposal| p.transforms.iter().any(|t| t.kind.additional_ke().is_some());
+    let result = is_one_of(ours, answer);
+    if result.is_err() && additional(ours) && !additional(answer) {
+        let classical = offered.iter().filter(fits).filter(|p| !additional(p));
+        let other = classical.map(|p| is_one_of(p, answer)).find(Result::is_ok);
+        return other.unwrap_or(result);
+    }
+    result
+}
+
+/// Checks that `answer` is one suite of the proposal `ours`.
+fn is_one_of(ours: &Proposal, answer: &Proposal) -> Result<Selected, AcceptError> {
     for transform in &answer.transforms {
         if answer.of_type(transform.kind).count() != 1 {
             return Err(AcceptError::TransformCount(transform.kind));
@@ -211,7 +226,7 @@ fn choose(
     let mandatory =
         if ours.protocol == ProtocolId::IKE { TransformType::PRF } else { TransformType::SN };
     chosen.push(*common(ours, theirs, mandatory).next()?);
-    if !options.ignore_ke && !choose_ke(ours, theirs, &mut chosen) {
+    if !options.ignore_ke && !choose_ke(ours, theirs, options.sent, &mut chosen) {
         return None;
     }
     chosen.sort_by_key(|t| t.kind);
@@ -256,10 +271,30 @@ fn choose_cipher(
 }
 
 /// Adds a key exchange method for each type, none of them twice (RFC 9370 §2.2.1). False if that cannot be.
-fn choose_ke(ours: &ProposalConfig, theirs: &Proposal, chosen: &mut Vec<Transform>) -> bool {
+fn choose_ke(
+    ours: &ProposalConfig,
+    theirs: &Proposal,
+    sent: Option<KeMethodId>,
+    chosen: &mut Vec<Transform>,
+) -> bool {
     // A type without an alternative ends it before combinations are tried.
     let possible = |kind| ke_alternatives(ours, theirs, kind).next().is_some();
-    ke_types(0).all(possible) && assign(ours, theirs, 0, chosen)
+    if !ke_types(0).all(possible) {
+        return false;
+    }
+    // What stands after NONE is not preferred to it.
+    let mut before_none = ke_alternatives(ours, theirs, TransformType::KE)
+        .take_while(|alternative| alternative.is_some_and(|t| !is_none(&t)));
+    let sent = sent.map(Transform::ke).filter(|sent| before_none.any(|t| t == Some(*sent)));
+    if let Some(sent) = sent {
+        let before = chosen.len();
+        chosen.push(sent);
+        if assign(ours, theirs, 1, chosen) {
+            return true;
+        }
+        chosen.truncate(before);
+    }
+    assign(ours, theirs, 0, chosen)
 }
 
 /// The types of key exchanges from the one with number `first` on.

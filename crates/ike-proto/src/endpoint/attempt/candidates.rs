@@ -173,7 +173,7 @@ impl Attempt {
                         joins: None,
                         dynamic: any_of(&vips),
                         packet: *packet,
-                        with_ke: false,
+                        ike_method: None,
                         ordinal: 0,
                         request: *request,
                         retry: Retry::default(),

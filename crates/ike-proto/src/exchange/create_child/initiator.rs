@@ -45,7 +45,7 @@ impl IkeSa {
             dynamic: self.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
-            with_ke: true,
+            ike_method: Some(self.session.selected.ke),
             ordinal: old.ordinal,
             request,
             retry,

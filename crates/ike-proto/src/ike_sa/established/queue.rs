@@ -238,7 +238,7 @@ impl IkeSa {
             joins,
             dynamic: self.dynamic(),
             packet,
-            with_ke: true,
+            ike_method: Some(self.session.selected.ke),
             ordinal,
             request,
             retry,

@@ -157,6 +157,14 @@ registry! {
     }
 }
 
+impl KeMethodId {
+    /// True for a key encapsulation mechanism: ML-KEM and every number after it, those for private use
+    /// included. The numbers before it are Diffie-Hellman groups, which a quantum computer breaks.
+    pub fn is_kem(self) -> bool {
+        self.0 >= Self::ML_KEM_512.0
+    }
+}
+
 impl EncrId {
     /// True if the algorithm protects integrity by itself, so that no integrity algorithm but NONE
     /// may go with it (RFC 5282 §8, RFC 4543 §5, RFC 7634).
