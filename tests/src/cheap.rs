@@ -210,6 +210,7 @@ impl Signer {
             }
             Question::Exchange(exchange) => exchange.perform(&mut Seeded::new(1)),
             Question::Lease(_) => Answer::Failed("no addresses".to_owned()),
+            Question::Ends { .. } => Answer::Failed("addresses are not known here".to_owned()),
             Question::Eap(_) => Answer::Failed("no EAP here".to_owned()),
             Question::Judge(_) | Question::Revocation(_) => Answer::Key(PeerKey {
                 spki: key(KeyType::Scheme(SCHEME), 1).public_key().to_vec(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ike_proto::config::{EndpointConfig, Shard};
+use ike_proto::config::{AddressSpec, EndpointConfig, Shard};
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::{self, DataPlane, DataPlaneError, Reply};
 use ike_proto::wire::Header;
@@ -19,6 +19,7 @@ use pki::{HashAndUrl, sha1};
 use crate::audit::Audit;
 use crate::host::ExchangeFate;
 use crate::host::{Host, SignedRecord};
+use crate::machine::Resume;
 use crate::network::{Fate, Network, Packet, arrival};
 use crate::packets::Guard;
 use crate::plane::Plane;
@@ -257,6 +258,13 @@ impl World {
         self.deliver(packet);
     }
 
+    /// Suspends a machine for `time`, which its clock counts. It hears nothing and does nothing meanwhile.
+    pub fn sleep_through(&mut self, machine: usize, time: Duration) {
+        self.suspend(machine, false);
+        self.run_for(time);
+        self.resume(machine, Resume { clock_stood: false, timers_first: true });
+    }
+
     /// Wakes a host that did not ask for it.
     pub fn wake(&mut self, host: usize) {
         self.handle(host, Input::Timeout);
@@ -405,6 +413,10 @@ impl World {
             Question::Lease(_) => "lease",
             Question::Exchange(_) => return self.ask_exchange(host, ticket, question),
             Question::Eap(_) => "eap",
+            Question::Ends { connection, last } => {
+                let answer = self.ends(host, connection, *last);
+                return self.handle(host, Input::Answered(ticket, answer));
+            }
         };
         self.hosts[host].asked.push(asked);
         let question = match question {
@@ -417,6 +429,27 @@ impl World {
             Some(delay) => {
                 self.schedule(self.now + delay, Work::Answer(host, ticket, Box::new(question)));
             }
+        }
+    }
+
+    /// The addresses that a driver would start a connection between now: those of the configuration, else where
+    /// this host is.
+    fn ends(&self, host: usize, connection: &str, last: Option<(IpAddr, IpAddr)>) -> Answer {
+        let config = self.hosts[host].endpoint.config();
+        let Some(found) = config.connections.iter().find(|other| other.name == connection) else {
+            return Answer::Failed(format!("no connection {connection}"));
+        };
+        let fixed = |specs: &[AddressSpec]| specs.iter().find_map(|spec| spec.host());
+        let Some(remote) = fixed(&found.remote_addrs).or(last.map(|(_, remote)| remote)) else {
+            return Answer::Failed("remote_addrs has no address to initiate to".to_owned());
+        };
+        let own = self.further.iter().filter(|(of, _)| *of == host).map(|(_, address)| *address);
+        let mut own = std::iter::once(self.addresses[host]).chain(own);
+        let here = own.find(|own| own.is_ipv4() == remote.is_ipv4());
+        match fixed(&found.local_addrs).or(here) {
+            Some(_) if self.offline.contains(&host) => Answer::Failed("no route".to_owned()),
+            Some(local) => Answer::Ends { local, remote },
+            None => Answer::Failed("no address of that family".to_owned()),
         }
     }
 

@@ -379,10 +379,15 @@ pub fn open(
 
 /// Brings up what traffic wants, and what is to be there again.
 async fn watch(mut acquires: mpsc::UnboundedReceiver<Acquire>, operator: Operator) {
-    while let Some(Acquire { connection, child, why }) = acquires.recv().await {
+    while let Some(Acquire { connection, why }) = acquires.recv().await {
         match why {
-            Why::Packet(packet) => operator.acquire(connection, child, packet),
-            Why::Restart { local, remote } => operator.restart(connection, child, local, remote),
+            Why::Packet { child, packet } => operator.acquire(connection, child, packet),
+            Why::Restart { child, local, remote } => {
+                operator.restart(connection, child, local, remote);
+            }
+            Why::Ends { shard, ticket, last } => {
+                operator.answer_ends(connection, shard, ticket, last);
+            }
         }
     }
 }

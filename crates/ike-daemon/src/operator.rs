@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, EndpointConfig, QcdConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
-use ike_proto::{ChildSaId, ChildState, Command, IkeSaId, IkeState};
+use ike_proto::{Answer, ChildSaId, ChildState, Command, IkeSaId, IkeState, Ticket};
 use tokio::sync::watch;
 
 use crate::config::{Config, HostSpec, Hosts, Ports};
@@ -18,6 +18,9 @@ use crate::pools::Pools;
 
 mod loading;
 mod reloading;
+
+/// How long name servers may take.
+const RESOLVING: Duration = Duration::from_secs(15);
 
 /// Names what a command is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,13 +129,40 @@ impl Operator {
     /// its way, which is a success even where no SA is left.
     pub async fn down(&self, target: &Target) -> Result<usize, String> {
         let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let unwanted = self.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;
         let chosen = match self.choose(target).await {
-            Err(_) if lifted > 0 || forgotten => return Ok(0),
+            Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
             chosen => chosen?,
         };
         let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
         self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
+    }
+
+    /// What `target` names is not wanted up any more. True if any was. The engine sees to what a number names.
+    async fn unwant(&self, target: &Target) -> bool {
+        let Target { name, ike, child, ike_id, child_id } = target;
+        if ike_id.is_some() || child_id.is_some() {
+            return false;
+        }
+        let config = self.config();
+        let connections = config.endpoint.connections.iter();
+        let connections = connections.filter(|c| ike.as_ref().is_none_or(|ike| *ike == c.name));
+        let mut any = false;
+        for connection in connections {
+            let child = match (name, child) {
+                (_, Some(child)) => Some(child),
+                (Some(name), None) if ike.is_some() || *name != connection.name => Some(name),
+                (None, None) if ike.is_none() => continue,
+                _ => None,
+            };
+            if child.is_some_and(|child| connection.child(child).is_none()) {
+                continue;
+            }
+            let (connection, child) = (connection.name.clone(), child.cloned());
+            any |= self.command(Command::Unwant { connection, child }).await.is_ok();
+        }
+        any
     }
 
     /// Whoever takes a connection down does not want its lost IKE SAs to go on either. True if there were tickets
@@ -275,7 +305,9 @@ impl Operator {
         for connection in &self.config().endpoint.connections {
             for child in &connection.children {
                 let names = (connection.name.clone(), child.name.clone());
-                if child.start_action == Action::None || up.contains(&names) {
+                // What is up already may have been brought up by the peer: it is wanted all the same.
+                let wanted = child.start_action == Action::Start && connection.keyingtries == 0;
+                if child.start_action == Action::None || (up.contains(&names) && !wanted) {
                     continue;
                 }
                 let (connection, child, action) = (names.0, names.1, child.start_action);
@@ -283,6 +315,13 @@ impl Operator {
                 tokio::spawn(async move { operator.start(connection, child, action).await });
             }
         }
+    }
+
+    /// True if `connection` is tried for ever.
+    fn is_for_ever(&self, connection: &str) -> bool {
+        let config = self.config();
+        let mut all = config.endpoint.connections.iter();
+        all.any(|other| other.name == connection && other.keyingtries == 0)
     }
 
     /// Brings up the child of an acquire, in a task of its own.
@@ -300,6 +339,10 @@ impl Operator {
     pub(crate) fn restart(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
         let operator = self.clone();
         tokio::spawn(async move {
+            // Another shard may have it.
+            if operator.handle.carries(&connection, &child).await.unwrap_or(false) {
+                return;
+            }
             let name = connection.clone();
             let command = Command::Ensure { connection, child, local, remote };
             if let Err(error) = operator.command(command).await {
@@ -310,6 +353,13 @@ impl Operator {
 
     /// The engine tries again by itself once it has addresses; until then it is done here.
     async fn start(&self, connection: String, child: String, action: Action) {
+        if action == Action::Start && self.is_for_ever(&connection) {
+            let command = Command::Want { connection: connection.clone(), child: child.clone() };
+            if let Err(error) = self.command(command).await {
+                tracing::warn!(%connection, %child, %error, "start_action");
+            }
+            return;
+        }
         loop {
             let error = match self.ends(&connection).await {
                 Ok((local, remote)) => {
@@ -348,7 +398,56 @@ impl Operator {
         packet: Option<Flow>,
     ) -> Result<(), String> {
         let (local, remote) = self.ends(&connection).await?;
-        self.command(Command::Initiate { connection, child, local, remote, packet }).await
+        let name = (connection.clone(), child.clone());
+        let command = Command::Initiate { connection, child, local, remote, packet };
+        let outcome = self.command(command).await;
+        match outcome {
+            Err(why) if packet.is_none() => Err(self.with_prospect(why, name).await),
+            other => other,
+        }
+    }
+
+    /// `why` a command has failed, and what the daemon does about it.
+    async fn with_prospect(&self, why: String, (name, child): (String, Option<String>)) -> String {
+        match self.handle.starts_in(&name, child.as_deref()).await {
+            Ok(Some(Duration::ZERO)) => {
+                format!("{why}; it is tried again until it is up or taken down")
+            }
+            Ok(Some(wait)) => {
+                let seconds = wait.as_secs().max(1);
+                format!("{why}; it is tried again in {seconds} s, until it is up or taken down")
+            }
+            _ => why,
+        }
+    }
+
+    /// Tells a shard between which addresses `connection` is to be started now, in a task of its own. Where the
+    /// configuration names no peer, it is the one of `last` time.
+    pub(crate) fn answer_ends(
+        &self,
+        connection: String,
+        shard: u8,
+        ticket: Ticket,
+        last: Option<(IpAddr, IpAddr)>,
+    ) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            let found = match operator.config().hosts.get(&connection) {
+                None => Err(unknown(&connection)),
+                Some(hosts) => {
+                    let resolving = resolve::resolve(hosts);
+                    match tokio::time::timeout(RESOLVING, resolving).await {
+                        Ok(ends) => resolve::choose_again(&ends, last.map(|(_, remote)| remote)),
+                        Err(_) => Err("the name servers do not answer".to_owned()),
+                    }
+                }
+            };
+            let answer = match found {
+                Ok((local, remote)) => Answer::Ends { local, remote },
+                Err(why) => Answer::Failed(why),
+            };
+            operator.handle.answer(shard, ticket, answer).await;
+        });
     }
 
     /// Installs the trap policies of a child. The error says why not.
@@ -383,6 +482,7 @@ impl Operator {
     /// of them.
     pub async fn forget(&self, target: &Target) -> Result<usize, String> {
         let lifted = self.handle.lift(target.clone()).await.map_err(|error| error.to_string())?;
+        let unwanted = self.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;
         let views = self.list().await?;
         let of_child = target.child.is_some() || target.child_id.is_some();
@@ -394,7 +494,7 @@ impl Operator {
         if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
             // A child cannot go without its IKE SA knowing.
             let chosen = match choose(&views, target) {
-                Err(_) if lifted > 0 || forgotten => return Ok(0),
+                Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
                 chosen => chosen?,
             };
             return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;

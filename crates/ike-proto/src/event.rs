@@ -149,7 +149,8 @@ pub enum StreamCommand {
 #[derive(Debug)]
 pub enum Command {
     /// Brings up a connection, or one child of it; an established IKE SA of the connection to the
-    /// same peer is used again.
+    /// same peer is used again. Without a packet it is wanted up from now on, until it is terminated or
+    /// [`Unwant`](Self::Unwant)ed.
     Initiate {
         /// Connection name.
         connection: String,
@@ -173,6 +174,22 @@ pub enum Command {
         local: IpAddr,
         /// Address to initiate to.
         remote: IpAddr,
+    },
+    /// A child is wanted up by configuration (`start_action = start`): it is started as soon as
+    /// [`Question::Ends`] is answered, and again whenever it ends, as docs/lifecycle.md says. Done at once.
+    Want {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+    },
+    /// A child, or all of a connection, is not wanted up any more. What is up stays. Done at once;
+    /// [`Failure::NotFound`] if nothing was wanted.
+    Unwant {
+        /// Connection name.
+        connection: String,
+        /// Child name; `None` for all.
+        child: Option<String>,
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
@@ -546,6 +563,26 @@ pub enum Event {
         local: IpAddr,
         /// The peer's address.
         remote: IpAddr,
+    },
+    /// What is wanted up is not, and is started in a while; says why.
+    StartsAgain {
+        /// Connection name.
+        connection: String,
+        /// Child name; `None` of the IKE SA alone.
+        child: Option<String>,
+        /// How long until then, unless this host's addresses change before.
+        after: Duration,
+        /// Why it is not up.
+        reason: Failure,
+    },
+    /// What was wanted up is not started any more; says why. A command or another configuration starts it.
+    GivenUp {
+        /// Connection name.
+        connection: String,
+        /// Child name; `None` of the IKE SA alone.
+        child: Option<String>,
+        /// Why.
+        reason: Failure,
     },
     /// A message came for an IKE SA that is not there: the answer had the token of such an SA (RFC 6290).
     TokenGiven {

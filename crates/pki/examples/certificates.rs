@@ -132,6 +132,7 @@ fn run(hosts: &mut [Host; 2], now: Now) {
                         Question::Exchange(_) => "do a slow key exchange",
                         Question::Lease(_) => "give the peer an address",
                         Question::Eap(_) => "look at an EAP packet",
+                        Question::Ends { .. } => "find the addresses of a connection",
                     };
                     println!("host {side} is asked to {what}");
                     // A signer may be another thread, process or machine, and take its time.

@@ -126,6 +126,7 @@ impl Answerer {
                 Err(why) => Answer::Failed(why),
             },
             Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+            Question::Ends { .. } => Answer::Failed("addresses are not known here".to_owned()),
             Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
             Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
@@ -184,7 +185,10 @@ impl Answerer {
                 certs().count() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
             // The engine does what is quick itself.
-            Question::Revocation(_) | Question::Exchange(_) | Question::Eap(_) => false,
+            Question::Revocation(_)
+            | Question::Exchange(_)
+            | Question::Eap(_)
+            | Question::Ends { .. } => false,
             Question::Lease(_) => true,
         }
     }

@@ -10,6 +10,7 @@ mod losses;
 mod narrow;
 mod restarts;
 mod times;
+mod wanted;
 
 use std::time::Duration;
 

@@ -30,10 +30,11 @@ enum Kind {
     Drop,
 }
 
-/// Reads one child of `connection`.
+/// Reads one child of `connection`; with the defaults of this daemon's `own` format, or those of swanctl.conf(5).
 pub(crate) fn read(
     connection: &str,
     name: &str,
+    own: bool,
     mut s: Section<'_>,
     report: &mut Report<'_>,
 ) -> Child {
@@ -55,6 +56,9 @@ pub(crate) fn read(
         volume(&mut s, ["rekey_packets", "life_packets", "rand_packets"], report);
     (c.limits.soft_packets, c.limits.hard_packets, c.rand_packets) = (soft, hard, rand);
     set(&mut c.start_action, action(&mut s, "start_action", "none", report));
+    if own {
+        (c.close_action, c.dpd_action) = (c.start_action, c.start_action);
+    }
     set(&mut c.close_action, action(&mut s, "close_action", "none", report));
     set(&mut c.dpd_action, action(&mut s, "dpd_action", "clear", report));
     let shunts = [

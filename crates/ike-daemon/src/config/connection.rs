@@ -111,6 +111,7 @@ pub(crate) fn read(
     report: &mut Report<'_>,
 ) -> Connection {
     let mut c = ConnectionConfig::new(name.text);
+    let own = report.has_own_defaults(s.offset);
     check_name(name, report);
     let hosts = Hosts {
         local: addresses(&mut s, "local_addrs", report),
@@ -134,6 +135,10 @@ pub(crate) fn read(
     remote_access::connection(&mut s, &mut c, report);
     set(&mut c.mobike, s.switch("mobike", report));
     set(&mut c.qcd, s.switch("qcd", report));
+    if own {
+        // Tunnels that somebody wants come back: docs/lifecycle.md.
+        (c.dpd_delay, c.keyingtries) = (Duration::from_secs(30), 0);
+    }
     set(&mut c.dpd_delay, s.duration("dpd_delay", report));
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
@@ -141,7 +146,7 @@ pub(crate) fn read(
     times(&mut s, &mut c, report);
     set(&mut c.if_id_in, packets::if_id(&mut s, "if_id_in", report));
     set(&mut c.if_id_out, packets::if_id(&mut s, "if_id_out", report));
-    let (children, shunts, alone) = children(&mut s, name.text, report);
+    let (children, shunts, alone) = children(&mut s, name.text, own, report);
     c.children = children;
     // A connection of nothing but policies has nobody to authenticate.
     let negotiated = !alone || !s.rounds("local").is_empty() || !s.rounds("remote").is_empty();
@@ -165,13 +170,14 @@ pub(crate) fn read(
 fn children(
     s: &mut Section<'_>,
     connection: &str,
+    own: bool,
     report: &mut Report<'_>,
 ) -> (Vec<Arc<ChildConfig>>, Vec<ShuntConfig>, bool) {
     let (mut negotiated, mut shunts, mut alone) = (Vec::new(), Vec::new(), false);
     if let Some(mut children) = s.section("children", report) {
         for (name, section) in children.subsections(report) {
             check_name(name, report);
-            match child::read(connection, name.text, section, report) {
+            match child::read(connection, name.text, own, section, report) {
                 Child::Negotiated(child) => negotiated.push(Arc::new(*child)),
                 Child::Shunt(shunt) => {
                     alone = true;

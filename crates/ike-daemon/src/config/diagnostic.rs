@@ -94,18 +94,31 @@ pub(crate) struct Report<'t> {
     text: &'t str,
     /// The files that the text is of, one behind the other; none if it is one file.
     sources: &'t [Source],
+    /// The text is in this daemon's own format, which has defaults of its own.
+    own: bool,
     found: Vec<(usize, Diagnostic)>,
     warnings: Vec<String>,
 }
 
 impl<'t> Report<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self::of_files(text, &[])
+        Self { own: true, ..Self::of_files(text, &[]) }
+    }
+
+    /// Of what is not in a file, over a file of this daemon's own format or another.
+    pub(crate) fn over(own: bool) -> Self {
+        Self { own, ..Self::of_files("", &[]) }
+    }
+
+    /// True if what stands at `offset` has the defaults of this daemon's own format; what control clients load has those
+    /// of swanctl.conf(5).
+    pub(crate) fn has_own_defaults(&self, offset: usize) -> bool {
+        self.own && offset < ELSEWHERE
     }
 
     /// Of a text that is of several files, one behind the other.
     pub(crate) fn of_files(text: &'t str, sources: &'t [Source]) -> Self {
-        Self { text, sources, found: Vec::new(), warnings: Vec::new() }
+        Self { text, sources, own: false, found: Vec::new(), warnings: Vec::new() }
     }
 
     /// The file's text, to look at what a span covers.

@@ -99,6 +99,8 @@ pub(crate) struct Base {
     /// Keys and certificates of the folders, without `authorities`.
     pub(crate) credentials: Credentials,
     pub(super) folder: PathBuf,
+    /// The file is in this daemon's own format.
+    pub(super) own: bool,
 }
 
 impl Loaded {
@@ -304,14 +306,14 @@ impl Loaded {
             layers.add(Kind::Pool.section(), self.entries(Kind::Pool));
         }
         let blobs = item.blobs.iter().cloned().collect();
-        Self::over(&base.settings, &layers, &self.store(base, blobs), &base.folder)
+        Self::over(&base.settings, &layers, &self.store(base, blobs), (&base.folder, base.own))
     }
 
     /// The same for a secret.
     pub(crate) fn check_shared(&self, base: &Base, key: &str) -> Result<(), String> {
         let mut layers = Layers::default();
         layers.add("secrets", self.shared.get(key).into_iter());
-        Self::over(&base.settings, &layers, &base.credentials, &base.folder).map(drop)
+        Self::over(&base.settings, &layers, &base.credentials, (&base.folder, base.own)).map(drop)
     }
 
     /// The configuration of `base` with all that is loaded.
@@ -323,7 +325,7 @@ impl Loaded {
         layers.add("secrets", self.shared.values());
         let blobs = self.sections.values().flat_map(|item| item.blobs.iter().cloned()).collect();
         let store = self.store(base, blobs);
-        let mut config = Self::over(&base.all, &layers, &store, &base.folder)?;
+        let mut config = Self::over(&base.all, &layers, &store, (&base.folder, base.own))?;
         config.base = Some(Arc::clone(base));
         Ok(config)
     }
@@ -332,10 +334,10 @@ impl Loaded {
         entry: &Entry,
         layers: &Layers<'_>,
         store: &Credentials,
-        folder: &Path,
+        (folder, own): (&Path, bool),
     ) -> Result<Config, String> {
         let none = DeTable::new();
-        let mut report = Report::new("");
+        let mut report = Report::over(own);
         let root = Section::new("", 0, entry.table().unwrap_or(&none)).under(layers);
         let (config, _) = read(root, folder, Origin::Kept(store), &mut report);
         let mistakes = report.finish(&[]);
@@ -384,7 +386,12 @@ fn sentence(mistakes: &[Diagnostic]) -> String {
 
 impl Base {
     /// What the file had: `table`, and the content of its folders.
-    pub(super) fn new(table: &DeTable<'_>, credentials: Credentials, folder: &Path) -> Self {
+    pub(super) fn new(
+        table: &DeTable<'_>,
+        credentials: Credentials,
+        folder: &Path,
+        own: bool,
+    ) -> Self {
         let mut all = owned(table);
         let mut settings = owned(table);
         for section in ["connections", "authorities", "secrets"] {
@@ -401,7 +408,7 @@ impl Base {
             }
         }
         let entry = |table| Entry::section("", 0, table);
-        Self { all: entry(all), settings: entry(settings), credentials, folder: folder.into() }
+        Self { all: entry(all), settings: entry(settings), credentials, folder: folder.into(), own }
     }
 }
 

@@ -206,7 +206,7 @@ fn parse_by(
     let (mut config, store) = read(root, folder, Origin::Folders(keys), &mut report);
     let diagnostics = report.finish(&syntax);
     if diagnostics.is_empty() {
-        config.base = Some(Arc::new(Base::new(document.get_ref(), store, folder)));
+        config.base = Some(Arc::new(Base::new(document.get_ref(), store, folder, true)));
     }
     wipe::wipe(document.get_mut());
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }
@@ -230,7 +230,7 @@ fn take_settings(
     let (mut config, store) = read(root, folder, Origin::Folders(keys), &mut report);
     let diagnostics = settings::Settings::finish(report, mistakes);
     if diagnostics.is_empty() {
-        config.base = Some(Arc::new(Base::new(&table, store, folder)));
+        config.base = Some(Arc::new(Base::new(&table, store, folder, false)));
     }
     wipe::wipe(&mut table);
     if diagnostics.is_empty() { Ok(config) } else { Err(diagnostics) }

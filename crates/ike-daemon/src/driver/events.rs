@@ -66,14 +66,12 @@ impl Driver {
             }
             Event::Acquire { connection, child, packet } => {
                 // The daemon may be on its way out.
-                let why = Why::Packet(*packet);
-                let (connection, child) = (connection.clone(), child.clone());
-                let _ = self.acquires.send(Acquire { connection, child, why });
+                let why = Why::Packet { child: child.clone(), packet: *packet };
+                let _ = self.acquires.send(Acquire { connection: connection.clone(), why });
             }
             Event::Restart { connection, child, local, remote } => {
-                let why = Why::Restart { local: *local, remote: *remote };
-                let (connection, child) = (connection.clone(), child.clone());
-                let _ = self.acquires.send(Acquire { connection, child, why });
+                let why = Why::Restart { child: child.clone(), local: *local, remote: *remote };
+                let _ = self.acquires.send(Acquire { connection: connection.clone(), why });
                 return;
             }
             _ => {}

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ike_proto::config::{EndpointConfig, Shard};
 use ike_proto::dataplane::{SaId, Usage};
-use ike_proto::{ChildSaId, Command, Event, Failure, IkeSaId};
+use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::Request;
@@ -67,9 +68,10 @@ impl Handle {
             | Command::Ensure { connection, remote, .. } => {
                 self.shard_with(connection, *remote).await?
             }
-            Command::InstallTrap { connection, .. } | Command::UninstallTrap { connection, .. } => {
-                home(self.count(), connection)
-            }
+            Command::InstallTrap { connection, .. }
+            | Command::UninstallTrap { connection, .. }
+            | Command::Want { connection, .. } => home(self.count(), connection),
+            Command::Unwant { connection, child } => return self.unwant(connection, child).await,
             Command::TerminateIke(IkeSaId(number))
             | Command::ForgetIke(IkeSaId(number))
             | Command::RekeyIke(IkeSaId(number))
@@ -206,6 +208,43 @@ impl Handle {
             (0..).zip(serve.await?).filter_map(|(index, serves)| serves.then_some(index)).collect();
         let first = serving.first().copied();
         Ok(if serving.contains(&home) { home } else { first.unwrap_or(home) })
+    }
+
+    /// Any shard may want it.
+    async fn unwant(&self, connection: &str, child: &Option<String>) -> Result<Outcome, Stopped> {
+        let outcomes = self.all(|answer| {
+            let (connection, child) = (connection.to_owned(), child.clone());
+            Request::Command(Command::Unwant { connection, child }, answer)
+        });
+        let outcomes = outcomes.await?;
+        Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
+    }
+
+    /// True if a shard has the child up, or makes it.
+    pub(crate) async fn carries(&self, connection: &str, child: &str) -> Result<bool, Stopped> {
+        let carries =
+            self.all(|answer| Request::Carries(connection.to_owned(), child.to_owned(), answer));
+        Ok(carries.await?.contains(&true))
+    }
+
+    /// How long until the child is started again; `None` if it is not wanted.
+    pub(crate) async fn starts_in(
+        &self,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<Option<Duration>, Stopped> {
+        let all = self.all(|answer| {
+            Request::StartsIn(connection.to_owned(), child.map(str::to_owned), answer)
+        });
+        Ok(all.await?.into_iter().flatten().min())
+    }
+
+    /// Gives a shard's engine the answer to its question.
+    pub(crate) async fn answer(&self, shard: u8, ticket: Ticket, answer: Answer) {
+        if let Some(line) = self.shards.get(usize::from(shard)) {
+            // One that has ended needs none.
+            let _ = line.send(Request::Answer(ticket, answer)).await;
+        }
     }
 
     /// Any shard may have some.

@@ -119,6 +119,18 @@ impl Log {
             Event::Restart { connection, child, .. } => {
                 debug!(%connection, %child, "to be made again");
             }
+            Event::StartsAgain { connection, child, after, reason } => {
+                let what = what(connection, child.as_deref());
+                if after.is_zero() {
+                    info!("{what} is started again now: {reason}");
+                } else {
+                    info!("{what} is started again in {} s: {reason}", after.as_secs().max(1));
+                }
+            }
+            Event::GivenUp { connection, child, reason } => {
+                let what = what(connection, child.as_deref());
+                warn!("{what} is not started again: {reason}; with keyingtries = 0 it would be");
+            }
             Event::Trap { connection, child, .. } => debug!(%connection, %child, "to be trapped"),
             Event::TokenGiven { path } => {
                 if self.allowed(now, "QCD token given") {
@@ -325,6 +337,14 @@ fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
         remote_ts = ?c.remote_ts,
         "Child SA up"
     );
+}
+
+/// A connection, or a child of it, as sentences name it.
+fn what(connection: &str, child: Option<&str>) -> String {
+    match child {
+        Some(child) => format!("connection {connection}: child {child}"),
+        None => format!("connection {connection}"),
+    }
 }
 
 #[cfg(test)]

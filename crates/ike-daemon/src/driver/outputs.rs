@@ -3,7 +3,7 @@
 use ike_proto::dataplane::{Command, DataPlaneError, Reply};
 use ike_proto::{Answer, Input, Output, Path, Question, StreamCommand, StreamEvent, Ticket};
 
-use super::{Direction, Driver, now, questions};
+use super::{Acquire, Direction, Driver, Why, now, questions};
 use crate::eap::accounting::Accounting;
 
 /// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
@@ -114,6 +114,15 @@ impl Driver {
     /// Answers `question`, or has it answered by a task of its own; `at_once` is how many more may be
     /// answered here.
     pub(super) fn ask(&mut self, ticket: Ticket, question: Question, at_once: &mut u32) {
+        if let Question::Ends { connection, last } = question {
+            let why = Why::Ends { shard: self.lines.shard.index, ticket, last };
+            if self.acquires.send(Acquire { connection, why }).is_err() {
+                let answer = Answer::Failed("the daemon is shutting down".to_owned());
+                // This driver goes on until it has ended its SAs.
+                let _ = self.answering.send(questions::Answered { ticket, about: None, answer });
+            }
+            return;
+        }
         if *at_once > 0
             && let Some(answer) = self.credentials.answer_at_once(&question)
         {

@@ -47,9 +47,11 @@ impl Peer {
                 Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
             }
             // The engine itself tells what failed in EAP.
-            Question::Sign(_) | Question::Exchange(_) | Question::Lease(_) | Question::Eap(_) => {
-                None
-            }
+            Question::Sign(_)
+            | Question::Exchange(_)
+            | Question::Lease(_)
+            | Question::Eap(_)
+            | Question::Ends { .. } => None,
         }
     }
 }

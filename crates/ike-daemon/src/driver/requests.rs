@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ike_proto::dataplane::{SaId, Usage};
-use ike_proto::{IkeSaId, IkeStatus, Input, Network, RequestId, Transport};
+use ike_proto::{Answer, IkeSaId, IkeStatus, Input, Network, RequestId, Ticket, Transport};
 use tokio::sync::oneshot;
 
 use super::{Driver, IkeView, Outcome, PolicyView, now, usage};
@@ -34,6 +35,12 @@ pub(crate) enum Request {
     Views(Vec<IkeSaId>, oneshot::Sender<Vec<IkeView>>),
     /// Traps and the daemon's own policies.
     Policies(oneshot::Sender<Vec<PolicyView>>),
+    /// The answer to a question of this shard's engine.
+    Answer(Ticket, Answer),
+    /// Whether this child is up or being made.
+    Carries(String, String, oneshot::Sender<bool>),
+    /// How long until this child is started again; `None` if it is not wanted.
+    StartsIn(String, Option<String>, oneshot::Sender<Option<Duration>>),
     /// Whether there is an IKE SA of this connection with this peer.
     Serves(String, IpAddr, oneshot::Sender<bool>),
     /// This host's addresses are these.
@@ -105,6 +112,16 @@ impl Driver {
                     policies.extend(self.shunts.lock().await.all().map(PolicyView::Shunt));
                 }
                 let _ = answer.send(policies);
+            }
+            Request::Answer(ticket, answer) => {
+                self.endpoint.handle(now(), Input::Answered(ticket, answer));
+            }
+            Request::Carries(connection, child, answer) => {
+                let _ = answer.send(self.endpoint.carries(&connection, Some(&child)));
+            }
+            Request::StartsIn(connection, child, answer) => {
+                let wait = self.endpoint.starts_in(&connection, child.as_deref(), now());
+                let _ = answer.send(wait);
             }
             Request::Serves(connection, remote, answer) => {
                 let _ = answer.send(self.endpoint.serves(&connection, remote));

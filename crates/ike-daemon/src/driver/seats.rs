@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use esp::io::IkeDatagram;
-use ike_proto::Event;
 use ike_proto::config::{EndpointConfig, Shard};
 use ike_proto::dataplane::Flow;
+use ike_proto::{Event, Ticket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -47,19 +47,20 @@ impl Seat {
     }
 }
 
-/// A child that is to be made by whichever shard is to: what traffic wants, or what is to be made again.
+/// What an engine needs of the daemon to start a connection.
 pub(crate) struct Acquire {
     pub(crate) connection: String,
-    pub(crate) child: String,
     pub(crate) why: Why,
 }
 
-/// Why it is.
+/// What it is.
 pub(crate) enum Why {
-    /// This packet met its trap.
-    Packet(Flow),
-    /// It has ended, between these addresses.
-    Restart { local: IpAddr, remote: IpAddr },
+    /// This packet met the trap of a child.
+    Packet { child: String, packet: Flow },
+    /// A child is to be started between these addresses, by whichever shard has an IKE SA for it.
+    Restart { child: String, local: IpAddr, remote: IpAddr },
+    /// A shard asks between which addresses; it was `last` between these.
+    Ends { shard: u8, ticket: Ticket, last: Option<(IpAddr, IpAddr)> },
 }
 
 /// The seats of `count` drivers of one data plane, the handle to them, and what traffic will want. `config`

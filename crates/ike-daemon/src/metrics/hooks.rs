@@ -60,6 +60,7 @@ impl Meters {
             Question::Revocation(_) => "revocation",
             Question::Exchange(_) => "key_exchange",
             Question::Eap(_) => "eap",
+            Question::Ends { .. } => "ends",
             Question::Lease(_) => "lease",
         };
         self.0.questions.with_label_values(&[kind]).inc();

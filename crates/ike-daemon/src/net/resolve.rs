@@ -53,6 +53,15 @@ pub fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), String> {
     Err(why)
 }
 
+/// As [`choose`]; where the configuration names no host as the peer, it is the one at `last`.
+pub fn choose_again(ends: &Ends, last: Option<IpAddr>) -> Result<(IpAddr, IpAddr), String> {
+    let named = ends.remote.iter().any(|spec| spec.host().is_some());
+    match last.filter(|_| !named && !ends.remote.is_empty()) {
+        Some(remote) => Ok((choose_local(&ends.local, remote)?, remote)),
+        None => choose(ends),
+    }
+}
+
 fn choose_local(local: &[AddressSpec], remote: IpAddr) -> Result<IpAddr, String> {
     let host = local
         .iter()
@@ -108,6 +117,20 @@ mod tests {
         let loopback: IpAddr = "127.0.0.1".parse().unwrap();
         assert_eq!(chosen(&["%any"], &["127.0.0.1"]), Ok((loopback, loopback)));
         assert!(chosen(&["192.0.2.0/24"], &["127.0.0.1"]).is_err());
+    }
+
+    #[test]
+    fn a_peer_that_is_not_configured_is_the_last_one() {
+        let last: IpAddr = "127.0.0.1".parse().unwrap();
+        let ends = |remote: &[&str]| Ends { local: specs(&["%any"]), remote: specs(remote) };
+        assert_eq!(choose_again(&ends(&["%any"]), Some(last)), Ok((last, last)));
+        assert_eq!(
+            choose_again(&ends(&["127.0.0.2"]), Some(last)).map(|ends| ends.1),
+            Ok("127.0.0.2".parse().unwrap())
+        );
+        assert!(choose_again(&ends(&["%any"]), None).is_err());
+        // A name that does not resolve is no licence to go elsewhere.
+        assert!(choose_again(&ends(&[]), Some(last)).is_err());
     }
 
     #[tokio::test]

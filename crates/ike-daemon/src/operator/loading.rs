@@ -287,7 +287,8 @@ impl Operator {
         let views = self.handle.list().await.unwrap_or_default();
         let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
         for (child, action) in begin {
-            if action == Action::Start && up.contains(&(connection.clone(), child.clone())) {
+            let is_up = up.contains(&(connection.clone(), child.clone()));
+            if action == Action::Start && is_up && !self.is_for_ever(&connection) {
                 continue;
             }
             let (operator, connection) = (self.clone(), connection.clone());

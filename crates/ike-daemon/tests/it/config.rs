@@ -130,6 +130,34 @@ fn methods_that_look_hybrid_and_are_not_are_warned_about() {
     );
 }
 
+/// In files of this daemon's own format what is wanted comes back; those in swanctl.conf's syntax keep its defaults.
+///
+/// Fault: in `connection::read`, take `own` for false; in `Report::of_files`, for true.
+#[test]
+fn what_is_started_comes_back_by_default_in_this_format_alone() {
+    let actions = |config: &Config| {
+        let connection = &config.endpoint.connections[0];
+        let of = |n: usize| {
+            let child = &connection.children[n];
+            (child.start_action, child.close_action, child.dpd_action)
+        };
+        (connection.keyingtries, connection.dpd_delay, of(0), of(1))
+    };
+    let children = "[connections.c.children.a]\nstart_action = \"start\"\n\
+                    [connections.c.children.b]\nstart_action = \"trap\"\nclose_action = \"none\"\n";
+    let own = accept(&format!("{ROUNDS}{children}"));
+    let (start, trap, none) = (Action::Start, Action::Trap, Action::None);
+    assert_eq!(actions(&own), (0, secs(30), (start, start, start), (trap, none, trap)));
+    let given =
+        accept(&format!("[connections.c]\nkeyingtries = 3\ndpd_delay = 0\n{ROUNDS}{children}"));
+    assert_eq!(actions(&given).0, 3);
+    assert_eq!(actions(&given).1, Duration::ZERO);
+    let field = "connections { c { local { auth = psk } remote { auth = psk }\n\
+                 children { a { start_action = start } b { start_action = trap } } } }\n";
+    let field = config::parse_settings(field, Path::new("")).expect("no mistakes");
+    assert_eq!(actions(&field), (1, Duration::ZERO, (start, none, none), (trap, none, none)));
+}
+
 #[test]
 fn options_become_what_they_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gateway.toml");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::processing::Lease;
 use crate::config::proposal::Selected;
-use crate::config::{ChildConfig, PpkId};
+use crate::config::{ChildConfig, FailureShunt, PpkId};
 use crate::crypto::CipherSuite;
 use crate::dataplane::{
     Command, Direction, EncapPorts, Encapsulation, Flow, Mode, PolicyAction, PolicyId, PolicySpec,
@@ -92,6 +92,8 @@ pub(crate) struct ChildSa {
     pub(crate) setup_time: Duration,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
+    /// When the first rekey of it was due.
+    pub(crate) soft_at: Option<Instant>,
 }
 
 impl ChildSa {
@@ -239,6 +241,16 @@ impl ChildSa {
             processing: Arc::clone(&self.processing),
             outer: None,
         }))
+    }
+
+    /// The policy, with traffic kept from leaving until the child is up again.
+    pub(crate) fn hold_policy(&self) -> Command {
+        let silent = self.config.failure_shunt == FailureShunt::Drop;
+        let mut command = self.install_policy();
+        if let Command::InstallPolicy(spec) = &mut command {
+            spec.action = PolicyAction::Shunt { silent };
+        }
+        command
     }
 
     /// Encapsulation of what this end sends by `path`; `udp` if it is to be in UDP there. `None` for plain

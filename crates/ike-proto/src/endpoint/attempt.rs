@@ -102,6 +102,8 @@ pub(crate) struct Attempt {
     fall_back_at: Option<Instant>,
     /// When an answer came last.
     heard: Instant,
+    /// The address that it was sent from is not this host's any more.
+    pub(crate) stranded: bool,
     /// It is over, and goes on in another way.
     pub(crate) switch: Option<Switch>,
     started: Instant,
@@ -265,6 +267,7 @@ impl Attempt {
             method,
             fall_back_at,
             heard: ctx.now.mono,
+            stranded: false,
             switch: None,
             started: ctx.now.mono,
             proposals,
@@ -720,6 +723,11 @@ impl Attempt {
         ];
         let theirs = self.candidates.iter_mut().map(|candidate| candidate.finish(ctx));
         own.into_iter().chain(theirs).flatten().min()
+    }
+
+    /// When it was begun.
+    pub(crate) fn begun(&self) -> Instant {
+        self.started
     }
 
     pub(crate) fn connection(&self) -> &ConnectionConfig {

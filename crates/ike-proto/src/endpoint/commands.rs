@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::aftermath::{End, Wishes, after};
 use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
 use super::unattended::{Removal, Unattended};
+use super::wants::Ended;
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
 use crate::config::candidates::Lists;
@@ -15,7 +17,7 @@ use crate::dataplane::{
 };
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
 use crate::exchange::config::resolve;
-use crate::exchange::redirect::Redirected;
+use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
 impl Endpoint {
@@ -33,7 +35,16 @@ impl Endpoint {
             }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
             Command::ForgetIke(ike) => self.on_forget(now, request, ike),
+            Command::Want { connection, child } => {
+                let result = self.on_want(now, &connection, &child);
+                self.done(request, result);
+            }
+            Command::Unwant { connection, child } => {
+                let any = self.unwant(&connection, child.as_deref());
+                self.done(request, if any { Ok(()) } else { Err(Failure::NotFound) });
+            }
             Command::TerminateChild(child) => {
+                self.unwant_child(child);
                 let reason = Failure::Terminated;
                 self.child_task(now, request, child, |child| Task::DeleteChild {
                     child,
@@ -93,7 +104,19 @@ impl Endpoint {
         self.out.push_back(Output::Event(Event::Done(request, result)));
     }
 
-    fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
+    /// An operator takes a child down.
+    fn unwant_child(&mut self, child: ChildSaId) {
+        let Some(ike) = self.ids.esp.ike_of(child) else { return };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let State::Established(established) = &sa.state else { return };
+        let Some(child) = established.children.iter().find(|other| other.id == child) else {
+            return;
+        };
+        let name = (sa.connection.name.clone(), Some(child.config.name.clone()));
+        self.unwant_name(&name);
+    }
+
+    pub(super) fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
         self.lookup
             .connection(name)
             .cloned()
@@ -124,6 +147,10 @@ impl Endpoint {
         match found {
             Ok((connection, child)) => {
                 let path = self.path_to(&connection, local, remote);
+                if packet.is_none() {
+                    let child = child.as_ref().map(|child| child.name.as_str());
+                    self.want(now, &connection, child, Some((local, remote)));
+                }
                 let wanted = Wanted { child, request: Some(request), packet };
                 self.initiate(now, connection, path, wanted);
             }
@@ -223,6 +250,8 @@ impl Endpoint {
             None => Vec::new(),
         };
         let wanted = new.wanted.clone();
+        let name = new.connection.name.clone();
+        let ends = (new.path.local.ip(), new.path.remote.ip());
         let vips = new.replaces.map_or(former, |old| self.own_virtual_ips(old));
         let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
         match Attempt::start(&mut ctx, new) {
@@ -242,6 +271,15 @@ impl Endpoint {
             Err(failure) => {
                 for wanted in wanted {
                     ctx.done(wanted.request, Err(failure.clone()));
+                    ctx.effects.push_back(Effect::Ended(Box::new(Ended {
+                        connection: name.clone(),
+                        child: wanted.child.map(|child| child.name.clone()),
+                        end: End::Unable,
+                        reason: failure.clone(),
+                        was_up: false,
+                        ends,
+                        held: None,
+                    })));
                 }
             }
         }
@@ -261,7 +299,7 @@ impl Endpoint {
         let (path, replaces, id) = (attempt.path, attempt.replaces, attempt.id);
         let wanted = attempt.wanted.clone();
         let (switch, origin) = (attempt.switch, attempt.origin);
-        let redirected = attempt.redirected;
+        let (redirected, stranded, begun) = (attempt.redirected, attempt.stranded, attempt.begun());
         // What was presented and failed has to be done in the ordinary way, unless nobody wants it any more.
         let failed = attempt.is_resuming() && reason != Failure::Terminated;
         let switch = switch.or_else(|| {
@@ -294,31 +332,79 @@ impl Endpoint {
             return self.begin(now, again(path, origin, tries - 1, redirected, carried));
         }
         self.learn(now, path, origin, false);
-        // Back to the gateway that sent it to one that does not answer.
-        let home = redirected.map(|by| by.first);
-        let remote = home.unwrap_or(path.remote.ip());
-        let local = home.and_then(|home| self.local_towards(path.local.ip(), home));
-        let path = self.path_to(&connection, local.unwrap_or(path.local.ip()), remote);
-        let due = connection.keyingtries == 0 || tries < connection.keyingtries;
-        if due && reason == Failure::Timeout && alive {
-            let origin = Self::origin_of(&connection, path);
-            let ticket = Self::presented_again(carried);
-            let redirected = redirected.map(Redirected::back);
-            return self.begin(now, again(path, origin, tries, redirected, ticket));
-        }
-        if reason != Failure::Terminated {
+        if reason != Failure::Terminated && !(stranded || self.goes_on(&connection, &reason, tries))
+        {
             self.put_back(now, id, carried);
+            return self.on_series_failed(now, id, (&connection, path), wanted, &reason, replaces);
         }
-        self.out.push_back(Output::Event(Event::IkeDown {
-            ike: id,
-            connection: connection.name.clone(),
-            established: false,
-            reason: reason.clone(),
-        }));
+        if stranded || reason != Failure::Terminated {
+            let tries = if stranded { tries - 1 } else { tries };
+            let ticket = Self::presented_again(carried);
+            let redirected = Self::back_home(redirected);
+            let mut new = again(path, origin, tries, redirected, ticket);
+            if connection.keyingtries == 0 && !stranded {
+                // Whoever waits hears of the first failure; it goes on all the same.
+                let waiting = new.wanted.iter_mut().filter_map(|wanted| wanted.request.take());
+                let waiting: Vec<_> = waiting.collect();
+                self.tell_failed(id, &connection, &reason);
+                for request in waiting {
+                    self.done(request, Err(reason.clone()));
+                }
+            }
+            let begun = if stranded { now.mono } else { begun };
+            return self.attempt_again(now, begun, new, &reason);
+        }
+        self.tell_failed(id, &connection, &reason);
+        for request in wanted.into_iter().filter_map(|wanted| wanted.request) {
+            self.done(request, Err(reason.clone()));
+        }
+    }
+
+    /// True if an attempt that failed is made again as a whole.
+    fn goes_on(&self, connection: &ConnectionConfig, reason: &Failure, tries: u32) -> bool {
+        let wishes = Wishes::of(connection, None, false, tries);
+        self.shutdown.is_none() && after(End::of_attempt(reason), wishes).starts()
+    }
+
+    fn tell_failed(&mut self, ike: IkeSaId, connection: &ConnectionConfig, reason: &Failure) {
+        let (connection, reason) = (connection.name.clone(), reason.clone());
+        let event = Event::IkeDown { ike, connection, established: false, reason };
+        self.out.push_back(Output::Event(event));
+    }
+
+    /// A series of attempts is over: what follows for each of its children is decided for each.
+    fn on_series_failed(
+        &mut self,
+        now: Now,
+        id: IkeSaId,
+        (connection, path): (&ConnectionConfig, Path),
+        wanted: Vec<Wanted>,
+        reason: &Failure,
+        replaces: Option<IkeSaId>,
+    ) {
+        self.tell_failed(id, connection, reason);
+        // A series that was to replace an IKE SA is the end of nothing; if that has ended meanwhile, this is as its end.
+        let (end, was_up) = match replaces {
+            Some(_) if *reason != Failure::Replaced => (End::Lifetime, true),
+            _ => (End::of_attempt(reason), false),
+        };
         for wanted in wanted {
             if let Some(request) = wanted.request {
                 self.done(request, Err(reason.clone()));
             }
+            self.effects.push_back(Effect::Ended(Box::new(Ended {
+                connection: connection.name.clone(),
+                child: wanted.child.map(|child| child.name.clone()),
+                end,
+                reason: reason.clone(),
+                was_up,
+                ends: (path.local.ip(), path.remote.ip()),
+                held: None,
+            })));
+        }
+        if let Some(old) = replaces.filter(|_| *reason != Failure::Replaced) {
+            // There may be time for another one before its end.
+            self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx));
         }
     }
 
@@ -329,10 +415,19 @@ impl Endpoint {
         ike: IkeSaId,
         request: Option<RequestId>,
     ) -> Result<(), Failure> {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
-            return Err(Failure::NotFound);
-        };
-        let State::Established(established) = &sa.state else { return Err(Failure::NotFound) };
+        let new = self.replacement_of(ike, request).ok_or(Failure::NotFound)?;
+        self.begin(now, new);
+        Ok(())
+    }
+
+    /// The attempt that would replace `ike`, with all that it has.
+    pub(super) fn replacement_of(
+        &self,
+        ike: IkeSaId,
+        request: Option<RequestId>,
+    ) -> Option<NewAttempt> {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
+        let State::Established(established) = &sa.state else { return None };
         let mut wanted: Vec<Wanted> = established
             .children
             .iter()
@@ -345,11 +440,22 @@ impl Endpoint {
         }
         let connection = Arc::clone(&sa.connection);
         let path = self.path_to(&connection, sa.path.local.ip(), sa.path.remote.ip());
-        self.attempt(now, connection, path, wanted, Some(ike), 0);
-        Ok(())
+        let origin = Self::origin_of(&connection, path);
+        Some(NewAttempt {
+            connection,
+            path,
+            origin,
+            wanted,
+            replaces: Some(ike),
+            tries: 0,
+            initial_contact: false,
+            redirected: None,
+            ticket: None,
+        })
     }
 
     fn on_terminate(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+        self.unwant_of(ike);
         if matches!(self.entries.get(&ike), Some(Slot { entry: Entry::Attempt(_), .. })) {
             self.cancel(now, ike);
             return self.done(request, Ok(()));
@@ -364,6 +470,7 @@ impl Endpoint {
 
     /// Sends a Delete if the window has room for it, and does not wait for the answer.
     fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+        self.unwant_of(ike);
         let Some(slot) = self.entries.get(&ike) else {
             return self.done(request, Err(Failure::NotFound));
         };
@@ -552,10 +659,12 @@ impl Endpoint {
             kept
         });
         self.remove_each(gone.into_iter());
+        self.review_wants();
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
         self.shutdown = Some(request);
+        self.unwant_all();
         let traps: Vec<_> = self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
         self.remove_each(traps.into_iter());
         let mut all: Vec<_> = self.entries.keys().copied().collect();

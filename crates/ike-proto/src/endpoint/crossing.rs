@@ -278,7 +278,8 @@ impl Endpoint {
         }
         for child in children {
             let connection = connection.clone();
-            self.effects.push_back(Effect::Restart { connection, child, path });
+            let ends = (path.local.ip(), path.remote.ip());
+            self.effects.push_back(Effect::BringBack { connection, child, ends });
         }
     }
 
@@ -312,6 +313,11 @@ impl Endpoint {
         child: &str,
         (local, remote): (IpAddr, IpAddr),
     ) {
+        if let Some(found) = self.lookup.connection(connection).cloned()
+            && found.child(child).is_some()
+        {
+            self.want(now, &found, Some(child), Some((local, remote)));
+        }
         if self.has_or_makes(connection, remote, child) {
             return self.done(request, Ok(()));
         }

@@ -1,6 +1,5 @@
 //! What an IKE SA does to others of its endpoint.
 
-use super::attempt::Wanted;
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
@@ -39,27 +38,12 @@ impl Endpoint {
                 Effect::MoveChildren { from, to, estate } => {
                     self.move_children(now, from, to, estate);
                 }
-                Effect::Restart { connection, child, path } => {
-                    let (local, remote) = (path.local.ip(), path.remote.ip());
-                    // Another shard may have an IKE SA for it.
-                    let elsewhere =
-                        self.config.shard.count > 1 && !self.serves(&connection, remote);
-                    if self.shutdown.is_none() && elsewhere {
-                        let event = Event::Restart { connection, child, local, remote };
-                        self.out.push_back(Output::Event(event));
-                    } else if self.shutdown.is_none() {
-                        self.restart(now, &connection, &child, path);
-                    }
+                Effect::Ended(ended) => self.on_ended(now, *ended),
+                Effect::BringBack { connection, child, ends } => {
+                    self.bring_back(now, connection, child, ends);
                 }
-                Effect::Trap { connection, child, path } => {
-                    let (local, remote) = (path.local.ip(), path.remote.ip());
-                    if self.shutdown.is_none() && self.config.shard.count > 1 {
-                        let event = Event::Trap { connection, child, local, remote };
-                        self.out.push_back(Output::Event(event));
-                    } else if self.shutdown.is_none() {
-                        // The configuration may be gone by now; then there is nothing to trap for.
-                        let _ = self.install_trap(now, None, &connection, &child, local, remote);
-                    }
+                Effect::Carried { connection, child } => {
+                    self.on_carried(now, &connection, child.as_deref());
                 }
                 Effect::Redirect { ike, to, wanted } => {
                     if self.shutdown.is_none() {
@@ -134,6 +118,12 @@ impl Endpoint {
         self.end_rivals(now, ike);
         for request in waiting {
             self.done(request, Ok(()));
+        }
+        if !self.wants.is_empty()
+            && let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike)
+        {
+            let connection = sa.connection.name.clone();
+            self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
@@ -316,17 +306,5 @@ impl Endpoint {
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
             sa.predecessors = predecessors;
         }
-    }
-
-    fn restart(&mut self, now: Now, connection: &str, child: &str, path: crate::event::Path) {
-        let found = self.lookup.connection(connection).cloned();
-        let Some(connection) = found else { return };
-        let Some(config) = connection.child(child).cloned() else { return };
-        if self.has_or_makes(&connection.name, path.remote.ip(), child) {
-            // The peer has ended one of two.
-            return;
-        }
-        let path = self.path_to(&connection, path.local.ip(), path.remote.ip());
-        self.initiate(now, connection, path, Wanted::of(config));
     }
 }

@@ -1,6 +1,6 @@
 //! Finds IKE SAs and attempts by what they are about: no input looks at all of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::wire::registry::IdType;
 pub(super) struct Index {
     /// Attempts and established SAs.
     by_peer: Table<(Arc<str>, IpAddr), IdSet>,
-    /// Names of connections, one copy of each.
-    names: HashSet<Arc<str>>,
+    /// By connection alone: its name has one copy here.
+    names: Table<Arc<str>, IdSet>,
     /// The same, whatever their connection.
     by_address: Table<IpAddr, IdSet>,
     /// Reauthentications under way, by what they replace.
@@ -76,9 +76,14 @@ impl Index {
         connection: &str,
         address: IpAddr,
     ) -> impl Iterator<Item = IkeSaId> + use<'_> {
-        let name = self.names.get(connection).cloned();
+        let name = self.names.get_key_value(connection).map(|(name, _)| Arc::clone(name));
         let key = name.map(|name| (name, address.to_canonical()));
         key.and_then(|key| self.by_peer.get(&key)).into_iter().flat_map(IdSet::iter)
+    }
+
+    /// Attempts and established SAs of a connection, whoever the peer is.
+    pub(super) fn of(&self, connection: &str) -> impl Iterator<Item = IkeSaId> + use<'_> {
+        self.names.get(connection).into_iter().flat_map(IdSet::iter)
     }
 
     /// Attempts and established SAs with the peer, or all the peers, at `address`.
@@ -212,6 +217,7 @@ impl Index {
         let kept = peer.as_ref().zip(keys.peer.as_ref()).is_some_and(|(new, old)| same(new, old));
         if let Some(peer) = peer.as_ref().filter(|_| !kept) {
             let key = (Arc::clone(&peer.name), peer.address);
+            self.names.entry(Arc::clone(&peer.name)).or_default().insert(id);
             self.by_peer.entry(key).or_default().insert(id);
             self.by_address.entry(peer.address).or_default().insert(id);
         }
@@ -237,26 +243,19 @@ impl Index {
                 self.by_peer.remove(&key);
             }
         }
-        drop(old);
-        self.forget_name(key.0);
+        let named = keys.peer.as_ref().is_some_and(|new| new.name == old.name);
+        if !named && let Some(those) = self.names.get_mut(&old.name) {
+            those.remove(id);
+            if those.is_empty() {
+                self.names.remove(&old.name);
+            }
+        }
     }
 
     /// The one copy of a connection's name.
-    fn named(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return Arc::clone(known);
-        }
-        let name: Arc<str> = name.into();
-        self.names.insert(Arc::clone(&name));
-        name
-    }
-
-    /// Forgets the name of a connection that nothing has any more.
-    fn forget_name(&mut self, name: Arc<str>) {
-        // The set's own, and this.
-        if Arc::strong_count(&name) == 2 {
-            self.names.remove(&name);
-        }
+    fn named(&self, name: &str) -> Arc<str> {
+        let known = self.names.get_key_value(name).map(|(name, _)| Arc::clone(name));
+        known.unwrap_or_else(|| name.into())
     }
 }
 

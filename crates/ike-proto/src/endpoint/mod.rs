@@ -1,6 +1,7 @@
 //! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
 
 mod admission;
+pub(crate) mod aftermath;
 pub(crate) mod attempt;
 mod brief;
 mod closed;
@@ -23,6 +24,7 @@ mod transports;
 pub(crate) mod unattended;
 mod unknown_spi;
 mod usable;
+pub(crate) mod wants;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, VecDeque};
@@ -68,6 +70,7 @@ use tickets::Tickets;
 use transports::BlockedUdp;
 use unattended::{Chore, NOBODY};
 use usable::usable;
+use wants::{STARTS, Wants};
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
 ///
@@ -100,6 +103,7 @@ pub struct Endpoint {
     cookies: Option<Cookies>,
     half_open: HalfOpen,
     traps: Vec<Trap>,
+    wants: Wants,
     /// Removals that failed.
     chores: Vec<Chore>,
     closed: Closed,
@@ -216,6 +220,7 @@ impl Endpoint {
             cookies,
             half_open: HalfOpen::default(),
             traps: Vec::new(),
+            wants: Wants::default(),
             chores: Vec::new(),
             closed: Closed::new(),
             courtesy: Courtesy::new(),
@@ -254,6 +259,7 @@ impl Endpoint {
             Input::Notice(ike, notice) => self.on_notice(now, ike, notice),
         }
         self.run_effects(now);
+        self.arm_starts();
         self.check_shutdown();
     }
 
@@ -364,6 +370,7 @@ impl Endpoint {
 
     /// Hands an answer to the SA that asked, if it is still there and still waits for it.
     fn on_answered(&mut self, now: Now, ticket: Ticket, answer: Answer) {
+        let Some(answer) = self.on_ends(now, ticket, answer) else { return };
         let Some(owner) = self.ids.asked.remove(&ticket) else {
             return self.refuse_lease(answer);
         };
@@ -456,6 +463,11 @@ impl Endpoint {
             if at > now.mono {
                 return;
             }
+            if id == STARTS {
+                self.on_starts_due(now);
+                self.run_effects(now);
+                continue;
+            }
             if id == NOBODY {
                 self.deadlines.remove(&(at, id));
                 self.run_chores(now);
@@ -495,9 +507,7 @@ impl Endpoint {
                 sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
             }
             Plane::Mapping { remote, .. } => sa.follow_esp(ctx, child, remote),
-            Plane::HardExpire(_) => {
-                sa.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
-            }
+            Plane::HardExpire(_) => sa.expire_child(ctx, child),
             _ => sa.activate(ctx, child),
         });
     }
@@ -538,8 +548,15 @@ impl Endpoint {
             network: &self.network,
             hasher: &self.hasher,
             registry: &self.registry,
+            wants: &self.wants,
         };
         Some((&mut self.entries, ctx))
+    }
+
+    /// The same for what is of no SA.
+    fn parts_now(&mut self) -> Option<(&mut Entries, Context<'_>)> {
+        let now = self.now?;
+        self.parts(now, IkeSaId(0))
     }
 
     /// Runs `f` on an SA, and settles it.

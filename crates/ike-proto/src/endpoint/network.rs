@@ -48,5 +48,7 @@ impl Endpoint {
         for id in mobile {
             self.with_sa(now, id, |sa, ctx| sa.on_network(ctx));
         }
+        // Routes may have changed where addresses have not.
+        self.start_on_network(now);
     }
 }

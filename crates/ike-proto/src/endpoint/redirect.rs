@@ -3,13 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::aftermath::End;
 use super::attempt::{NewAttempt, Wanted};
+use super::wants::Ended;
 use super::{Endpoint, Entry, Slot};
 use crate::config::redirect::Load;
 use crate::event::{Failure, IkeSaId, Now, Path};
 use crate::exchange::Payloads;
 use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirected_from};
 use crate::exchange::sa_init;
+use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
@@ -76,8 +79,19 @@ impl Endpoint {
         let local = self.local_towards(path.local.ip(), gateway);
         let (Some(redirected), Some(local)) = (redirected, local) else {
             let why = Failure::Policy("redirected too often, or to another address family");
-            for request in wanted.into_iter().filter_map(|wanted| wanted.request) {
-                self.done(request, Err(why.clone()));
+            for wanted in wanted {
+                if let Some(request) = wanted.request {
+                    self.done(request, Err(why.clone()));
+                }
+                self.effects.push_back(Effect::Ended(Box::new(Ended {
+                    connection: connection.name.clone(),
+                    child: wanted.child.map(|child| child.name.clone()),
+                    end: End::Refused,
+                    reason: why.clone(),
+                    was_up: false,
+                    ends: (path.local.ip(), path.remote.ip()),
+                    held: None,
+                })));
             }
             return self.drop_datagram(path, "redirect not followed");
         };

@@ -350,6 +350,7 @@ impl IkeSa {
             setup_time: Duration::ZERO,
             rekey_at: None,
             expires_at: None,
+            soft_at: None,
         })
     }
 }

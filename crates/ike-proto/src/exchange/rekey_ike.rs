@@ -444,6 +444,8 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
             full: Vec::new(),
+            soft_at: None,
+            renewing: false,
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(

@@ -4,8 +4,11 @@ use super::IkeSa;
 use super::context::{Context, Effect};
 use super::state::{Established, IkePhase, Initiated, State, Task};
 use super::succession::Inheritance;
-use crate::child::Phase;
-use crate::dataplane::Command;
+use crate::child::{ChildSa, Phase};
+use crate::config::FailureShunt;
+use crate::dataplane::{Command, PolicyId};
+use crate::endpoint::aftermath::{End, Wishes, after};
+use crate::endpoint::wants::Ended;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::followup::drop_chain;
 use crate::wire::registry::NotifyType;
@@ -78,21 +81,7 @@ impl IkeSa {
             // The peer may well be alive on the SA of its own rekey.
             return self.succeeded_by(ctx, to);
         }
-        let mut actions = Vec::new();
-        if let State::Established(established) = &self.state
-            && established.phase == IkePhase::Alive
-        {
-            for child in established.children.iter().filter(|child| child.phase != Phase::Rekeyed) {
-                let name = child.config.name.clone();
-                if !actions.iter().any(|(_, other)| *other == name) {
-                    actions.push((child.config.dpd_action, name));
-                }
-            }
-        }
         self.close(ctx, reason);
-        for (action, name) in actions {
-            self.act(ctx, action, &name);
-        }
     }
 
     pub(super) fn on_established_closed(
@@ -102,6 +91,7 @@ impl IkeSa {
         reason: &Failure,
     ) {
         let ike = self.id;
+        let endings = self.endings(ctx, &established, reason);
         let Established {
             children,
             ours,
@@ -139,7 +129,10 @@ impl IkeSa {
         let mut stay = Vec::new();
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
-            batch.push(Command::RemovePolicy(child.policy));
+            batch.push(match endings.iter().find(|ended| ended.held == Some(child.policy)) {
+                Some(_) => child.hold_policy(),
+                None => Command::RemovePolicy(child.policy),
+            });
             batch.push(Command::RemoveSa(child.outbound()));
             // One that gave way to another: the peer may have sent by it until it answered the Delete.
             match *reason == Failure::Replaced && !child.routed {
@@ -179,16 +172,89 @@ impl IkeSa {
             let reason = reason.clone();
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });
         }
-        if *reason == Failure::DeletedByPeer {
-            // Of several for the same traffic the first is enough.
-            let mut acted = Vec::new();
-            for child in children.iter().filter(|child| child.phase == Phase::Installed) {
-                if child.processing.per_cpu && acted.contains(&child.policy) {
-                    continue;
-                }
-                acted.push(child.policy);
-                self.act(ctx, child.config.close_action, &child.config.name);
+        for ended in endings {
+            ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+        }
+    }
+
+    /// What ends with an established SA: each child that it has or makes, once.
+    fn endings(
+        &self,
+        ctx: &Context<'_>,
+        established: &Established,
+        reason: &Failure,
+    ) -> Vec<Ended> {
+        if matches!(established.phase, IkePhase::Replaced(_) | IkePhase::Crossed(_)) {
+            // Its children, if there are any, are another one's.
+            return Vec::new();
+        }
+        // Why this end deletes it counts, whether or not the peer has heard of that.
+        let sent = match &established.ours {
+            Some(Initiated::DeleteIke { reason, .. }) => Some(reason),
+            _ => None,
+        };
+        let queued = established.queue.iter().filter_map(|task| match task {
+            Task::DeleteIke { reason, .. } => Some(reason),
+            _ => None,
+        });
+        let own: Vec<_> = sent.into_iter().chain(queued).collect();
+        let commanded = own.iter().find(|reason| ***reason == Failure::Terminated);
+        let cause = commanded.or(own.first()).copied().unwrap_or(reason);
+        let mut endings: Vec<Ended> = Vec::new();
+        for child in &established.children {
+            let known =
+                endings.iter().any(|ended| ended.child.as_ref() == Some(&child.config.name));
+            if known || child.phase == Phase::Rekeyed {
+                continue;
+            }
+            let own = established.reason_to_delete(child.id);
+            let cause = own.filter(|own| **own == Failure::Terminated).unwrap_or(cause);
+            let held = self.holds(ctx, child, cause).then_some(child.policy);
+            endings.push(self.ending(Some(&child.config.name), cause, true, held));
+        }
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let tasks = established.queue.iter().chain(delayed).filter_map(|task| match task {
+            Task::CreateChild { config, .. } => Some(&config.name),
+            _ => None,
+        });
+        let sent = established.ours.as_ref().and_then(Initiated::child);
+        for name in tasks.chain(sent.map(|offer| &offer.config.name)) {
+            if !endings.iter().any(|ended| ended.child.as_ref() == Some(name)) {
+                endings.push(self.ending(Some(name), cause, false, None));
             }
         }
+        endings.push(self.ending(None, cause, true, None));
+        endings
+    }
+
+    /// The end of a child, or of the IKE SA itself.
+    pub(crate) fn ending(
+        &self,
+        child: Option<&str>,
+        reason: &Failure,
+        was_up: bool,
+        held: Option<PolicyId>,
+    ) -> Ended {
+        Ended {
+            connection: self.connection.name.clone(),
+            child: child.map(str::to_owned),
+            end: End::of_sa(reason),
+            reason: reason.clone(),
+            was_up,
+            ends: (self.path.local.ip(), self.path.remote.ip()),
+            held,
+        }
+    }
+
+    /// True if the traffic of `child`, which ends for `reason`, is kept in until it is up again.
+    pub(crate) fn holds(&self, ctx: &Context<'_>, child: &ChildSa, reason: &Failure) -> bool {
+        let config = &child.config;
+        let wanted = ctx.wants.has(&self.connection.name, &config.name);
+        let wishes = Wishes::of(&self.connection, Some(config), wanted, 0);
+        let end = End::of_sa(reason);
+        // What replaces it has a policy of its own.
+        config.failure_shunt != FailureShunt::Passthrough
+            && end != End::Replaced
+            && after(end, wishes).starts()
     }
 }

@@ -19,6 +19,7 @@ use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, S
 use crate::endpoint::Registry;
 use crate::endpoint::attempt::Wanted;
 use crate::endpoint::unattended::{Removal, Unattended};
+use crate::endpoint::wants::{Ended, Wants};
 use crate::event::{
     ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
 };
@@ -48,6 +49,7 @@ pub(crate) struct Context<'a> {
     pub(crate) load: Load,
     pub(crate) hasher: &'a RandomState,
     pub(crate) registry: &'a Registry,
+    pub(crate) wants: &'a Wants,
 }
 
 impl Context<'_> {
@@ -174,10 +176,12 @@ pub(crate) enum Effect {
     Redundant(IkeSaId),
     /// The children that the first SA gave up belong to the second from now on.
     MoveChildren { from: IkeSaId, to: IkeSaId, estate: Inheritance },
-    /// Bring a child up again, with a new IKE SA if need be.
-    Restart { connection: String, child: String, path: Path },
-    /// Install the trap of a child.
-    Trap { connection: String, child: String, path: Path },
+    /// A child, or an attempt at one, has ended: what follows is for `endpoint/aftermath.rs` to say.
+    Ended(Box<Ended>),
+    /// Two rules have ended a child together: it is to be up again.
+    BringBack { connection: String, child: String, ends: (IpAddr, IpAddr) },
+    /// A child of this connection is up.
+    Carried { connection: String, child: Option<String> },
     /// Go to another gateway for `wanted`, or for all that the SA has.
     Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
     /// This client has got a ticket for the SA.
@@ -442,7 +446,7 @@ impl Ids {
     }
 
     /// A number that no other shard uses.
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.next += u64::from(self.shard.count.max(1));
         self.next
     }

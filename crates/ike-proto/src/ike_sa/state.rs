@@ -330,6 +330,10 @@ pub(crate) struct Established {
     pub(crate) theirs: Vec<Chain>,
     /// Policies that the peer takes no more children for (RFC 9611 §5.2).
     pub(crate) full: Vec<PolicyId>,
+    /// When it was first due to be rekeyed or authenticated anew.
+    pub(crate) soft_at: Option<Instant>,
+    /// This end is authenticating anew because it was due.
+    pub(crate) renewing: bool,
 }
 
 /// Where an established IKE SA is in its life.

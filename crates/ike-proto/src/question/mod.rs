@@ -11,6 +11,7 @@ mod exchange;
 mod lease;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::auth::{CertRequest, SchemeConstraints};
@@ -47,6 +48,15 @@ pub enum Question {
     Lease(LeaseRequest),
     /// What comes of an EAP packet? Answered by [`Answer::Eap`] or [`Answer::Failed`].
     Eap(Box<EapMessage>),
+    /// Between which addresses is the connection to be started now? Names are resolved and routes looked up anew
+    /// for each start. Answered by [`Answer::Ends`] or [`Answer::Failed`]: there is no way; that is told and asked
+    /// again, as `keyingtries` says. A driver always answers.
+    Ends {
+        /// Connection name.
+        connection: String,
+        /// This end and the peer, the last time: for a peer that the configuration does not name.
+        last: Option<(IpAddr, IpAddr)>,
+    },
 }
 
 /// What is to be signed, and how the peer can verify it.
@@ -121,6 +131,13 @@ pub enum Answer {
     /// The peer's certificates or key are refused; says of what kind the reason is, and the reason, for the log. The
     /// peer is told AUTHENTICATION_FAILED and no more.
     Untrusted(Distrust, String),
+    /// The addresses to start a connection between.
+    Ends {
+        /// This host's address.
+        local: IpAddr,
+        /// The peer's address.
+        remote: IpAddr,
+    },
     /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more; of a
     /// key exchange, that it may try again.
     Failed(String),

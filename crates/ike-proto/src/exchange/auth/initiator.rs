@@ -288,7 +288,11 @@ impl IkeSa {
                 let failure = Failure::Untrusted(Distrust::Other, why);
                 return self.disbelieve(ctx, id, None, failure);
             }
-            Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
+            Answer::Signed(_)
+            | Answer::Exchanged(_)
+            | Answer::Leased(..)
+            | Answer::Eap(_)
+            | Answer::Ends { .. } => {
                 return self.reject_responder(ctx, Failure::Authentication);
             }
         };

@@ -101,6 +101,8 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
             full: Vec::new(),
+            soft_at: None,
+            renewing: false,
         }));
         let asker = match self.initiator {
             true => self.asker(None),

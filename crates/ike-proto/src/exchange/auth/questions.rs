@@ -210,7 +210,8 @@ impl SigningRound {
             | Answer::Untrusted(..)
             | Answer::Exchanged(_)
             | Answer::Leased(..)
-            | Answer::Eap(_) => {
+            | Answer::Eap(_)
+            | Answer::Ends { .. } => {
                 return Err(wrong("an answer to another question"));
             }
         };

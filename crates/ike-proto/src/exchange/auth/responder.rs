@@ -324,7 +324,11 @@ impl IkeSa {
             Answer::Key(key) => key,
             Answer::Untrusted(kind, why) => return Err(Failure::Untrusted(kind, why)),
             Answer::Failed(why) => return Err(Failure::Untrusted(Distrust::Other, why)),
-            Answer::Signed(_) | Answer::Exchanged(_) | Answer::Leased(..) | Answer::Eap(_) => {
+            Answer::Signed(_)
+            | Answer::Exchanged(_)
+            | Answer::Leased(..)
+            | Answer::Eap(_)
+            | Answer::Ends { .. } => {
                 return Err(Failure::Authentication);
             }
         };

@@ -11,13 +11,19 @@ mod responder;
 
 pub(crate) use responder::answer_notifies;
 
+use crate::endpoint::aftermath::End;
 use crate::event::{Event, Failure};
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::context::Context;
+use crate::ike_sa::context::{Context, Effect};
 use crate::wire::registry::NotifyType;
 
 impl IkeSa {
     pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
+        if ctx.wants.has(&self.connection.name, name) {
+            let mut ended = self.ending(Some(name), &reason, false, None);
+            ended.end = End::of_attempt(&reason);
+            ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+        }
         ctx.event(Event::ChildFailed { ike: self.id, name: name.to_owned(), reason });
     }
 }

@@ -1,16 +1,19 @@
 //! The lives of children: in the data plane, rekeyed, in use, gone.
 
+use std::sync::Arc;
+
 use super::Lingering;
 use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use super::timers::arm_child;
 
 use crate::child::{ChildSa, Phase};
-use crate::config::Action;
 use crate::dataplane::Command;
+use crate::endpoint::aftermath::{End, Wishes, after};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::ike_sa::IkeSa;
+use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{State, Task};
+use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 
 impl IkeSa {
@@ -39,7 +42,14 @@ impl IkeSa {
         arm_child(&mut self.timers, child, ctx.now.mono);
         let policy = child.policy;
         match replaces {
-            None => ctx.event(Event::ChildUp { ike, child: id }),
+            None => {
+                ctx.event(Event::ChildUp { ike, child: id });
+                if !ctx.wants.is_empty() {
+                    let connection = self.connection.name.clone();
+                    let child = Some(config.name.clone());
+                    ctx.effects.push_back(Effect::Carried { connection, child });
+                }
+            }
             // The peer will tell by its Delete when it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
                 if !established.children.iter().any(|child| child.id == old) {
@@ -161,21 +171,26 @@ impl IkeSa {
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
+        let held = (!shared && self.holds(ctx, &child, reason)).then_some(child.policy);
         if !shared {
-            batch.insert(0, Command::RemovePolicy(child.policy));
+            batch.insert(
+                0,
+                match held {
+                    Some(_) => child.hold_policy(),
+                    None => Command::RemovePolicy(child.policy),
+                },
+            );
         }
         ctx.data_plane(batch);
         let name = child.config.name.clone();
         ctx.event(Event::ChildDown { ike, child: id, name: name.clone(), reason: reason.clone() });
-        let action = match reason {
-            //= RFC 9611 §6
-            //# bringing the deleted per-CPU Child SA up again
-            //# immediately after receiving the Delete Notify might cause an infinite
-            //# loop between the peers.
-            Failure::DeletedByPeer if child.cpu.is_none() => child.config.close_action,
-            _ => Action::None,
-        };
-        self.act(ctx, action, &name);
+        //= RFC 9611 §6
+        //# bringing the deleted per-CPU Child SA up again
+        //# immediately after receiving the Delete Notify might cause an infinite
+        //# loop between the peers.
+        // Of several the last one counts: as long as another is there, nothing follows.
+        let ended = self.ending(Some(&name), reason, true, held);
+        ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
 
     /// Nothing is sent through it any more, but packets may be under way.
@@ -192,16 +207,87 @@ impl IkeSa {
     pub(crate) fn rearm_rekey(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
         self.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+        // The hard limit has waited for this one.
+        let State::Established(established) = &self.state else { return };
+        let mut old = established.children.iter().filter(|old| old.id == child);
+        if old.any(|old| old.expires_at.is_some_and(|at| at <= ctx.now.mono)) {
+            self.timers.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
+        }
     }
 
-    /// Does what `close_action` or `dpd_action` says for the child `name`.
-    pub(crate) fn act(&self, ctx: &mut Context<'_>, action: Action, name: &str) {
-        let (connection, child) = (self.connection.name.clone(), name.to_owned());
-        let path = self.path;
-        match action {
-            Action::None => {}
-            Action::Start => ctx.effects.push_back(Effect::Restart { connection, child, path }),
-            Action::Trap => ctx.effects.push_back(Effect::Trap { connection, child, path }),
+    /// The hard limit of a child has come. A rekey that this end has begun only now, as after a suspended host's
+    /// resume, has one schedule of retransmissions to end.
+    pub(crate) fn on_child_life_over(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
+        let renews = established.queue.iter().any(rekeys)
+            || !matches!(established.activity(child), ChildActivity::Idle);
+        let grace = child.soft_at.map(|soft| soft + ctx.config.retransmission.longest());
+        match grace.filter(|until| renews && *until > ctx.now.mono) {
+            Some(until) => {
+                self.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
+            }
+            None => self.expire_child(ctx, id),
         }
+    }
+
+    /// Ends a child that has reached a hard limit. Nothing more is sent by it; one that is wanted is made anew first.
+    pub(crate) fn expire_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &self.state else { return };
+        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+        if child.phase != Phase::Installed || established.reason_to_delete(id).is_some() {
+            return;
+        }
+        let rekeyed = !matches!(established.activity(child), ChildActivity::Idle);
+        let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(ctx, child);
+        let config = Arc::clone(&child.config);
+        if !rekeyed {
+            self.stop_sending(ctx, id);
+        }
+        if anew {
+            self.enqueue(Task::CreateChild {
+                config,
+                packet: None,
+                request: None,
+                retry: Retry::default(),
+                join: None,
+            });
+        }
+        self.enqueue(Task::DeleteChild { child: id, reason: Failure::Expired, request: None });
+    }
+
+    fn holds_or_starts(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
+        let wanted = ctx.wants.has(&self.connection.name, &child.config.name);
+        let wishes = Wishes::of(&self.connection, Some(&child.config), wanted, 0);
+        let State::Established(established) = &self.state else { return false };
+        established.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
+    }
+
+    /// Takes the outbound half of a child away; its policy keeps the traffic in, unless another child has it.
+    fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        if !child.has_outbound() {
+            return;
+        }
+        child.half_closed = true;
+        child.routed = false;
+        let mut batch = vec![Command::RemoveSa(child.outbound())];
+        let hold = child.hold_policy();
+        let policy = child.policy;
+        let heir = established.children.iter_mut().find(|other| {
+            other.policy == policy && other.id != id && other.carries() && other.has_outbound()
+        });
+        match heir {
+            Some(heir) => {
+                heir.routed = true;
+                batch.insert(0, heir.install_policy());
+            }
+            None => batch.insert(0, hold),
+        }
+        ctx.data_plane(batch);
     }
 }

@@ -13,7 +13,7 @@ use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::OurOffer;
 use crate::exchange::resource::Join;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
-use crate::ike_sa::context::Context;
+use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::pending::{Pending, What};
 use crate::ike_sa::state::{IkePhase, Initiated, Retry, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
@@ -181,9 +181,15 @@ impl IkeSa {
                 }
                 self.send_rekey_ike(ctx, request, retry);
             }
-            Task::CreateChild { request, .. }
-            | Task::RekeyChild { request, .. }
-            | Task::RekeyIke { request, .. } => ctx.done(request, Err(Failure::NotFound)),
+            Task::CreateChild { request, config, .. } => {
+                // Its IKE SA is on its way out.
+                let ended = self.ending(Some(&config.name), &Failure::NotFound, false, None);
+                ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+                ctx.done(request, Err(Failure::NotFound));
+            }
+            Task::RekeyChild { request, .. } | Task::RekeyIke { request, .. } => {
+                ctx.done(request, Err(Failure::NotFound))
+            }
             Task::DeleteChild { child, reason, request } => {
                 let found = established.children.iter_mut().find(|other| other.id == child);
                 // Gone by itself since the task was queued.

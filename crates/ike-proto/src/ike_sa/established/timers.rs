@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::IkeSa;
@@ -55,20 +56,20 @@ impl IkeSa {
 
     pub(crate) fn on_ike_timer(&mut self, ctx: &mut Context<'_>, timer: Timer) {
         let now = ctx.now.mono;
+        let may_reauthenticate = self.may_reauthenticate();
         let State::Established(established) = &mut self.state else { return };
         match timer {
             Timer::RekeyIke => {
+                established.soft_at.get_or_insert(now);
                 self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
             }
-            Timer::ReauthIke => match self.may_reauthenticate() {
-                true => ctx.effects.push_back(Effect::Reauthenticate(self.id)),
-                false => self.await_reauthentication(now),
-            },
-            Timer::HardLifeIke | Timer::Authorization => {
-                established.phase = IkePhase::Closing;
-                let task = Task::DeleteIke { reason: Failure::Expired, request: None };
-                established.queue.push_front(task);
+            Timer::ReauthIke if may_reauthenticate => {
+                established.soft_at.get_or_insert(now);
+                established.renewing = true;
+                ctx.effects.push_back(Effect::Reauthenticate(self.id));
             }
+            Timer::ReauthIke => self.await_reauthentication(now),
+            Timer::HardLifeIke | Timer::Authorization => self.on_life_over(ctx, timer),
             Timer::Dpd => self.on_dpd(ctx),
             Timer::RetryTemporaryFailure => {
                 let (due, later): (Vec<_>, Vec<_>) =
@@ -96,6 +97,42 @@ impl IkeSa {
         }
     }
 
+    /// The hard limit of the IKE SA has come. What has begun to replace it only now, as after a suspended host's
+    /// resume, has one schedule of retransmissions to end. What is wanted is begun anew along with the Delete.
+    fn on_life_over(&mut self, ctx: &mut Context<'_>, timer: Timer) {
+        let State::Established(established) = &self.state else { return };
+        let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
+        let renews = established.renewing
+            || established.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
+            || established.queue.iter().any(rekeys);
+        let grace = established.soft_at.map(|soft| soft + ctx.config.retransmission.longest());
+        if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
+            return self.timers.set(TimerKey::Ike(timer), until);
+        }
+        if established.phase == IkePhase::Alive {
+            for name in self.names_of_children() {
+                let ended = self.ending(Some(&name), &Failure::Expired, true, None);
+                ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+            }
+            let ended = self.ending(None, &Failure::Expired, true, None);
+            ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+        }
+        let State::Established(established) = &mut self.state else { return };
+        established.phase = IkePhase::Closing;
+        let task = Task::DeleteIke { reason: Failure::Expired, request: None };
+        established.queue.push_front(task);
+    }
+
+    /// A reauthentication has failed: it is made again while there is time.
+    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &mut self.state else { return };
+        let due = std::mem::take(&mut established.renewing);
+        if due && established.phase == IkePhase::Alive {
+            let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
+            self.timers.set(TimerKey::Ike(Timer::ReauthIke), at);
+        }
+    }
+
     fn on_dpd(&mut self, ctx: &mut Context<'_>) {
         let delay = self.connection.dpd_delay;
         let due = self.last_heard + delay;
@@ -117,11 +154,14 @@ impl IkeSa {
     ) {
         match timer {
             ChildTimer::RekeyChild => {
+                if let State::Established(established) = &mut self.state
+                    && let Some(child) = established.children.iter_mut().find(|c| c.id == child)
+                {
+                    child.soft_at.get_or_insert(ctx.now.mono);
+                }
                 self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() })
             }
-            ChildTimer::HardLifeChild => {
-                self.enqueue(Task::DeleteChild { child, reason: Failure::Expired, request: None })
-            }
+            ChildTimer::HardLifeChild => self.on_child_life_over(ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
             ChildTimer::Crossing => self.end_crossed_child(ctx, child),
             ChildTimer::DeleteRekeyed => {

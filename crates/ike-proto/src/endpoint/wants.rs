@@ -1,0 +1,629 @@
+//! What is wanted up, and when it is started again.
+//!
+//! That a child is wanted is a fact of its own: `start_action = start` or a command says it, and `down`, a
+//! configuration without the child, or [`aftermath`] takes it back. As long as it is a fact, a child is up, an
+//! attempt at it is under way, or one is due at a time that is set
+//! ([`Endpoint::neglected`] lists what breaks this rule).
+
+mod starting;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::aftermath::{self, End, Next, Wishes};
+use super::attempt::{NewAttempt, Wanted};
+use super::unattended::Removal;
+use super::{Endpoint, Entry};
+use crate::child::Phase;
+use crate::config::{Action, ConnectionConfig};
+use crate::dataplane::PolicyId;
+use crate::event::{Event, Failure, IkeSaId, Now, Output, Ticket};
+use crate::exchange::redirect::Redirected;
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::collision::IkeActivity;
+use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+
+/// Owner of the deadlines of what is started again: no IKE SA has this number.
+pub(super) const STARTS: IkeSaId = IkeSaId(u64::MAX);
+
+/// The back-off after the first failure. It doubles with each up to the longest; up to a quarter is added or
+/// taken off.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A child that was up so long did not fail.
+const STABLE: Duration = Duration::from_secs(60);
+
+/// A connection and a child of it; `None` is the IKE SA alone.
+pub(crate) type Name = (String, Option<String>);
+
+/// The two ends of a path.
+type Ends = (IpAddr, IpAddr);
+
+/// Who wants a child up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// `start_action = start`.
+    Configuration,
+    /// A command.
+    Command,
+    /// `close_action` or `dpd_action` of a child that was up.
+    Action,
+}
+
+/// A child that is wanted up.
+#[derive(Debug)]
+struct Want {
+    by: By,
+    /// Failures in a row.
+    failures: u32,
+    /// When it was begun last.
+    begun: Option<Instant>,
+    /// When it came up last.
+    up: Option<Instant>,
+    /// When it is started again.
+    at: Option<Instant>,
+    /// The driver was asked for its addresses.
+    asked: bool,
+    /// Another shard was told to start it.
+    elsewhere: bool,
+    /// The ends that it had last.
+    ends: Option<Ends>,
+    /// Policies that keep its traffic from leaving in clear until it is up again.
+    held: Vec<PolicyId>,
+}
+
+impl Want {
+    fn new(by: By) -> Self {
+        Self {
+            by,
+            failures: 0,
+            begun: None,
+            up: None,
+            at: None,
+            asked: false,
+            elsewhere: false,
+            ends: None,
+            held: Vec::new(),
+        }
+    }
+}
+
+/// An attempt to be made again.
+struct Again {
+    at: Instant,
+    /// When it was begun last.
+    begun: Instant,
+    new: Box<NewAttempt>,
+}
+
+/// What waits for the addresses of a connection.
+enum Asked {
+    Want(Name),
+    Again(Box<NewAttempt>),
+}
+
+/// All that is wanted.
+#[derive(Default)]
+pub(crate) struct Wants {
+    all: BTreeMap<Name, Want>,
+    again: Vec<Again>,
+    asked: BTreeMap<Ticket, Asked>,
+    /// The deadline that is armed.
+    armed: Option<Instant>,
+}
+
+impl Wants {
+    /// True if `child` of `connection` is wanted up.
+    pub(crate) fn has(&self, connection: &str, child: &str) -> bool {
+        !self.all.is_empty()
+            && self.all.contains_key(&(connection.to_owned(), Some(child.to_owned())))
+    }
+
+    /// True if nothing is wanted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn next(&self) -> Option<Instant> {
+        let wants = self.all.values().filter_map(|want| want.at);
+        wants.chain(self.again.iter().map(|again| again.at)).min()
+    }
+
+    /// True if an attempt at `name` waits for its time, or for addresses.
+    fn is_parked(&self, name: &Name) -> bool {
+        let asked = self.asked.values().filter_map(|asked| match asked {
+            Asked::Again(new) => Some(new),
+            Asked::Want(_) => None,
+        });
+        self.again.iter().map(|again| &again.new).chain(asked).any(|new| {
+            new.connection.name == name.0 && new.wanted.iter().any(|wanted| wanted.is_for(&name.1))
+        })
+    }
+}
+
+impl Wanted {
+    /// True if it is for this child; an attempt without one is for the IKE SA alone.
+    fn is_for(&self, child: &Option<String>) -> bool {
+        match (&self.child, child) {
+            (Some(config), Some(child)) => config.name == *child,
+            // Whatever child it is for, the IKE SA comes along.
+            (_, None) => true,
+            (None, Some(_)) => false,
+        }
+    }
+}
+
+/// The end of a child, or of an attempt at one.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) connection: String,
+    pub(crate) child: Option<String>,
+    pub(crate) end: End,
+    pub(crate) reason: Failure,
+    /// False if it was never up: actions do not apply.
+    pub(crate) was_up: bool,
+    /// The ends of its path.
+    pub(crate) ends: Ends,
+    /// A policy that was left in force to keep its traffic in.
+    pub(crate) held: Option<PolicyId>,
+}
+
+impl Endpoint {
+    /// Children that are wanted up and neither up, nor being made, nor to be started at a set time. There are none,
+    /// unless another shard has them: for tests. Each is a connection and a child of it.
+    pub fn neglected(&self) -> Vec<(String, Option<String>)> {
+        let neglected = |(name, want): &(&Name, &Want)| {
+            let cared_for = want.at.is_some() || want.asked || want.elsewhere;
+            !(cared_for || self.wants.is_parked(name) || self.carries(&name.0, name.1.as_deref()))
+        };
+        let all = self.wants.all.iter().filter(neglected);
+        all.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// What is wanted up: a connection and a child of it, or the IKE SA alone.
+    pub fn wanted(&self) -> Vec<(String, Option<String>)> {
+        self.wants.all.keys().cloned().collect()
+    }
+
+    /// How long until `child` of `connection` is started again; zero if it is up or under way, `None` if it is not
+    /// wanted.
+    pub fn starts_in(&self, connection: &str, child: Option<&str>, now: Now) -> Option<Duration> {
+        let name = (connection.to_owned(), child.map(str::to_owned));
+        let want = self.wants.all.get(&name)?;
+        let of_name = |again: &&Again| {
+            again.new.connection.name == name.0
+                && again.new.wanted.iter().any(|w| w.is_for(&name.1))
+        };
+        let parked = self.wants.again.iter().filter(of_name).map(|again| again.at);
+        let at = want.at.into_iter().chain(parked).min();
+        Some(at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now.mono)))
+    }
+
+    /// True if an IKE SA of this shard has the child, or makes it, and is not about to end; or an attempt is
+    /// under way. Without a child, of the IKE SA alone.
+    pub fn carries(&self, connection: &str, child: Option<&str>) -> bool {
+        self.index.of(connection).any(|id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Attempt(attempt)) => {
+                let child = child.map(str::to_owned);
+                attempt.wanted.iter().any(|wanted| wanted.is_for(&child))
+            }
+            Some(Entry::Sa(sa)) => sa.carries(child),
+            Some(Entry::Parked(_)) | None => false,
+        })
+    }
+
+    /// True if an IKE SA of this shard has the child in use.
+    fn is_up(&self, (connection, child): &Name) -> bool {
+        self.index.of(connection).any(|id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => sa.has_up(child.as_deref()),
+            _ => false,
+        })
+    }
+
+    /// Notes that a child is wanted, by configuration or by command, and that it is being begun now.
+    pub(super) fn want(
+        &mut self,
+        now: Now,
+        connection: &ConnectionConfig,
+        child: Option<&str>,
+        ends: Option<Ends>,
+    ) {
+        let start =
+            |name: &str| connection.child(name).is_some_and(|c| c.start_action == Action::Start);
+        let by = if child.is_some_and(start) { By::Configuration } else { By::Command };
+        let name = (connection.name.clone(), child.map(str::to_owned));
+        let want = self.wants.all.entry(name).or_insert_with(|| Want::new(by));
+        // A command outlives the configuration that said the same.
+        if want.by != By::Command {
+            want.by = by;
+        }
+        (want.at, want.elsewhere, want.begun) = (None, false, Some(now.mono));
+        want.ends = ends.or(want.ends);
+    }
+
+    /// Wants a child by configuration: it is started as soon as the driver knows its addresses.
+    pub(super) fn on_want(
+        &mut self,
+        now: Now,
+        connection: &str,
+        child: &str,
+    ) -> Result<(), Failure> {
+        let connection = self.find_connection(connection)?;
+        if connection.child(child).is_none() {
+            return Err(Failure::Config(format!("no child {child:?}")));
+        }
+        let name = (connection.name.clone(), Some(child.to_owned()));
+        if self.carries(&name.0, Some(child)) || self.wants.is_parked(&name) {
+            self.wants.all.entry(name).or_insert_with(|| Want::new(By::Configuration));
+            return Ok(());
+        }
+        let want =
+            self.wants.all.entry(name.clone()).or_insert_with(|| Want::new(By::Configuration));
+        want.elsewhere = false;
+        if !want.asked {
+            want.at = Some(now.mono);
+            self.run_starts(now);
+        }
+        Ok(())
+    }
+
+    /// Takes back that children are wanted: one, or all of a connection. False if none was.
+    pub(super) fn unwant(&mut self, connection: &str, child: Option<&str>) -> bool {
+        let meant = |name: &Name| {
+            name.0 == connection && child.is_none_or(|child| name.1.as_deref() == Some(child))
+        };
+        let gone: Vec<_> = self.wants.all.extract_if(.., |name, _| meant(name)).collect();
+        for (_, want) in &gone {
+            self.lift(want);
+        }
+        let parked = self.drop_parked(&meant, true, &Err(Failure::Terminated));
+        !gone.is_empty() || parked
+    }
+
+    /// As [`unwant`](Self::unwant), of one child.
+    pub(super) fn unwant_name(&mut self, name: &Name) {
+        if let Some(want) = self.wants.all.remove(name) {
+            self.lift(&want);
+        }
+        self.drop_parked(&|other: &Name| other == name, true, &Err(Failure::Terminated));
+    }
+
+    /// Nothing is wanted any more.
+    pub(super) fn unwant_all(&mut self) {
+        let all = std::mem::take(&mut self.wants.all);
+        for want in all.values() {
+            self.lift(want);
+        }
+        self.drop_parked(&|_| true, true, &Err(Failure::Terminated));
+    }
+
+    /// Attempts that wait for their time do without what is meant; `replacing` says whether those do that replace an IKE
+    /// SA. Commands that wait for it get `outcome`. False if there was nothing.
+    fn drop_parked(
+        &mut self,
+        meant: &dyn Fn(&Name) -> bool,
+        replacing: bool,
+        outcome: &Result<(), Failure>,
+    ) -> bool {
+        let mut dropped = Vec::new();
+        let mut any = false;
+        let mut thin = |new: &mut NewAttempt| {
+            if new.replaces.is_some() && !replacing {
+                return true;
+            }
+            let connection = new.connection.name.clone();
+            let of = |wanted: &Wanted| wanted.child.as_ref().map(|child| child.name.clone());
+            let gone = new.wanted.extract_if(.., |wanted| meant(&(connection.clone(), of(wanted))));
+            for wanted in gone {
+                any = true;
+                dropped.extend(wanted.request);
+            }
+            !new.wanted.is_empty()
+        };
+        self.wants.again.retain_mut(|again| thin(&mut again.new));
+        self.wants.asked.retain(|_, asked| match asked {
+            Asked::Again(new) => thin(new),
+            Asked::Want(name) => !meant(name),
+        });
+        for request in dropped {
+            self.done(request, outcome.clone());
+        }
+        any
+    }
+
+    /// Lifts what kept the traffic of a child in.
+    fn lift(&mut self, want: &Want) {
+        let held = want.held.clone();
+        self.remove_each(held.into_iter().map(Removal::Policy));
+    }
+
+    /// What `ike` has, and what it makes, is not wanted any more.
+    pub(super) fn unwant_of(&mut self, ike: IkeSaId) {
+        if self.wants.is_empty() {
+            return;
+        }
+        let (connection, names): (String, Vec<_>) =
+            match self.entries.get(&ike).map(|slot| &slot.entry) {
+                Some(Entry::Attempt(attempt)) => {
+                    let of =
+                        |wanted: &Wanted| wanted.child.as_ref().map(|child| child.name.clone());
+                    (attempt.connection.name.clone(), attempt.wanted.iter().map(of).collect())
+                }
+                Some(Entry::Sa(sa)) => {
+                    let names = sa.names_of_children().into_iter().map(Some);
+                    (sa.connection.name.clone(), names.chain([None]).collect())
+                }
+                Some(Entry::Parked(_)) | None => return,
+            };
+        for child in names {
+            self.unwant_name(&(connection.clone(), child));
+        }
+    }
+
+    /// The configuration is another one: what it does not have, or does not want any more, is not wanted.
+    pub(super) fn review_wants(&mut self) {
+        let lookup = &self.lookup;
+        let stays = |name: &Name, want: &Want| {
+            let Some(connection) = lookup.connection(&name.0) else { return false };
+            match &name.1 {
+                None => true,
+                Some(child) => connection.child(child).is_some_and(|child| {
+                    want.by != By::Configuration || child.start_action == Action::Start
+                }),
+            }
+        };
+        let gone = self.wants.all.iter().filter(|(name, want)| !stays(name, want));
+        let gone: Vec<_> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.unwant_name(&name);
+        }
+    }
+
+    /// A child is up: what kept its traffic in is lifted.
+    pub(super) fn on_carried(&mut self, now: Now, connection: &str, child: Option<&str>) {
+        let name = (connection.to_owned(), child.map(str::to_owned));
+        let Some(want) = self.wants.all.get_mut(&name) else { return };
+        (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
+        let held = std::mem::take(&mut want.held);
+        self.remove_each(held.into_iter().map(Removal::Policy));
+        // The same, begun by this end, is not needed any more.
+        self.drop_parked(&|other: &Name| *other == name && child.is_some(), false, &Ok(()));
+    }
+
+    /// Does what follows an end.
+    pub(super) fn on_ended(&mut self, now: Now, ended: Ended) {
+        let Ended { connection, child, end, reason, was_up, ends, held } = ended;
+        let name = (connection, child);
+        let found = self.lookup.connection(&name.0).cloned();
+        let config = found
+            .as_ref()
+            .filter(|found| name.1.as_ref().is_none_or(|child| found.child(child).is_some()));
+        let lift = |this: &mut Self| this.remove_each(held.into_iter().map(Removal::Policy));
+        let Some(connection) = config.filter(|_| self.shutdown.is_none()) else {
+            lift(self);
+            return self.unwant_name(&name);
+        };
+        let wanted = self.wants.all.contains_key(&name);
+        let config = name.1.as_ref().and_then(|child| connection.child(child));
+        // A series of attempts ends with its last one (`on_attempt_failed`).
+        let wishes = Wishes::of(connection, config.map(|c| &**c), wanted, u32::MAX);
+        let wishes = if was_up { wishes } else { wishes.without_actions() };
+        let next = aftermath::after(end, wishes);
+        // Another IKE SA has it, or is getting it.
+        let carried = self.carries(&name.0, name.1.as_deref()) || self.wants.is_parked(&name);
+        let up = carried && self.is_up(&name);
+        match next {
+            _ if end == End::Commanded => lift(self),
+            _ if carried => match self.wants.all.get_mut(&name) {
+                Some(want) if !up => want.held.extend(held),
+                _ => lift(self),
+            },
+            Next::Nothing => {
+                lift(self);
+                self.give_up(&name, &reason);
+            }
+            Next::Trap => {
+                if let Some(child) = &name.1 {
+                    self.trap_again(now, &name.0, child, ends);
+                }
+                lift(self);
+                self.unwant_name(&name);
+            }
+            Next::Start | Next::StartLater => {
+                self.start_again(now, name, (next, was_up), Some(ends), held, &reason);
+            }
+        }
+    }
+
+    /// A child that two rules have ended together is started again.
+    pub(super) fn bring_back(&mut self, now: Now, connection: String, child: String, ends: Ends) {
+        let known = self.lookup.connection(&connection);
+        let known = known.is_some_and(|connection| connection.child(&child).is_some());
+        let name = (connection, Some(child));
+        if known && self.shutdown.is_none() && !self.carries(&name.0, name.1.as_deref()) {
+            let next = (Next::Start, true);
+            self.start_again(now, name, next, Some(ends), None, &Failure::DeletedByPeer);
+        }
+    }
+
+    /// Not wanted any more, because of `reason`.
+    fn give_up(&mut self, name: &Name, reason: &Failure) {
+        if !self.wants.all.contains_key(name) {
+            return;
+        }
+        self.unwant_name(name);
+        let (connection, child) = name.clone();
+        let reason = reason.clone();
+        self.out.push_back(Output::Event(Event::GivenUp { connection, child, reason }));
+    }
+
+    fn trap_again(&mut self, now: Now, connection: &str, child: &str, (local, remote): Ends) {
+        let (connection, child) = (connection.to_owned(), child.to_owned());
+        if self.config.shard.count > 1 {
+            let event = Event::Trap { connection, child, local, remote };
+            return self.out.push_back(Output::Event(event));
+        }
+        // The configuration may be gone by now; then there is nothing to trap for.
+        let _ = self.install_trap(now, None, &connection, &child, local, remote);
+    }
+
+    fn start_again(
+        &mut self,
+        now: Now,
+        name: Name,
+        (next, was_up): (Next, bool),
+        ends: Option<Ends>,
+        held: Option<PolicyId>,
+        reason: &Failure,
+    ) {
+        let want = self.wants.all.entry(name.clone()).or_insert_with(|| Want::new(By::Action));
+        want.held.extend(held);
+        want.ends = ends.or(want.ends);
+        let lived = want.up.take().map(|up| now.mono.saturating_duration_since(up));
+        if was_up && lived.is_none_or(|lived| lived >= STABLE) {
+            want.failures = 0;
+        } else {
+            want.failures = want.failures.saturating_add(1);
+        }
+        let (failures, begun) = (want.failures, want.begun);
+        let wait = self.back_off(failures);
+        let at = match next {
+            // Counted from the last start: a schedule of retransmissions is time enough.
+            Next::Start => begun.map_or(now.mono, |begun| begun + wait),
+            _ => now.mono + wait.max(self.back_off(1)),
+        };
+        self.start_at(name, at.max(now.mono), now, reason);
+    }
+
+    /// Has `name` started at `at`, unless it is earlier already.
+    fn start_at(&mut self, name: Name, at: Instant, now: Now, reason: &Failure) {
+        let Some(want) = self.wants.all.get_mut(&name) else { return };
+        want.elsewhere = false;
+        if want.asked || want.at.is_some_and(|set| set <= at) {
+            return;
+        }
+        want.at = Some(at);
+        self.tell_start(name, at.saturating_duration_since(now.mono), reason);
+    }
+
+    fn tell_start(&mut self, (connection, child): Name, after: Duration, reason: &Failure) {
+        let reason = reason.clone();
+        let event = Event::StartsAgain { connection, child, after, reason };
+        self.out.push_back(Output::Event(event));
+    }
+
+    /// The wait after so many failures in a row.
+    pub(super) fn back_off(&mut self, failures: u32) -> Duration {
+        let Some((_, mut ctx)) = self.parts_now() else { return LONGEST_WAIT };
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        let wait = FIRST_WAIT.saturating_mul(1 << doublings.min(8)).min(LONGEST_WAIT);
+        // Less up to two fifths of five quarters: a quarter either way.
+        ctx.jittered(wait * 5 / 4, wait / 2)
+    }
+
+    /// Makes a failed attempt again when it is due.
+    pub(super) fn attempt_again(
+        &mut self,
+        now: Now,
+        begun: Instant,
+        new: NewAttempt,
+        reason: &Failure,
+    ) {
+        let wait = self.back_off(new.tries);
+        let at = (begun + wait).max(now.mono);
+        let children: Vec<_> =
+            new.wanted.iter().map(|w| w.child.as_ref().map(|c| c.name.clone())).collect();
+        for child in children {
+            let name = (new.connection.name.clone(), child);
+            self.tell_start(name, at.saturating_duration_since(now.mono), reason);
+        }
+        self.wants.again.push(Again { at, begun, new: Box::new(new) });
+        self.run_starts(now);
+    }
+
+    /// Sets the deadline of what is to be started.
+    pub(super) fn arm_starts(&mut self) {
+        let next = self.wants.next();
+        if next == self.wants.armed {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut self.wants.armed, next) {
+            self.deadlines.remove(&(old, STARTS));
+        }
+        self.deadlines.extend(next.map(|at| (at, STARTS)));
+    }
+
+    /// The deadline of what is to be started has passed.
+    pub(super) fn on_starts_due(&mut self, now: Now) {
+        if let Some(at) = self.wants.armed.take() {
+            self.deadlines.remove(&(at, STARTS));
+        }
+        self.run_starts(now);
+        self.arm_starts();
+    }
+
+    /// Where an attempt that went elsewhere begins again: at the gateway that it was sent from.
+    pub(super) fn back_home(redirected: Option<Redirected>) -> Option<Redirected> {
+        redirected.map(Redirected::back)
+    }
+}
+
+impl IkeSa {
+    /// True if it has `child`, or makes it, and is not about to end; without a child, if it is not about to end.
+    pub(crate) fn carries(&self, child: Option<&str>) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let lives = match established.phase {
+            IkePhase::Alive => !matches!(established.ike_activity(), IkeActivity::Closing),
+            IkePhase::Crossed(_) => true,
+            IkePhase::Replaced(_) | IkePhase::Closing => false,
+        };
+        let Some(name) = child else { return lives };
+        if !lives {
+            return false;
+        }
+        let up = |phase| matches!(phase, Phase::Installing | Phase::Installed);
+        let there = established.children.iter().any(|child| {
+            child.config.name == name
+                && up(child.phase)
+                && established.reason_to_delete(child.id).is_none()
+        });
+        let makes =
+            |task: &Task| matches!(task, Task::CreateChild { config, .. } if config.name == name);
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let sent = established.ours.as_ref().and_then(Initiated::child);
+        there
+            || established.queue.iter().chain(delayed).any(makes)
+            || sent.is_some_and(|offer| offer.config.name == name && offer.rekeys.is_none())
+    }
+
+    /// True if it has `child` in use, and is not about to end.
+    fn has_up(&self, child: Option<&str>) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let Some(name) = child else { return self.carries(None) };
+        self.carries(child)
+            && established.children.iter().any(|child| {
+                child.config.name == name
+                    && child.phase == Phase::Installed
+                    && established.reason_to_delete(child.id).is_none()
+            })
+    }
+
+    /// Names of children that it has or makes, each once.
+    pub(crate) fn names_of_children(&self) -> Vec<String> {
+        let State::Established(established) = &self.state else { return Vec::new() };
+        let there = established.children.iter().filter(|child| child.phase != Phase::Rekeyed);
+        let delayed = established.delayed.iter().map(|(_, task)| task);
+        let makes = established.queue.iter().chain(delayed).filter_map(|task| match task {
+            Task::CreateChild { config, .. } => Some(config),
+            _ => None,
+        });
+        let sent = established.ours.as_ref().and_then(Initiated::child).map(|offer| &offer.config);
+        let all = there.map(|child| &child.config).chain(makes).chain(sent);
+        let mut names: Vec<_> = all.map(|config| config.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}

@@ -1,0 +1,414 @@
+//! What is wanted up comes back: after hard limits, suspends, refusals, changes of address, and whatever else ends an
+//! SA. docs/lifecycle.md has the rule.
+
+use std::time::Duration;
+
+use ike_proto::config::{Action, AddressSpec, Retransmission};
+use ike_proto::dataplane::PolicyAction;
+use ike_proto::{Command, Event, Failure};
+use ike_tests::network::Fate;
+use ike_tests::plane::Plane;
+use ike_tests::setup::{address, shared_key};
+use ike_tests::{A, B, Pair, Setup, cheap};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The longest back-off, and a little.
+const BACK_OFF: Duration = Duration::from_secs(75 + 10);
+
+/// A wants "net" for ever, and looks after its peer.
+fn wanting(seed: u64) -> Setup {
+    let mut setup = Setup::new(seed);
+    setup.a.connection.keyingtries = 0;
+    setup.a.connection.dpd_delay = 30 * SECOND;
+    setup.a.net().start_action = Action::Start;
+    setup.a.net().close_action = Action::Start;
+    setup.a.net().dpd_action = Action::Start;
+    setup
+}
+
+/// Tells A by its configuration that "net" is wanted.
+fn want(pair: &mut Pair) {
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::Want { connection, child });
+}
+
+/// True if "net" is up at both ends, and exactly once.
+fn is_up(world: &ike_tests::World) -> bool {
+    world.hosts.iter().all(|host| host.children_up().len() == 1)
+}
+
+/// Waits until "net" is up at both ends; how long that took.
+#[track_caller]
+fn comes_up(pair: &mut Pair, limit: Duration) -> Duration {
+    let begun = pair.now();
+    let up = pair.run_until(limit, is_up);
+    assert!(up, "not up within {limit:?}\n{}", pair.story());
+    assert_eq!(pair.a().endpoint.neglected(), [], "{}", pair.story());
+    pair.now() - begun
+}
+
+/// Gives A's IKE SA and child limits of so many seconds, soft and hard.
+fn limits(setup: &mut Setup, soft: u32, hard: u32) {
+    setup.a.connection.rekey_time = soft * SECOND;
+    setup.a.connection.rand_time = Duration::ZERO;
+    setup.a.connection.over_time = (hard - soft) * SECOND;
+    child_limits(setup, soft, hard);
+}
+
+fn child_limits(setup: &mut Setup, soft: u32, hard: u32) {
+    setup.a.net().rekey_time = soft * SECOND;
+    setup.a.net().life_time = hard * SECOND;
+    setup.a.net().rand_time = Duration::ZERO;
+}
+
+/// True if A drops, or protects, what is between the networks.
+fn keeps_traffic_in(pair: &Pair) -> bool {
+    pair.a().plane.table().policies().any(|policy| {
+        matches!(policy.action, PolicyAction::Protect { .. } | PolicyAction::Shunt { .. })
+    })
+}
+
+/// Fault: in `on_life_over` and `on_child_life_over`, leave the grace out: then SAs end that could be rekeyed.
+#[test]
+fn after_a_suspend_the_soft_limits_run_first() {
+    for (seed, asleep) in [(1, 22), (2, 300)] {
+        let mut setup = wanting(seed);
+        limits(&mut setup, 15, 19);
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        pair.sleep_through(A, asleep * SECOND);
+        pair.run_for(3 * SECOND);
+        assert_eq!(pair.a().child_downs(), [], "{}", pair.story());
+        assert_eq!(pair.a().ike_downs(), [], "{}", pair.story());
+        comes_up(&mut pair, 10 * SECOND);
+        assert!(!pair.a().child_rekeys().is_empty() && !pair.a().ike_rekeys().is_empty());
+    }
+}
+
+/// The peer has restarted meanwhile and knows nothing of the SAs. The last request that A sends to it goes through the
+/// whole schedule.
+///
+/// Fault: in `after`, take `End::Silent` to `Next::Nothing`.
+#[test]
+fn after_a_suspend_with_a_peer_that_has_restarted() {
+    let mut setup = wanting(4);
+    limits(&mut setup, 15, 19);
+    let mut pair = setup.build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.hosts[B].plane = Plane::new();
+    pair.restart(B, cheap::provider());
+    pair.sleep_through(A, 22 * SECOND);
+    let took = comes_up(&mut pair, 200 * SECOND);
+    assert!(took < 175 * SECOND, "{took:?}");
+    pair.run_for(5 * SECOND);
+    assert!(is_up(&pair));
+}
+
+/// Rekeying is off, or the peer does not do it: at its hard limit the child is made anew, and nothing leaves in clear
+/// meanwhile.
+///
+/// Fault: in `expire_child`, leave `anew` out. In `drop_child`, remove the policy whatever follows.
+#[test]
+fn a_child_at_its_hard_limit_is_made_anew() {
+    let mut setup = wanting(5);
+    child_limits(&mut setup, 0, 20);
+    let mut pair = setup.build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    for _ in 0..5 {
+        let old = pair.child_id(A);
+        let replaced = pair.run_until(25 * SECOND, |w| {
+            assert!(w.hosts[A].plane.table().policies().next().is_some());
+            is_up(w) && w.hosts[A].child().id != old
+        });
+        assert!(replaced, "{}", pair.story());
+        assert!(keeps_traffic_in(&pair));
+    }
+    pair.run_for(SECOND);
+    pair.assert_agreement();
+    assert_eq!(pair.a().ike_downs(), []);
+}
+
+/// The data plane ends it: by volume, or by a clock that was set.
+///
+/// Fault: in `on_data_plane_event`, enqueue the Delete alone, as it was.
+#[test]
+fn a_child_that_the_data_plane_ends_is_made_anew() {
+    let mut pair = wanting(6).build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    let sa = pair.a().child().outbound;
+    pair.plane_event(A, ike_proto::dataplane::Event::HardExpire(sa));
+    assert!(keeps_traffic_in(&pair));
+    pair.run_for(2 * SECOND);
+    assert!(is_up(&pair), "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// The peer wants other key exchanges for children: rekeys are refused, the child reaches its hard limit, and attempts at
+/// another one go on.
+///
+/// Fault: in `child_failed`, push no `Ended`.
+#[test]
+fn a_child_that_is_refused_is_asked_for_again() {
+    let mut setup = wanting(7);
+    child_limits(&mut setup, 40, 60);
+    // IKE_AUTH takes no notice of key exchanges.
+    setup.a.esp_proposals(&["aes256gcm16-x25519"]);
+    setup.b.esp_proposals(&["aes256gcm16"]);
+    let mut pair = setup.build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(5 * MINUTE);
+    assert!(!is_up(&pair));
+    let refused = pair.a().child_failures().len();
+    assert!((6..20).contains(&refused), "{refused} times\n{}", pair.story());
+    assert!(keeps_traffic_in(&pair), "{}", pair.story());
+    assert_eq!(pair.a().endpoint.neglected(), []);
+    let ike = pair.ike_id(B);
+    pair.command(B, Command::TerminateIke(ike));
+    comes_up(&mut pair, BACK_OFF);
+}
+
+/// The one reauthentication does not get through, and the hard limit ends the SA while the network is bad.
+///
+/// Fault: in `on_life_over`, push no `Ended`.
+#[test]
+fn a_reauthentication_that_was_lost_is_made_up_for() {
+    for tries in [0, 1] {
+        let mut setup = wanting(8);
+        setup.a.connection.keyingtries = tries;
+        setup.a.connection.rekey_time = Duration::ZERO;
+        setup.a.connection.reauth_time = 15 * SECOND;
+        setup.a.connection.rand_time = Duration::ZERO;
+        setup.a.connection.over_time = 4 * SECOND;
+        setup.both(|side| {
+            side.settings.retransmission = Retransmission {
+                timeout: Some(SECOND),
+                base: 1.5,
+                tries: Some(3),
+                ..Retransmission::strongswan()
+            };
+        });
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        let (from, to) = (13 * SECOND, 24 * SECOND);
+        pair.net.tap(move |packet| match packet.sent {
+            at if at > from && at < to => Fate::Drop,
+            _ => Fate::Pass,
+        });
+        pair.run_for(40 * SECOND);
+        let up = pair.run_until(20 * SECOND, |w| !w.hosts[A].children_up().is_empty());
+        assert!(up, "keyingtries {tries}\n{}", pair.story());
+        assert_eq!(pair.a().endpoint.neglected(), []);
+    }
+}
+
+/// The lid is closed at home and opened in the office: every try looks its addresses up again.
+///
+/// Fault: in `again_between` and `start_between`, take the addresses of the last attempt.
+#[test]
+fn further_tries_are_made_from_where_the_host_is() {
+    for mobike in [false, true] {
+        for told in [false, true] {
+            let mut setup = wanting(9);
+            setup.both(|side| {
+                side.connection.mobike = mobike;
+                side.connection.local_addrs = vec![AddressSpec::Any(None)];
+            });
+            setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+            let mut pair = setup.build();
+            pair.tell_network(A);
+            want(&mut pair);
+            comes_up(&mut pair, 5 * SECOND);
+            // No network for as long as it takes to find the peer dead.
+            let end = pair.now() + 400 * SECOND;
+            pair.net.tap(move |packet| if packet.sent < end { Fate::Drop } else { Fate::Pass });
+            pair.run_until(400 * SECOND, |w| w.now() >= end);
+            pair.set_address(A, address(9));
+            let limit = if told {
+                pair.tell_network(A);
+                10 * SECOND
+            } else {
+                180 * SECOND + BACK_OFF
+            };
+            let up = pair.run_until(limit, |w| {
+                let there = |up: &ike_proto::ChildStatus| up.inbound.dst == address(9);
+                w.hosts[A].children_up().iter().any(there)
+            });
+            assert!(up, "MOBIKE {mobike}, told {told}\n{}", pair.story());
+        }
+    }
+}
+
+/// Without MOBIKE a change of address leaves the IKE SA behind.
+///
+/// Fault: in `start_on_network`, leave `leave_stranded` out.
+#[test]
+fn an_sa_without_mobike_is_replaced_when_its_address_is_gone() {
+    let mut setup = wanting(10);
+    setup.both(|side| side.connection.local_addrs = vec![AddressSpec::Any(None)]);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(MINUTE);
+    pair.roam(A, address(9));
+    let up = pair.run_until(10 * SECOND, |w| {
+        w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
+    });
+    assert!(up, "{}", pair.story());
+}
+
+/// An attempt under way follows a change of address at once.
+///
+/// Fault: in `start_on_network`, keep attempts from addresses that are gone.
+#[test]
+fn an_attempt_in_flight_follows_a_change_of_address() {
+    let mut setup = wanting(11);
+    setup.a.connection.local_addrs = vec![AddressSpec::Any(None)];
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    let begun = pair.now();
+    pair.net.tap(move |packet| if packet.sent < begun + MINUTE { Fate::Drop } else { Fate::Pass });
+    want(&mut pair);
+    pair.run_for(MINUTE + SECOND);
+    pair.roam(A, address(9));
+    comes_up(&mut pair, 5 * SECOND);
+}
+
+/// Offline at the start: what is wanted waits, and is started as soon as there is a network.
+///
+/// Fault: in `start_on_network`, leave the times as they are.
+#[test]
+fn a_network_that_comes_ends_the_wait() {
+    let mut pair = wanting(12).build();
+    pair.offline.insert(A);
+    want(&mut pair);
+    pair.run_for(10 * MINUTE);
+    assert_eq!(pair.a().ikes().len(), 0);
+    assert_eq!(pair.a().endpoint.neglected(), [], "{}", pair.story());
+    let waits = pair.a().events(|event| match event {
+        Event::StartsAgain { after, .. } => Some(*after),
+        _ => None,
+    });
+    let longest = waits.iter().max().copied().unwrap_or_default();
+    assert!(longest >= 45 * SECOND && longest <= 75 * SECOND, "{waits:?}");
+    assert!(waits.len() < 30, "{waits:?}");
+    pair.offline.clear();
+    pair.run_for(3 * SECOND);
+    pair.tell_network(A);
+    comes_up(&mut pair, 5 * SECOND);
+}
+
+/// The peer's administrator has the wrong key for a minute. `up` hears of the first failure; attempts go on.
+///
+/// Fault: in `after`, take `End::Refused` to `Next::Nothing`.
+#[test]
+fn a_refused_attempt_is_made_again() {
+    let mut setup = wanting(13);
+    let right = setup.b.config();
+    setup.b.settings.secrets = vec![shared_key(2, 3)];
+    let mut pair = setup.build();
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(30 * SECOND);
+    assert!(matches!(pair.a().done(request), Some(Err(Failure::Peer(_)))), "{}", pair.story());
+    assert_eq!(pair.a().endpoint.neglected(), []);
+    pair.run_for(MINUTE);
+    pair.reload(B, right);
+    comes_up(&mut pair, BACK_OFF);
+}
+
+/// A peer that is not there yet is tried until it is; the command hears of the first failure.
+///
+/// Fault: in `on_attempt_failed`, keep the requests for the next attempt.
+#[test]
+fn an_attempt_without_an_answer_is_made_again_and_reported() {
+    let mut pair = wanting(14).build();
+    pair.net.tap(|packet| if packet.sent < 1000 * SECOND { Fate::Drop } else { Fate::Pass });
+    let request = pair.initiate(A, Some("net"));
+    pair.run_for(170 * SECOND);
+    assert_eq!(pair.a().done(request), Some(Err(Failure::Timeout)));
+    let left = 1000 * SECOND - pair.now();
+    pair.run_for(left);
+    comes_up(&mut pair, BACK_OFF);
+}
+
+/// With `keyingtries = 1` it is given up, as in charon, and that is told.
+#[test]
+fn with_one_try_a_failure_is_the_end() {
+    let mut setup = wanting(15);
+    setup.a.connection.keyingtries = 1;
+    setup.b.settings.secrets = vec![shared_key(2, 3)];
+    let mut pair = setup.build();
+    pair.initiate(A, Some("net"));
+    pair.run_for(10 * MINUTE);
+    let given_up = pair.a().events(|event| matches!(event, Event::GivenUp { .. }).then_some(()));
+    assert_eq!(given_up.len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().endpoint.wanted(), []);
+    assert_eq!(pair.a().ike_downs().len(), 1);
+}
+
+/// What an operator takes down stays down, whatever is under way.
+///
+/// Fault: in `on_terminate`, leave `unwant_of` out.
+#[test]
+fn what_is_taken_down_stays_down() {
+    for by_child in [false, true] {
+        let mut pair = wanting(16).build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        let command = match by_child {
+            false => Command::TerminateIke(pair.ike_id(A)),
+            true => Command::TerminateChild(pair.child_id(A)),
+        };
+        pair.command(A, command);
+        pair.run_for(10 * MINUTE);
+        assert!(pair.a().children().is_empty(), "{}", pair.story());
+        assert_eq!(pair.a().endpoint.wanted(), []);
+        assert!(!keeps_traffic_in(&pair));
+    }
+    // While it waits for the next attempt.
+    let mut pair = wanting(17).build();
+    pair.offline.insert(A);
+    want(&mut pair);
+    pair.run_for(MINUTE);
+    let request = pair.command(A, Command::Unwant { connection: "ab".to_owned(), child: None });
+    assert_eq!(pair.a().done(request), Some(Ok(())));
+    pair.offline.clear();
+    pair.tell_network(A);
+    pair.run_for(10 * MINUTE);
+    assert_eq!(pair.a().ikes().len(), 0);
+    assert_eq!(pair.a().wake(), None, "a timer is left");
+}
+
+/// The peer takes it down: `close_action = start` brings it back, at once, and not again and again at once.
+///
+/// Fault: in `start_again`, count from `now.mono` whenever it was begun.
+#[test]
+fn a_peer_that_takes_it_down_is_not_fought() {
+    let mut pair = wanting(18).build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(2 * MINUTE);
+    let begun = pair.now();
+    let mut ups = 0;
+    while pair.now() < begun + 5 * MINUTE {
+        let up = pair.run_until(5 * MINUTE, is_up);
+        if !up {
+            break;
+        }
+        ups += 1;
+        let ike = pair.ike_id(B);
+        pair.command(B, Command::TerminateIke(ike));
+        pair.run_for(SECOND);
+    }
+    assert!((5..20).contains(&ups), "{ups} times in five minutes");
+}
