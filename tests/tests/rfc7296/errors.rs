@@ -73,7 +73,7 @@ fn s2_21_2_three_errors_in_ike_auth_make_no_ike_sa() {
         let mut bench = Bench::new();
         answer_with(&mut bench, kind, true);
         assert!(bench.host().children().is_empty(), "{kind}");
-        bench.world.run_for(std::time::Duration::from_secs(30));
+        bench.world.run_for(Duration::from_secs(30));
         assert!(bench.host().ikes().is_empty(), "{kind}");
         bench.assert_nothing_leaked();
     }
@@ -194,7 +194,7 @@ fn s2_21_3_a_response_that_cannot_be_read_ends_the_ike_sa_with_a_delete() {
     let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap();
     assert_eq!(payloads, [Payload::Delete(Delete::ike())]);
     // The peer may think that all is well, so the Delete is made again until it is answered.
-    bench.world.run_for(std::time::Duration::from_secs(5));
+    bench.world.run_for(Duration::from_secs(5));
     let again = bench.sent();
     assert!(!again.is_empty() && again.iter().all(|message| *message == sent[0]));
     bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 1, true, &[]));
@@ -239,7 +239,7 @@ fn s2_21_a_useless_answer_to_an_ike_rekey_ends_the_ike_sa_at_both_ends() {
         let payloads = decode_payloads(opened.first, &opened.octets, 0).unwrap();
         assert_eq!(payloads, [Payload::Delete(Delete::ike())], "{what}");
         assert!(matches!(bench.host().done(request), Some(Err(_))), "{what}");
-        bench.world.run_for(std::time::Duration::from_secs(5));
+        bench.world.run_for(Duration::from_secs(5));
         let again = bench.sent();
         assert!(!again.is_empty(), "{what}: lost, and sent again");
         assert!(again.iter().all(|message| *message == sent[0]), "{what}");

@@ -243,7 +243,7 @@ fn acknowledged_fragments_are_not_made_smaller() {
 #[test]
 fn large_messages_that_alone_get_no_answer_are_told_of() {
     for (limit, large_ones) in [(true, true), (true, false), (false, true)] {
-        let mut setup = super::large(9, if large_ones { "mlkem1024" } else { "mlkem512" });
+        let mut setup = large(9, if large_ones { "mlkem1024" } else { "mlkem512" });
         if large_ones {
             setup.both(|side| side.ike_proposals(&["aes256gcm16-prfsha384-x25519-ke1_frodoa3"]));
         }

@@ -157,7 +157,7 @@ fn lists_come_in_every_form_of_pem() {
         rfc4945.replace('\n', " \n\t "),
         rfc4945,
     ] {
-        let crl = pki::Crl::load(pem.as_bytes());
+        let crl = Crl::load(pem.as_bytes());
         assert_eq!(crl.expect(&pem).der(), pem_content("root.crl"));
     }
 }
@@ -494,7 +494,7 @@ fn changed_revocation_information_is_never_better() {
 }
 
 fn pem_content(name: &str) -> Vec<u8> {
-    pki::Crl::load(&fixture(name)).unwrap().der().to_vec()
+    Crl::load(&fixture(name)).unwrap().der().to_vec()
 }
 
 /// Anybody on the way can send any list: its signature is looked at before anything that is in it.
