@@ -1,10 +1,16 @@
-//! Places for the clients of a local service. Whoever comes when all are taken gets the place of the client that
-//! has been idle for the longest time: silent clients keep nobody out. Clients that are being served stay.
+//! Places for the clients of a local service. A client that comes when all are taken gets the place of the one that
+//! has been idle for the longest time: silent clients keep nobody out. Clients that are being served stay, and so
+//! does one that has come a moment ago: its request may be under way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long a client must have been idle before it loses its place.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// The places of a service.
 #[derive(Debug, Clone)]
@@ -30,15 +36,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Counts clients, and when they became idle.
-    clock: u64,
+    /// Counts clients.
+    count: u64,
     clients: BTreeMap<u64, Client>,
 }
 
 #[derive(Debug)]
 struct Client {
     /// Since when it is idle; `None` while it is served.
-    idle: Option<u64>,
+    idle: Option<Instant>,
     leave: Arc<Notify>,
 }
 
@@ -49,30 +55,39 @@ impl Places {
         Self { shared: Arc::new(Shared { most, taken, changed }) }
     }
 
-    /// A place for one more client, which is idle. Waits while all clients are being served.
+    /// A place for one more client, which is idle. Waits while all clients are served, or have just come.
     pub async fn take(&self) -> Place {
         loop {
             // Before the look, so that no change is missed.
             let changed = self.shared.changed.notified();
-            if let Some(place) = self.try_take() {
-                return place;
+            match self.try_take(Instant::now()) {
+                Ok(place) => return place,
+                Err(None) => changed.await,
+                Err(Some(at)) => {
+                    // Whichever comes first, it is looked at again.
+                    let _ = tokio::time::timeout_at(at, changed).await;
+                }
             }
-            changed.await;
         }
     }
 
-    fn try_take(&self) -> Option<Place> {
+    /// The error says when a client will have been idle long enough, if any is idle.
+    fn try_take(&self, now: Instant) -> Result<Place, Option<Instant>> {
         let mut taken = self.shared.taken();
         if taken.clients.len() >= self.shared.most {
             let idle = taken.clients.iter().filter_map(|(number, its)| Some((its.idle?, *number)));
-            let (_, number) = idle.min()?;
-            let client = taken.clients.remove(&number)?;
-            client.leave.notify_one();
+            let (since, number) = idle.min().ok_or(None)?;
+            if now < since + GRACE {
+                return Err(Some(since + GRACE));
+            }
+            if let Some(client) = taken.clients.remove(&number) {
+                client.leave.notify_one();
+            }
         }
-        taken.clock += 1;
-        let (number, leave) = (taken.clock, Arc::new(Notify::new()));
-        taken.clients.insert(number, Client { idle: Some(number), leave: Arc::clone(&leave) });
-        Some(Place { shared: Arc::clone(&self.shared), number, leave })
+        taken.count += 1;
+        let (number, leave) = (taken.count, Arc::new(Notify::new()));
+        taken.clients.insert(number, Client { idle: Some(now), leave: Arc::clone(&leave) });
+        Ok(Place { shared: Arc::clone(&self.shared), number, leave })
     }
 }
 
@@ -86,13 +101,10 @@ impl Place {
 
     /// It is idle from now, unless it was before.
     pub fn idle(&self) {
-        let mut taken = self.shared.taken();
-        taken.clock += 1;
-        let now = taken.clock;
-        if let Some(client) = taken.clients.get_mut(&self.number)
+        if let Some(client) = self.shared.taken().clients.get_mut(&self.number)
             && client.idle.is_none()
         {
-            client.idle = Some(now);
+            client.idle = Some(Instant::now());
             self.shared.changed.notify_waiters();
         }
     }
@@ -126,13 +138,14 @@ mod tests {
         tokio::time::timeout(Duration::from_millis(20), place.left()).await.is_ok()
     }
 
-    /// Fault: in `try_take`, answer `None` when all places are taken.
+    /// Fault: in `try_take`, answer `Err(None)` when all places are taken.
     #[tokio::test]
     async fn the_client_that_is_idle_longest_gives_way() {
         let places = Places::new(3);
         let (a, b, c) = (places.take().await, places.take().await, places.take().await);
         b.busy();
         a.busy();
+        tokio::time::sleep(Duration::from_millis(1)).await;
         a.idle();
         // By now `c` is idle longest, then `a`; `b` is served.
         let d = places.take().await;
@@ -145,6 +158,18 @@ mod tests {
         e.busy();
         let waits = tokio::time::timeout(Duration::from_millis(20), places.take());
         assert!(waits.await.is_err(), "all are served");
+    }
+
+    /// Its request may be under way: hundreds of clients that come at once are all served.
+    ///
+    /// Fault: in `try_take`, leave out `GRACE`.
+    #[tokio::test]
+    async fn a_client_that_has_just_come_keeps_its_place() {
+        let places = Places::new(1);
+        let (begun, first) = (Instant::now(), places.take().await);
+        let _second = places.take().await;
+        assert!(has_left(&first).await);
+        assert!(begun.elapsed() >= GRACE);
     }
 
     #[tokio::test]

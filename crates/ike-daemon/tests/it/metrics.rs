@@ -210,7 +210,7 @@ async fn failures_are_counted_by_reason() {
 
 /// Clients that ask half a question, or do not take the answer, keep nobody out.
 ///
-/// Fault: in `Places::try_take`, answer `None` when all places are taken.
+/// Fault: in `Places::try_take`, answer `Err(None)` when all places are taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_clients_keep_no_scrape_out() {
     let mut pair = Pair::start(Carrier::Memory, METRICS, "start_action = 'none'").await;
@@ -225,5 +225,5 @@ async fn silent_clients_keep_no_scrape_out() {
     let begun = Instant::now();
     let (header, _) = http(address, "GET /metrics").await;
     assert!(header.starts_with("HTTP/1.1 200"), "{header}");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
