@@ -5,16 +5,21 @@
 #   mesh.sh [HOSTS [UNIQUE [SECONDS [none|userspace]]]]      default: 30 no 30 none
 #
 # Each host is a network namespace on one bridge, with a daemon of its own. UNIQUE is what `unique` is set to. With
-# `userspace` ESP is in user space, and each host pings three others from when both ends have the child until the
-# end: no ping may be lost. IKE_DAEMON names another daemon than target/release/ike-daemon. Needs root.
+# `userspace` ESP is in user space, and each host sends to three others from when both ends have the child until the
+# end: every packet must be answered. IKE_DAEMON names another daemon than target/release/ike-daemon. Needs root.
 set -euo pipefail
 hosts=${1:-30} unique=${2:-no} seconds=${3:-30} plane=${4:-none}
 daemon=$(realpath "${IKE_DAEMON:-$(dirname "$0")/../../target/release/ike-daemon}")
 work=$(mktemp -d)
 tag=m$$
 pids=()
+# The kernel keeps one table of neighbours for all namespaces, of 1024 entries as a rule.
+neighbours=/proc/sys/net/ipv4/neigh/default/gc_thresh3
+before=$(cat "$neighbours")
+[ "$before" -ge 65536 ] || echo 65536 >"$neighbours"
 
 end() {
+    echo "$before" >"$neighbours"
     kill "${pids[@]}" 2>/dev/null || true
     for _ in $(seq 20); do
         kill -0 "${pids[@]}" 2>/dev/null || break
