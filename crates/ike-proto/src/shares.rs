@@ -39,10 +39,14 @@ impl Origin {
         Self(digest)
     }
 
+    fn is_ipv4(self) -> bool {
+        self.0 & IPV4 == IPV4
+    }
+
     /// The networks it is in, the widest first: IPv6 /48 and /56, IPv4 /24. The last is itself.
     fn networks(self) -> [u64; LEVELS] {
         let Self(own) = self;
-        match own & IPV4 == IPV4 {
+        match self.is_ipv4() {
             true => [own & !0xff, own, own],
             false => [own & !0xffff, own & !0xff, own],
         }
@@ -51,6 +55,9 @@ impl Origin {
 
 /// Kinds of networks that are added up.
 const LEVELS: usize = 3;
+
+/// The largest limit: a newcomer's amount on top of it still fits [`Total`].
+const LARGEST: usize = (u32::MAX / 2) as usize;
 
 /// There is no room, and nobody who would have to give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,15 +89,16 @@ struct Holder {
     since: u64,
 }
 
+// In 32 bits: there is one of these for each half-open SA, and more.
 #[derive(Debug, Clone, Copy, Default)]
 struct Total {
-    amount: usize,
+    amount: u32,
     /// When something was taken last. Of two that hold as much, the older gives way.
-    last: u64,
+    last: u32,
 }
 
 /// The network around it, what it holds, its age, and its own number.
-type Rank = (u64, usize, Reverse<u64>, u64);
+type Rank = (u64, u32, Reverse<u32>, u64);
 
 impl<I: Copy + Eq + Hash> Shares<I> {
     /// `limit` for everybody; addresses are in networks.
@@ -105,7 +113,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
 
     fn new(limit: usize, flat: bool) -> Self {
         Self {
-            limit,
+            limit: limit.min(LARGEST),
             used: 0,
             flat,
             clock: 0,
@@ -118,7 +126,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
 
     /// Sets another limit. Who holds more than there is now gives way when somebody asks next.
     pub(crate) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
+        self.limit = limit.min(LARGEST);
     }
 
     /// What there may be.
@@ -134,7 +142,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
     /// What is held by `origin`.
     #[cfg(test)]
     pub(crate) fn used_by(&self, origin: Origin) -> usize {
-        self.totals[LEVELS - 1].get(&origin.0).map_or(0, |total| total.amount)
+        self.totals[LEVELS - 1].get(&origin.0).map_or(0, |total| total.amount as usize)
     }
 
     /// Holders of `origin`, the oldest first.
@@ -164,9 +172,10 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         self.set(
             id,
             Holder { amount: holder.amount.saturating_add(amount), ..holder },
-            Some([now; LEVELS]),
+            // Wraps around after four thousand million: what looks younger then may stay longer.
+            Some([now as u32; LEVELS]),
         );
-        let mut gone: Vec<(I, Holder, [u64; LEVELS])> = Vec::new();
+        let mut gone: Vec<(I, Holder, [u32; LEVELS])> = Vec::new();
         while self.used > self.limit {
             match self.first_to_go().filter(|other| *other != id) {
                 Some(other) => {
@@ -199,15 +208,16 @@ impl<I: Copy + Eq + Hash> Shares<I> {
     fn first_to_go(&self) -> Option<I> {
         let mut around = 0;
         for ranks in &self.ranks {
-            let all =
-                (around, 0, Reverse(u64::MAX), 0)..=(around, usize::MAX, Reverse(0), u64::MAX);
-            around = ranks.range(all).next_back()?.3;
+            let all = (around, 0, Reverse(u32::MAX), 0)..=(around, u32::MAX, Reverse(0), u64::MAX);
+            // No network of this level is inside it: see `levels`.
+            let Some(most) = ranks.range(all).next_back() else { continue };
+            around = most.3;
         }
         self.holders_of(Origin(around)).next()
     }
 
     /// Puts down what `id` holds now, and when its networks took something last.
-    fn set(&mut self, id: I, holder: Holder, last: Option<[u64; LEVELS]>) {
+    fn set(&mut self, id: I, holder: Holder, last: Option<[u32; LEVELS]>) {
         let before = self.holders.get(&id).map_or(0, |holder| holder.amount);
         if holder.amount == 0 {
             self.holders.remove(&id);
@@ -217,12 +227,12 @@ impl<I: Copy + Eq + Hash> Shares<I> {
             self.ages.insert((holder.origin, holder.since), id);
         }
         self.used = self.used - before + holder.amount;
-        let networks = self.networks(holder.origin);
-        for (level, network) in networks.into_iter().enumerate() {
-            let around = if level == 0 { 0 } else { networks[level - 1] };
+        let mut around = 0;
+        for (level, network) in self.levels(holder.origin).into_iter().enumerate() {
+            let Some(network) = network else { continue };
             let old = self.totals[level].get(&network).copied().unwrap_or_default();
             let new = Total {
-                amount: old.amount - before + holder.amount,
+                amount: (old.amount as usize - before + holder.amount) as u32,
                 last: last.map_or(old.last, |last| last[level]),
             };
             let rank = |total: Total| (around, total.amount, Reverse(total.last), network);
@@ -233,19 +243,27 @@ impl<I: Copy + Eq + Hash> Shares<I> {
                 self.totals[level].insert(network, new);
                 self.ranks[level].insert(rank(new));
             }
+            around = network;
         }
     }
 
     /// When the networks of `origin` took something last.
-    fn last_of(&self, origin: Origin) -> [u64; LEVELS] {
-        let networks = self.networks(origin);
+    fn last_of(&self, origin: Origin) -> [u32; LEVELS] {
+        let networks = self.levels(origin);
         std::array::from_fn(|level| {
-            self.totals[level].get(&networks[level]).map_or(0, |total| total.last)
+            let total = networks[level].and_then(|network| self.totals[level].get(&network));
+            total.map_or(0, |total| total.last)
         })
     }
 
-    fn networks(&self, origin: Origin) -> [u64; LEVELS] {
-        if self.flat { [origin.0; LEVELS] } else { origin.networks() }
+    /// The network of each level that is kept: a level that is always the same as the next one is not.
+    fn levels(&self, origin: Origin) -> [Option<u64>; LEVELS] {
+        let [wide, middle, own] = origin.networks();
+        match (self.flat, origin.is_ipv4()) {
+            (true, _) => [None, None, Some(own)],
+            (false, true) => [Some(wide), None, Some(own)],
+            (false, false) => [Some(wide), Some(middle), Some(own)],
+        }
     }
 }
 

@@ -350,6 +350,9 @@ fn class_09_create_child_sa_request_to_rekey_the_ike_sa() {
 fn create_child_response(command: fn(&Bench) -> Command, payloads: &[Payload<'_>]) -> Bench {
     let mut bench = bench_for_children(false);
     let mut peer = bench.answered(SPI);
+    // What is wanted would be begun anew after an end.
+    let connection = bench.host().endpoint.config().connections[0].name.clone();
+    bench.world.command(0, Command::Unwant { connection, child: None });
     let command = command(&bench);
     bench.world.command(0, command);
     assert_eq!(bench.sent().len(), 1, "the request");

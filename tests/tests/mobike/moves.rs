@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ike_proto::config::{SeparateTransports, TcpUse};
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Event, Transport};
+use ike_proto::{Command, Event, Transport};
 use ike_tests::network::Conditions;
 use ike_tests::setup::address;
 use ike_tests::{A, B, Pair};
@@ -26,6 +26,8 @@ fn both_announce_it_and_go_to_port_4500_at_once() {
     let mut pair = one.build();
     pair.establish();
     assert!(!pair.a().ike().mobike && !pair.b().ike().mobike);
+    // What is wanted would be begun anew from the new address.
+    pair.command(A, Command::Unwant { connection: "ab".to_owned(), child: None });
     pair.roam(A, ip("10.0.0.77"));
     pair.run_for(SECOND);
     assert_eq!(pair.a().ike().path.local.ip(), address(1), "it stays where it was");

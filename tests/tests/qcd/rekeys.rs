@@ -108,7 +108,8 @@ fn while_rekeys_cross() {
         assert!(pair.now() - begun < 5 * SECOND, "the request made again: {}", pair.story());
         assert_eq!(pair.hosts[other].child_downs()[0].1, Failure::LostByPeer);
         assert_eq!(pair.hosts[other].done(request), Some(Err(Failure::LostByPeer)));
-        pair.run_for(SECOND);
+        // The last start was a moment ago, so the next one waits for the first back-off: 2.5 s at most.
+        pair.run_for(3 * SECOND);
         // One IKE SA was known, and one there is now.
         let there = (found(&pair, other), pair.hosts[other].ikes().len());
         assert_eq!(there, (1, 1), "{}", pair.story());

@@ -145,10 +145,6 @@ fn mistakes_in_a_connection() {
             "2:25: `connections.c.children.n.remote_ts` cannot be \"10.1.0.0/33\": `10.1.0.0/33` is not a subnet: expected a subnet, a range \"from-to\" or \"dynamic\", with \"[protocol/port]\" if wanted",
         ),
         (
-            "[connections.c.children.n]\nstart_action = \"restart\"\n",
-            "2:17: `connections.c.children.n.start_action` cannot be \"restart\": expected \"none\", \"trap\" or \"start\"; did you mean `start`?",
-        ),
-        (
             "[connections.c.children.n]\nmode = \"beet\"\n",
             "2:9: `connections.c.children.n.mode = \"beet\"`: no notify is registered to agree on it with a peer: expected \"tunnel\", \"transport\", \"iptfs\", \"pass\" or \"drop\"",
         ),

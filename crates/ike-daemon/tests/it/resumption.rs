@@ -33,6 +33,7 @@ fn configuration(folder: &Path, client: bool, ends: [[u8; 4]; 2], port: u16) -> 
         remote_port = {port}
         session_resumption = true
         dpd_delay = '1s'
+        keyingtries = 1
         local = {{ auth = 'psk', id = '{us}.example.org' }}
         remote = {{ auth = 'psk', id = '{them}.example.org' }}
         [connections.site.children.net]

@@ -158,6 +158,8 @@ pub(crate) fn after(end: End, wishes: Wishes) -> Next {
     };
     match end {
         End::Commanded | End::Inactive => Next::Nothing,
+        // The peer ended it on purpose: `close_action` alone decides, as in charon.
+        End::Deleted if close == Action::None => Next::Nothing,
         End::Deleted => by_action(close),
         End::Silent | End::Lost => by_action(dpd),
         End::Lifetime | End::OutOfStep => unwanted_end(Next::Start),
@@ -271,8 +273,8 @@ mod tests {
         assert!(document.contains(&table), "docs/lifecycle.md lacks this table:\n{table}");
     }
 
-    /// Every reason there is leads somewhere, and what is wanted and retried for ever ends by nothing but a command
-    /// or `inactivity`, or by a trap where one is configured.
+    /// Every reason there is leads somewhere, and what is wanted and retried for ever ends by nothing but a command,
+    /// `inactivity`, or a Delete of the peer's without `close_action`, or by a trap where one is configured.
     ///
     /// Fault: in `after`, drop the guard `if wanted && forever`.
     #[test]
@@ -280,7 +282,8 @@ mod tests {
         for (end, _, applies) in ENDS {
             for action in ACTIONS {
                 let next = outcome(end, applies, true, 0, action);
-                let ends = matches!(end, End::Commanded | End::Inactive);
+                let closed = end == End::Deleted && action == Action::None;
+                let ends = closed || matches!(end, End::Commanded | End::Inactive);
                 assert_eq!(next == Next::Nothing, ends, "{end:?} {action:?}");
             }
         }

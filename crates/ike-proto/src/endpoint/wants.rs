@@ -586,6 +586,8 @@ impl IkeSa {
         let up = |phase| matches!(phase, Phase::Installing | Phase::Installed);
         let there = established.children.iter().any(|child| {
             child.config.name == name
+                // Those of single CPUs (RFC 9611) come and go beside the one for all.
+                && child.cpu.is_none()
                 && up(child.phase)
                 && established.reason_to_delete(child.id).is_none()
         });
@@ -605,6 +607,7 @@ impl IkeSa {
         self.carries(child)
             && established.children.iter().any(|child| {
                 child.config.name == name
+                    && child.cpu.is_none()
                     && child.phase == Phase::Installed
                     && established.reason_to_delete(child.id).is_none()
             })

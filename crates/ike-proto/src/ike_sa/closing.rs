@@ -129,10 +129,11 @@ impl IkeSa {
         let mut stay = Vec::new();
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
-            batch.push(match endings.iter().find(|ended| ended.held == Some(child.policy)) {
-                Some(_) => child.hold_policy(),
-                None => Command::RemovePolicy(child.policy),
-            });
+            match endings.iter().any(|ended| ended.held == Some(child.policy)) {
+                // By itself: batches of removals alone are made again until they succeed.
+                true => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
+                false => batch.push(Command::RemovePolicy(child.policy)),
+            }
             batch.push(Command::RemoveSa(child.outbound()));
             // One that gave way to another: the peer may have sent by it until it answered the Delete.
             match *reason == Failure::Replaced && !child.routed {

@@ -246,7 +246,7 @@ fn frodokem_under_another_number() {
     let proposal = "aes256gcm16-prfsha256-x25519-ke1_kem38";
     let parsed = ProposalConfig::parse(ProtocolId::IKE, proposal).unwrap();
     assert_eq!(parsed.to_string(), proposal);
-    let named = ProposalConfig::parse(ProtocolId::IKE, "aes256-sha256-x25519-ke1_kem1186").unwrap();
+    let named = ProposalConfig::parse(ProtocolId::IKE, "aes256-sha256-x25519-ke1_kem1086").unwrap();
     assert!(named.to_string().ends_with("ke1_frodos1"), "{named}");
     for bad in ["kem", "kem036", "kem65536", "kem-1", "kem1x"] {
         let proposal = format!("aes256-sha256-{bad}");

@@ -172,14 +172,11 @@ impl IkeSa {
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
         let held = (!shared && self.holds(ctx, &child, reason)).then_some(child.policy);
-        if !shared {
-            batch.insert(
-                0,
-                match held {
-                    Some(_) => child.hold_policy(),
-                    None => Command::RemovePolicy(child.policy),
-                },
-            );
+        match held {
+            // By itself: batches of removals alone are made again until they succeed.
+            Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
+            None if shared => {}
+            None => batch.insert(0, Command::RemovePolicy(child.policy)),
         }
         ctx.data_plane(batch);
         let name = child.config.name.clone();
@@ -275,19 +272,19 @@ impl IkeSa {
         }
         child.half_closed = true;
         child.routed = false;
-        let mut batch = vec![Command::RemoveSa(child.outbound())];
-        let hold = child.hold_policy();
+        let (removal, hold) = (Command::RemoveSa(child.outbound()), child.hold_policy());
         let policy = child.policy;
         let heir = established.children.iter_mut().find(|other| {
             other.policy == policy && other.id != id && other.carries() && other.has_outbound()
         });
-        match heir {
+        let policy = match heir {
             Some(heir) => {
                 heir.routed = true;
-                batch.insert(0, heir.install_policy());
+                heir.install_policy()
             }
-            None => batch.insert(0, hold),
-        }
-        ctx.data_plane(batch);
+            None => hold,
+        };
+        ctx.change(vec![policy], Vec::new(), Vec::new());
+        ctx.data_plane(vec![removal]);
     }
 }
