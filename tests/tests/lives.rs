@@ -47,20 +47,24 @@ fn live_all<T: Send>(
                     }
                     let outcome = catch_unwind(AssertUnwindSafe(|| live(seed)));
                     match outcome.unwrap_or_else(|_| Err(format!("life {seed}: a panic"))) {
-                        Ok(one) => _ = all.lock().unwrap().insert(seed, one),
-                        Err(what) => told.lock().unwrap().push((seed, what)),
+                        Ok(one) => {
+                            _ = all.lock().expect("no life panics in here").insert(seed, one)
+                        }
+                        Err(what) => {
+                            told.lock().expect("no life panics in here").push((seed, what))
+                        }
                     }
                 }
             });
         }
     });
-    let mut told = told.into_inner().unwrap();
+    let mut told = told.into_inner().expect("no life panics in here");
     told.sort();
     for (seed, what) in told.iter().take(TOLD) {
         println!("{what}\n  again, with its story: IKE_LIFE={seed}\n");
     }
     let seeds: Vec<_> = told.iter().map(|(seed, _)| *seed).collect();
-    let all: Vec<_> = all.into_inner().unwrap().into_values().collect();
+    let all: Vec<_> = all.into_inner().expect("no life panics in here").into_values().collect();
     tell(&all);
     assert!(told.is_empty(), "{} of {count} lives failed: {seeds:?}", told.len());
 }

@@ -1,5 +1,4 @@
 //! What clocks that are set, and counters that end, do to SAs of the kernel: over a simulated kernel.
-#![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

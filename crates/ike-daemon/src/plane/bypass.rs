@@ -169,7 +169,9 @@ impl DataPlane for Bypass {
             Command::RemovePolicy(id) => self.remove(id),
             Command::Flush => {
                 let reply = self.inner.apply(Command::Flush)?;
-                (self.claims.clear(), self.broad.clear(), self.passes.clear());
+                self.claims.clear();
+                self.broad.clear();
+                self.passes.clear();
                 self.watch.want(false);
                 Ok(reply)
             }

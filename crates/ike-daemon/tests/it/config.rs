@@ -51,7 +51,7 @@ fn the_examples_have_no_mistakes() {
 /// The indented lines below a heading of docs/proposals.md, block by block.
 fn blocks_of_the_document(heading: &str) -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/proposals.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(path).expect("a document");
     let (_, below) = text.split_once(&format!("\n## {heading}\n")).expect("the heading");
     let section = below.split("\n## ").next().unwrap_or_default();
     let mut blocks = vec![Vec::new()];

@@ -274,8 +274,9 @@ impl Endpoint {
         let meant = |name: &Name| {
             name.0 == connection && child.is_none_or(|child| name.1.as_deref() == Some(child))
         };
-        let gone: Vec<_> = self.wants.all.extract_if(.., |name, _| meant(name)).collect();
-        for (_, want) in &gone {
+        let names: Vec<_> = self.wants.all.keys().filter(|name| meant(name)).cloned().collect();
+        let gone: Vec<_> = names.iter().filter_map(|name| self.wants.all.remove(name)).collect();
+        for want in &gone {
             self.lift(want);
         }
         let parked = self.drop_parked(&meant, true, &Err(Failure::Terminated));

@@ -115,7 +115,6 @@ pub struct OwnedCert {
 
 /// The answer to a [`Question`].
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is handed over at once, and none is kept")]
 pub enum Answer {
     /// The signatures.
     Signed(Signed),

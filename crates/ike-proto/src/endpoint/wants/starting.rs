@@ -57,7 +57,7 @@ impl Endpoint {
         match (asked, ends) {
             (Asked::Want(name), Ok(ends)) => self.start_between(now, name, ends),
             (Asked::Want(name), Err(why)) => {
-                let Some(want) = self.wants.all.get_mut(&name) else { return None };
+                let want = self.wants.all.get_mut(&name)?;
                 want.asked = false;
                 let forever = self.lookup.connection(&name.0).is_some_and(|c| c.keyingtries == 0);
                 if !forever {
