@@ -35,6 +35,9 @@ connection() {
     conf them "$c.remote_addrs" "$US_SEEN"
     conf both "$c.version" 2
     conf both "$c.proposals" aes256gcm16-prfsha256-x25519
+    # The defaults of swanctl.conf(5), which differ from those of our own file format.
+    conf both "$c.keyingtries" 1
+    conf both "$c.dpd_delay" 0s
     conf us "$c.local.auth" psk
     conf them "$c.local.auth" psk
     conf both "$c.remote.auth" psk
@@ -56,6 +59,8 @@ child() {
     conf them "$c.remote_ts" "$3"
     conf both "$c.esp_proposals" aes256gcm16-x25519
     conf both "$c.mode" tunnel
+    conf both "$c.close_action" none
+    conf both "$c.dpd_action" clear
 }
 
 ike() { conf "$1" "connections.site.$2" "$3"; }
