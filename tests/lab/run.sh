@@ -46,6 +46,8 @@ runs() {
         cases=$(header "$file" CASES)
         # shellcheck disable=SC2086
         [ ${#WANTED[@]} -eq 0 ] || cases=$(say $cases $(header "$file" MORE))
+        # Only where it is asked for by name.
+        [ -n "$cases" ] || [ -z "$(header "$file" MORE)" ] || continue
         planes=${PLANE:-$(header "$file" PLANE)}
         kernels=${KERNEL:-$(header "$file" KERNELS)}
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"

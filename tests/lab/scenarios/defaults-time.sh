@@ -2,7 +2,7 @@
 # at most a tenth longer than with the classical proposals named. By turns, 40
 # times each. What else the machine does only ever adds to a time, so that the
 # lower ends are compared: the fifth of forty. Both are in scenario.log.
-# CASES: strongswan openiked
+# MORE: strongswan openiked
 # TIMEOUT: 200
 net_direct
 if [ "$CASE" = openiked ]; then
