@@ -23,7 +23,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 # SA, KE, Nonce, Notify, Encrypted Fragment; IKE_SA_INIT, IKE_AUTH; COOKIE, IKEV2_FRAGMENTATION_SUPPORTED.
 SA, KE, NONCE, NOTIFY, SKF = 33, 34, 40, 41, 53
-INIT, AUTH = 34, 35
+# Identification of the initiator, Authentication, traffic selectors of both, Encrypted and Authenticated.
+IDI, AUTH_PAYLOAD, TSI, TSR, SK = 35, 39, 44, 45, 46
+INIT, AUTH, INFORMATIONAL = 34, 35, 37
 COOKIE, FRAGMENTATION = 16390, 16430
 PORT = 4600
 
@@ -54,8 +56,18 @@ PROPOSAL = transform(False, 1, 20, 256) + transform(False, 2, 5) + transform(Tru
 PROPOSAL = struct.pack(">BBHBBBB", 0, 0, 8 + len(PROPOSAL), 1, 1, 0, 3) + PROPOSAL
 
 
+# AES-256-GCM with 16 octets of ICV, without ESN.
+ESP_PROPOSAL = transform(False, 1, 20, 256) + transform(True, 5, 0)
+ESP_PROPOSAL = struct.pack(">BBHBBBB", 0, 0, 12 + len(ESP_PROPOSAL), 1, 3, 4, 2) + bytes([0xC1, 0, 0, 1]) + ESP_PROPOSAL
+
+
+def selector(first, last):
+    ends = socket.inet_aton(first) + socket.inet_aton(last)
+    return struct.pack(">BxxxBBHHH", 1, 7, 0, 16, 0, 65535) + ends
+
+
 class Stranger:
-    """One IKE SA that is never finished."""
+    """One IKE SA of a peer that leaves messages unfinished."""
 
     def __init__(self, family, source, target):
         self.socket = socket.socket(family, socket.SOCK_DGRAM)
@@ -75,7 +87,8 @@ class Stranger:
         items += [(SA, PROPOSAL), (KE, struct.pack(">HH", 31, 0) + public), (NONCE, self.nonce)]
         items += [(NOTIFY, struct.pack(">BBH", 0, 0, FRAGMENTATION))]
         body = payloads(items)
-        self.send(self.spi + bytes(8) + struct.pack(">BBBBII", items[0][0], 0x20, INIT, 8, 0, 28 + len(body)) + body)
+        self.first = self.spi + bytes(8) + struct.pack(">BBBBII", items[0][0], 0x20, INIT, 8, 0, 28 + len(body)) + body
+        self.send(self.first)
         answer = self.socket.recv(65535)[4:]
         kind, rest, found = answer[16], answer[28:], {}
         while kind and len(rest) >= 4:
@@ -98,18 +111,60 @@ class Stranger:
                 shared = self.key.exchange(X25519PublicKey.from_public_bytes(found[KE][4:]))
                 nonces = self.nonce + found[NONCE]
                 seed = hmac.digest(nonces, shared, "sha256")
-                keys = prf_plus(seed, nonces + self.spi + spi, 68)
+                keys = prf_plus(seed, nonces + self.spi + spi, 136)
+                self.signed, self.sk_pi = self.first + found[NONCE], keys[104:136]
                 self.peer, self.cipher, self.salt = spi, AESGCM(keys[32:64]), keys[64:68]
                 return True
             cookie = found.get("cookie")
         return False
 
-    def fragments(self):
+    def seal(self, payload, exchange, message_id, inner, number, total=0):
+        """A message, or a fragment of one."""
+        head = struct.pack(">HH", number, total) if total else b""
+        iv, length = struct.pack(">Q", message_id << 32 | number), 28 + 4 + len(head) + 8 + len(inner) + 17
+        kind = inner_kind(payload, number)
+        header = self.spi + self.peer + struct.pack(">BBBBII", payload, 0x20, exchange, 8, message_id, length)
+        header += struct.pack(">BBH", kind, 0, length - 28) + head
+        self.send(header + iv + self.cipher.encrypt(self.salt + iv, inner + bytes(1), header))
+
+    def fragments(self, exchange=AUTH, message_id=1):
         for number in range(2, 7):
-            iv, length = struct.pack(">Q", number), 28 + 8 + 8 + 12401 + 16
-            header = self.spi + self.peer + struct.pack(">BBBBII", SKF, 0x20, AUTH, 8, 1, length)
-            header += struct.pack(">BBHHH", 35 if number == 1 else 0, 0, length - 28, number, 9)
-            self.send(header + iv + self.cipher.encrypt(self.salt + iv, bytes(12401), header))
+            self.seal(SKF, exchange, message_id, bytes(12400), number, 9)
+
+    def authenticate(self, name, secret, net):
+        """Completes IKE_AUTH with a preshared key; false if it is not answered."""
+        identity = struct.pack(">Bxxx", 2) + name
+        signed = self.signed + hmac.digest(self.sk_pi, identity, "sha256")
+        proof = hmac.digest(hmac.digest(secret, b"Key Pad for IKEv2", "sha256"), signed, "sha256")
+        items = [(IDI, identity), (AUTH_PAYLOAD, struct.pack(">Bxxx", 2) + proof), (SA, ESP_PROPOSAL)]
+        items += [(TSI, selector(f"{net}.0", f"{net}.255")), (TSR, selector("10.1.0.0", "10.1.255.255"))]
+        self.seal(SK, AUTH, 1, payloads(items), 1)
+        try:
+            # A refusal has a notification alone.
+            return len(self.socket.recv(65535)) > 150
+        except OSError:
+            return False
+
+
+def inner_kind(payload, number):
+    """What the first payload inside is: IDi, except in later fragments."""
+    return IDI if payload == SK or number == 1 else 0
+
+
+def crowd(count, seconds, sums):
+    """An authenticated peer with `count` IKE SAs, each of which leaves a request unfinished, again and again."""
+    peers = []
+    for n in range(count):
+        peer = Stranger(socket.AF_INET, f"10.96.{n}.2", "10.99.0.1")
+        if peer.begin() and peer.authenticate(b"many.example.org", b"a secret of the lab", f"10.2.{n}"):
+            peers.append(peer)
+    sums[0], sums[1] = count, len(peers)
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        for peer in peers:
+            peer.fragments(INFORMATIONAL, 2)
+            time.sleep(0.05)
+        sums[2] = sum(peer.octets for peer in peers)
 
 
 def flood(family, rate, seconds, first, step, sums):
@@ -178,13 +233,18 @@ def main():
         parser.add_argument(f"--{name}", type=kind, required=True)
     options = parser.parse_args()
     daemons, kinds = Daemons(options), ["cert", "eap", "mlkem", "outcert", "outmlkem"]
-    before = {kind: [daemons.up(kind) for _ in range(max(4, options.count // 5))] for kind in kinds}
+    before = {kind: [daemons.up(kind) for _ in range(max(5, options.count // 2))] for kind in kinds}
     quiet = daemons.meters()
-    family = socket.AF_INET if options.family == "4" else socket.AF_INET6
-    rate, workers = options.times * 250 / 14, 2
+    what, strangers = f"IPv{options.family}", options.family != "peer"
     sums = multiprocessing.Array("d", 3)
-    arguments = (family, rate / workers, options.seconds)
-    floods = [multiprocessing.Process(target=flood, args=(*arguments, n, workers, sums)) for n in range(workers)]
+    if strangers:
+        family = socket.AF_INET if options.family == "4" else socket.AF_INET6
+        rate, workers = options.times * 250 / 14, 2
+        arguments = (family, rate / workers, options.seconds)
+        floods = [multiprocessing.Process(target=flood, args=(*arguments, n, workers, sums)) for n in range(workers)]
+    else:
+        what = "one peer"
+        floods = [multiprocessing.Process(target=crowd, args=(70, options.seconds, sums))]
     begun = time.monotonic()
     for one in floods:
         one.start()
@@ -202,20 +262,20 @@ def main():
         one.join()
     took = time.monotonic() - begun
     sent, made, octets = sums
-    print(f"IPv{options.family}: {sent:.0f} strangers, {made:.0f} half-open, {octets / 1e6:.0f} MB in {took:.0f} s ({sent / took:.0f}/s)")
-    print(f"IPv{options.family}: {most[0]:.0f} half-open and {most[1]:.0f} octets held at the most; RSS {quiet[2]} -> {most[2]} kB")
-    good = most[0] > 0 and most[1] > 0
+    print(f"{what}: {sent:.0f} {'strangers' if strangers else 'IKE SAs'}, {made:.0f} {'half-open' if strangers else 'up'}, {octets / 1e6:.0f} MB in {took:.0f} s ({sent / took:.0f}/s)")
+    print(f"{what}: {most[0]:.0f} half-open and {most[1]:.0f} octets held at the most; RSS {quiet[2]} -> {most[2]} kB")
+    good = (most[0] > 0 if strangers else made == sent) and most[1] > 0
     for kind in kinds:
         up = [time for time in after[kind] if time is not None]
         quiet_up = [time for time in before[kind] if time is not None]
         if not up or not quiet_up:
-            print(f"IPv{options.family} {kind}: none")
+            print(f"{what} {kind}: none")
             good = False
             continue
         bound = 2 * p95(quiet_up) + 0.05
         fair = len(up) * 100 >= 95 * len(after[kind]) and p95(up) <= bound
         good = good and fair
-        print(f"IPv{options.family} {kind}: {len(up)} of {len(after[kind])} up, p95 {p95(up) * 1000:.0f} ms, unloaded {p95(quiet_up) * 1000:.0f} ms: {'ok' if fair else 'BAD'}")
+        print(f"{what} {kind}: {len(up)} of {len(after[kind])} up, p95 {p95(up) * 1000:.0f} ms, unloaded {p95(quiet_up) * 1000:.0f} ms: {'ok' if fair else 'BAD'}")
     if not flooded:
         print("the flood ended before the handshakes did")
     return 0 if good else 1

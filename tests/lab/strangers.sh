@@ -10,13 +10,13 @@ usage() {
 usage: strangers.sh [-t SECONDS] [-r TIMES] [-f FAMILIES] [-n HANDSHAKES]
   -t SECONDS     how long each flood lasts (120)
   -r TIMES       times 250 strangers in 14 seconds (10)
-  -f FAMILIES    "4 6", or one of them
-  -n HANDSHAKES  of each kind and direction, before each flood a fifth of them (20)
+  -f FAMILIES    "4 6 peer", or some of them; peer is one authenticated peer with 70 IKE SAs
+  -n HANDSHAKES  of each kind and direction, before each flood half of them (20)
 IKE_DAEMON is the daemon (target/release/ike-daemon). Needs python3 with "cryptography".
 USAGE
 }
 
-seconds=120 times=10 families="4 6" count=20
+seconds=120 times=10 families="4 6 peer" count=20
 while getopts t:r:f:n:h opt; do
     case $opt in
     t) seconds=$OPTARG ;;
@@ -41,7 +41,9 @@ ip link set lo up
 for address in 10.99.0.1/32 10.99.0.3/32 fd99::1/128; do ip address add "$address" dev lo; done
 ip route add local 10.96.0.0/15 dev lo
 ip -6 route add local 2001:db8::/32 dev lo
-sysctl -qw net.core.rmem_max=16777216
+sysctl -qw net.core.rmem_max=16777216 2>/dev/null || true
+# Strangers send from addresses that only a route makes local.
+sysctl -qw net.ipv6.ip_nonlocal_bind=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 077
@@ -84,7 +86,7 @@ certs = "own.pem"'
     peer='remote_addrs = "%any"'
     connection cert "$cert
 $gw_id" "auth = \"pubkey\"
-$client_id" "$usual\", \"aes256gcm16-prfsha256-x25519" | sed 's/^proposals = \(.*\)/proposals = [\1]/'
+$client_id" "$usual\", \"aes256gcm16-prfsha256-x25519" | sed 's/^proposals = \(.*\)/proposals = [\1]/; s/^local_addrs = \(.*\)/local_addrs = [\1, "fd99::1"]/'
     connection mlkem "auth = \"psk\"
 $gw_id" "auth = \"psk\"
 id = \"psk.example.org\"" $hybrid
@@ -92,6 +94,9 @@ id = \"psk.example.org\"" $hybrid
 $gw_id" 'auth = "eap-mschapv2"
 id = "carol@example.org"
 eap_id = "carol"' $usual
+    connection many "auth = \"psk\"
+$gw_id" 'auth = "psk"
+id = "many.example.org"' aes256gcm16-prfsha256-x25519 | sed 's/^proposals = .*/&\nunique = "never"/'
     peer='remote_addrs = "10.99.0.3"
 remote_port = 4700'
     connection outcert "$cert
@@ -100,7 +105,7 @@ $client_id" $usual
     connection outmlkem "auth = \"psk\"
 $gw_id" "auth = \"psk\"
 id = \"psk.example.org\"" $hybrid
-    printf '[secrets.ike-1]\nid = ["gw.example.org", "psk.example.org"]\nsecret = "a secret of the lab"\n'
+    printf '[secrets.ike-1]\nid = ["gw.example.org", "psk.example.org", "many.example.org"]\nsecret = "a secret of the lab"\n'
     printf '[secrets.eap-1]\nid = "carol"\nsecret = "another of the lab"\n'
 } >"$work/gw/gw.toml"
 {
