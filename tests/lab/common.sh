@@ -36,3 +36,20 @@ skip_if_asked() {
 
 # header FILE WORD: what follows "# WORD:" at the top of a scenario.
 header() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
+
+# need_daemon: the binary under test, as $DAEMON.
+need_daemon() {
+    DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
+    [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
+}
+
+# start_daemon NAME FILE LEVEL: one without a data plane in the background, as $started, and waits until it answers.
+# Its socket and log are $work/NAME.socket and $work/NAME.log.
+start_daemon() {
+    IKE_LOG=${IKE_LOG:-$3} "$DAEMON" --control "$work/$1.socket" run --data-plane none --config "$2" 2>"$work/$1.log" &
+    started=$!
+    until "$DAEMON" --control "$work/$1.socket" list >/dev/null 2>&1; do
+        kill -0 $started 2>/dev/null || die "$(tail -n 5 "$work/$1.log")"
+        sleep 0.02
+    done
+}

@@ -25,8 +25,7 @@ while getopts n:p:mh opt; do
     esac
 done
 skip_if_asked
-DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
-[ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
+need_daemon
 if [ "${IKE_LAB_INSIDE:-}" != yes ]; then
     [ "$(id -u)" = 0 ] || die "needs root"
     exec env IKE_LAB_INSIDE=yes unshare -n -p -f --mount-proc --kill-child bash "$0" -n "$count" ${limit:+-p "$limit"} $metrics
@@ -78,13 +77,8 @@ tell() { # tell WHAT SECONDS
 say "$count connections, each with its identities, secret and child"
 for role in hub site; do
     begin=$(now)
-    IKE_LOG=${IKE_LOG:-warn} "$DAEMON" --control "$work/$role.socket" run --data-plane none --config "$work/$role.toml" \
-        2>"$work/$role.log" &
-    eval "$role=$!"
-    until ready $role; do
-        kill -0 $! 2>/dev/null || die "$(tail -n 5 "$work/$role.log")"
-        sleep 0.02
-    done
+    start_daemon $role "$work/$role.toml" warn
+    eval "$role=$started"
     tell "$role: from start to an answer" "$(since "$begin")"
 done
 begin=$(now)

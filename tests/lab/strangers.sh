@@ -28,8 +28,7 @@ while getopts t:r:f:n:h opt; do
     esac
 done
 skip_if_asked
-DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
-[ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
+need_daemon
 if [ "${IKE_LAB_INSIDE:-}" != yes ]; then
     [ "$(id -u)" = 0 ] || die "needs root"
     exec env IKE_LAB_INSIDE=yes IKE_DAEMON="$DAEMON" unshare -n -p -f --mount-proc --kill-child \
@@ -128,14 +127,10 @@ $gw_id" $usual
 } >"$work/client/client.toml"
 
 for role in gw client; do
-    IKE_LOG=${IKE_LOG:-error} "$DAEMON" --control "$work/$role.socket" run --data-plane none --config "$work/$role/$role.toml" \
-        2>"$work/$role.log" &
-    eval "$role=$!"
-    for _ in $(seq 500); do
-        "$DAEMON" --control "$work/$role.socket" list >/dev/null 2>&1 && break
-        kill -0 $! 2>/dev/null || die "$(tail -n 5 "$work/$role.log")"
-        sleep 0.02
-    done
+    start_daemon $role "$work/$role/$role.toml" error
+    eval "$role=$started"
+    # Its end is not worth a word.
+    disown
 done
 verdict=0
 for family in $families; do

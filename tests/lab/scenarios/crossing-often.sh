@@ -21,9 +21,9 @@ done
 
 # The greatest number of IKE SAs, and of children, that a connection has at an end; and how many have none.
 counts() {
-    both 'map(live | [group_by(.name)[] | [length, ([.[]."child-sas"[] | select(.state == "INSTALLED")] | length)]])
+    both 'map_values(live | [group_by(.name)[] | [length, ([.[]."child-sas"[] | select(.state == "INSTALLED")] | length)]])
         | [([.us[][0], .them[][0]] | max // 0), ([.us[][1], .them[][1]] | max // 0),
-           ([.us[] | select(.[1] > 0)] | length), ([.them[] | select(.[1] > 0)] | length)] | @tsv' -r
+           ([.us[] | select(.[1] > 0)] | length), ([.them[] | select(.[1] > 0)] | length)] | map(tostring) | join(" ")' -r
 }
 most=0 late=0 lost=0 sent=0 doubled=0
 for round in $(seq "$ROUNDS"); do
@@ -34,9 +34,10 @@ for round in $(seq "$ROUNDS"); do
     start us & first=$!
     start them & second=$!
     wait "$first" "$second"
-    begun=$SECONDS pinging=no double=no
+    begun=$SECONDS pinging=no double=no ikes=0 children=0 ours=0 theirs=0
     while [ $((SECONDS - begun)) -lt 62 ]; do
-        read -r ikes children ours theirs < <(counts | tr -d '"' | sed 's/\\t/ /g') || true
+        counts >"$STATE/counts" || true
+        read -r ikes children ours theirs <"$STATE/counts" || true
         if [ "$pinging" = no ] && [ "${ours:-0} ${theirs:-0}" = "20 20" ]; then
             pinging=yes
             # shellcheck disable=SC2046
@@ -54,8 +55,9 @@ for round in $(seq "$ROUNDS"); do
     [ "$ikes $children $ours $theirs" = "1 1 20 20" ] || late=$((late + 1))
     [ $pinging = yes ] || fail "not all up in round $round: $ikes $children $ours $theirs"
     wait "$ping" || true
-    read -r out back < <(sed -n 's|.*xmt/rcv/%loss = \([0-9]*\)/\([0-9]*\)/.*|\1 \2|p' "$OUT/ping.$round.log" |
-        awk '{ a += $1; b += $2 } END { print a + 0, b + 0 }')
+    sed -n 's|.*xmt/rcv/%loss = \([0-9]*\)/\([0-9]*\)/.*|\1 \2|p' "$OUT/ping.$round.log" |
+        awk '{ a += $1; b += $2 } END { print a + 0, b + 0 }' >"$STATE/counts"
+    read -r out back <"$STATE/counts"
     sent=$((sent + out)) lost=$((lost + out - back))
     note "round $round: after a minute at most $ikes IKE SAs and $children children each, $ours and $theirs are up, $back of $out pings"
     [ "$round" = "$ROUNDS" ] || { finish "round$round" && rm -f "$STATE"/*.{vici,ctl,pid,killed}; }
