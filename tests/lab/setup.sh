@@ -6,6 +6,7 @@ set -eu
 . "$(dirname "$0")/common.sh"
 . "$LAB_SRC/kernels.sh"
 . "$LAB_SRC/setup-kernels.sh"
+. "$LAB_SRC/setup-libreswan.sh"
 . "$LAB_SRC/setup-fake-kernel.sh"
 skip_if_asked
 
@@ -26,6 +27,7 @@ main() {
     else
         build_root
     fi
+    libreswan
     kernel_trixie
     kernel_netdevsim
     [ "${1:-}" != --load ] || fake_kernel
@@ -128,6 +130,7 @@ versions() {
         awk -v p="$package" '$0 == "Package: " p { on = 1 } on && /^Version:/ { print "lab: " p " " $2; exit }' \
             "$LAB_ROOT/var/lib/dpkg/status"
     done
+    say "lab: libreswan $(cat "$LAB_ROOT$LIBRESWAN_TO/version")"
     for kernel in trixie netdevsim; do say "lab: kernel $kernel $(cat "$(kernel_dir $kernel)/version")"; done
 }
 

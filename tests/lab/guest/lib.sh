@@ -14,6 +14,7 @@ STATE=/run/lab
 . /lab/guest/strongswan.sh
 . /lab/guest/daemon.sh
 . /lab/guest/openiked.sh
+. /lab/guest/libreswan.sh
 . /lab/guest/certs.sh
 . /lab/guest/token.sh
 . /lab/guest/radius.sh
