@@ -407,15 +407,17 @@ impl Operator {
         }
     }
 
-    /// `why` a command has failed, and what the daemon does about it.
+    /// Why a command has failed (`why`), and what the daemon does next.
     async fn with_prospect(&self, why: String, (name, child): (String, Option<String>)) -> String {
         match self.handle.starts_in(&name, child.as_deref()).await {
             Ok(Some(Duration::ZERO)) => {
-                format!("{why}; it is tried again until it is up or taken down")
+                format!("{why}; the daemon tries again until the connection is up or taken down")
             }
             Ok(Some(wait)) => {
                 let seconds = wait.as_secs().max(1);
-                format!("{why}; it is tried again in {seconds} s, until it is up or taken down")
+                format!(
+                    "{why}; the daemon tries again in {seconds} s, until the connection is up or taken down"
+                )
             }
             _ => why,
         }
@@ -438,7 +440,10 @@ impl Operator {
                     let resolving = resolve::resolve(hosts);
                     match tokio::time::timeout(RESOLVING, resolving).await {
                         Ok(ends) => resolve::choose_again(&ends, last.map(|(_, remote)| remote)),
-                        Err(_) => Err("the name servers do not answer".to_owned()),
+                        Err(_) => Err(
+                            "the name servers do not answer within 15 s: check /etc/resolv.conf"
+                                .to_owned(),
+                        ),
                     }
                 }
             };

@@ -299,9 +299,9 @@ pub struct SaSpec {
     pub remote_ts: Vec<TrafficSelector>,
     /// Byte and packet limits.
     pub limits: Limits,
-    /// The SA is used no longer than this after it was installed, whatever becomes of the engine; zero for no
-    /// limit. It is `life_time` and the whole schedule of retransmissions: until `life_time` the engine acts,
-    /// and a rekey that is under way then has that long to end. A data plane that has such a limit raises
+    /// The SA is used no longer than this after its installation, even if the engine is gone; zero for no limit. It is
+    /// `life_time` plus the whole schedule of retransmissions: a rekey that is under way at `life_time` has that long to
+    /// end. A data plane that has such a limit raises
     /// [`Event::HardExpire`] at its end.
     pub lifetime: Duration,
     /// The CPU whose packets it takes (RFC 9611), as Linux counts them; `None` for all.

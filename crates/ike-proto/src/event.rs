@@ -149,8 +149,8 @@ pub enum StreamCommand {
 #[derive(Debug)]
 pub enum Command {
     /// Brings up a connection, or one child of it; an established IKE SA of the connection to the
-    /// same peer is used again. Without a packet it is wanted up from now on, until it is terminated or
-    /// [`Unwant`](Self::Unwant)ed.
+    /// same peer is used again. Without a packet the child is wanted up from now on, until it is terminated or
+    /// [`Unwant`](Self::Unwant) takes that back.
     Initiate {
         /// Connection name.
         connection: String,
@@ -163,8 +163,8 @@ pub enum Command {
         /// The packet that the child is for, of [`Event::Acquire`].
         packet: Option<Flow>,
     },
-    /// Brings up a child that is to be up, unless it is up or being made: what `start_action` and its like
-    /// want. [`Initiate`](Self::Initiate) makes one more.
+    /// Brings up a child unless it is up or being made, for `start_action`, `close_action` and `dpd_action`.
+    /// [`Initiate`](Self::Initiate) makes one more in any case.
     Ensure {
         /// Connection name.
         connection: String,
@@ -175,16 +175,16 @@ pub enum Command {
         /// Address to initiate to.
         remote: IpAddr,
     },
-    /// A child is wanted up by configuration (`start_action = start`): it is started as soon as
-    /// [`Question::Ends`] is answered, and again whenever it ends, as docs/lifecycle.md says. Done at once.
+    /// The configuration wants a child up (`start_action = start`). The child is started as soon as
+    /// [`Question::Ends`] is answered, and again after it ends, as docs/lifecycle.md says. The command is done at once.
     Want {
         /// Connection name.
         connection: String,
         /// Child name.
         child: String,
     },
-    /// A child, or all of a connection, is not wanted up any more. What is up stays. Done at once;
-    /// [`Failure::NotFound`] if nothing was wanted.
+    /// A child, or every child of a connection, is not wanted up any more. SAs that are up stay. The command is done at
+    /// once; [`Failure::NotFound`] if no child was wanted.
     Unwant {
         /// Connection name.
         connection: String,
@@ -278,17 +278,17 @@ pub enum TransmitKind {
     KeepAlive,
 }
 
-/// Of what kind the reason is that a peer's certificates or key were refused.
+/// The kind of reason for which a peer's certificates or key were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Distrust {
     /// A certificate has been revoked.
     Revoked,
-    /// It is not known whether a certificate has been revoked, and that has to be known.
+    /// The status of a certificate is unknown, and the configuration requires it (`revocation`).
     RevocationUnknown,
     /// A certificate has expired.
     Expired,
-    /// Another one.
+    /// Any other reason.
     #[default]
     Other,
 }
@@ -305,7 +305,7 @@ pub enum Failure {
     Refused(NotifyType),
     /// No configured key fits the peer, or its AUTH payload is wrong.
     Authentication,
-    /// The peer's certificates or key were refused; says of what kind the reason is, and the reason.
+    /// The peer's certificates or key were refused, with the kind of reason and its text.
     Untrusted(Distrust, String),
     /// This end has no credentials that could be used, or they could not be; says why.
     Credentials(String),
@@ -396,7 +396,7 @@ pub struct PeerRefused {
     pub local_id: Option<IdData>,
     /// The identity the peer claims.
     pub remote_id: Option<IdData>,
-    /// Of what kind the reason is, if the peer's certificates or key were refused.
+    /// The kind of reason, if the peer's certificates or key were refused.
     pub distrust: Option<Distrust>,
     /// Why.
     pub why: String,
@@ -457,7 +457,7 @@ pub enum Event {
         /// Why: what was received, and what is configured.
         why: String,
     },
-    /// Nothing has failed, and an operator should know.
+    /// A hint for the operator; nothing has failed.
     Hint(Box<Hint>),
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {
@@ -564,18 +564,19 @@ pub enum Event {
         /// The peer's address.
         remote: IpAddr,
     },
-    /// What is wanted up is not, and is started in a while; says why.
+    /// A child, or an IKE SA, that is wanted up is down and is started again later, with the reason.
     StartsAgain {
         /// Connection name.
         connection: String,
         /// Child name; `None` of the IKE SA alone.
         child: Option<String>,
-        /// How long until then, unless this host's addresses change before.
+        /// How long until the start, unless this host's addresses change before.
         after: Duration,
         /// Why it is not up.
         reason: Failure,
     },
-    /// What was wanted up is not started any more; says why. A command or another configuration starts it.
+    /// A child, or an IKE SA, that was wanted up is not started again, with the reason. A command or another configuration
+    /// starts it.
     GivenUp {
         /// Connection name.
         connection: String,
@@ -694,7 +695,7 @@ pub struct UsedAuth {
     pub certificate: Option<String>,
     /// What EAP has shown, if it was by EAP.
     pub eap: Option<Box<UsedEap>>,
-    /// The addresses that a peer's certificate lets it speak for (RFC 3779); `None`: any.
+    /// The addresses that the peer's certificate authorizes (RFC 3779); `None` for any.
     pub addresses: Option<Arc<[TrafficSelector]>>,
 }
 

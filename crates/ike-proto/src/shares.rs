@@ -1,13 +1,13 @@
-//! Fair shares of something scarce, by origin.
+//! Fair shares of a limited resource, by origin.
 //!
-//! Anybody may ask, and nobody is known. So what is held is added up by origin: by address, and by the
-//! prefixes that one network has its addresses from. When a limit is reached, the network that holds the
-//! most gives way, inside it the smaller network that holds the most, inside that the address, and of that
-//! address the oldest holder. A newcomer counts with what it asks for: it is refused only where its own
-//! origin holds the most and it is the oldest there.
+//! Any stranger may request a share. So the shares are added up by origin: by address, and by the prefixes of
+//! networks. When the limit is reached, the network that holds the most gives way, inside it the smaller network
+//! that holds the most, inside that the address that holds the most, and of that address the oldest holder. A
+//! newcomer counts with the amount that it requests. It is refused only if its own origin holds the most and it is
+//! the oldest holder there.
 //!
-//! From this follows: an origin is never touched in favour of one that holds more. However many addresses
-//! of one network ask, however often, they displace each other.
+//! So no origin loses anything to an origin that holds more. The addresses of one network displace each other,
+//! however many they are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! IP address blocks of certificates (RFC 3779 §2): which addresses their holders may speak for.
+//! IP address blocks of certificates (RFC 3779 §2): the addresses that their holders may use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,7 +29,7 @@ impl Default for Family {
     }
 }
 
-/// The addresses that the holder of a certificate may speak for (RFC 3779): ranges of both families, each with its
+/// The addresses that a certificate authorizes its holder to use (RFC 3779): ranges of both families, each with its
 /// first and last address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
@@ -37,7 +37,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The ranges, first and last address.
+    /// The ranges, each with its first and last address.
     pub fn ranges(&self) -> &[(IpAddr, IpAddr)] {
         &self.ranges
     }

@@ -207,10 +207,10 @@ impl Certificate {
         self.subject == self.issuer
     }
 
-    /// True if it is self-issued and by its own key: the end of a path (RFC 5280 §3.2).
+    /// True if the certificate is self-issued and signed by its own key: the end of a path (RFC 5280 §3.2).
     ///
-    /// A signature by an algorithm that is not accepted any more, as old roots have it, proves nothing and need
-    /// not: the key identifiers then say whose it is.
+    /// Old roots have signatures by algorithms that are not accepted any more. Such a signature is not verified: the key
+    /// identifiers then decide.
     pub fn is_self_signed(&self) -> bool {
         self.is_self_signed_by(ALGORITHMS)
     }
@@ -252,12 +252,12 @@ impl Certificate {
         self.extensions.name_constraints.as_ref()
     }
 
-    /// The addresses its holder may speak for.
+    /// The address blocks (RFC 3779), if there are any.
     pub(crate) fn address_blocks(&self) -> Option<&AddressBlocks> {
         self.extensions.address_blocks.as_ref()
     }
 
-    /// True if it says for which addresses its holder may speak (RFC 3779).
+    /// True if the certificate has address blocks (RFC 3779).
     pub fn has_address_blocks(&self) -> bool {
         self.extensions.address_blocks.is_some()
     }

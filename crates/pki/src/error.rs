@@ -90,8 +90,8 @@ pub enum PkiError {
         /// Subject of the certificate.
         subject: String,
     },
-    /// The extendedKeyUsage has none of the purposes that it is asked for; see
-    /// [`ExtendedKeyUsagePolicy`](crate::ExtendedKeyUsagePolicy).
+    /// The extendedKeyUsage has none of the purposes that an
+    /// [`ExtendedKeyUsagePolicy`](crate::ExtendedKeyUsagePolicy) accepts.
     ExtendedKeyUsage {
         /// Subject of the certificate.
         subject: String,
@@ -156,7 +156,7 @@ const SHOWN_NAMES: usize = 8;
 const SHOWN_CHARS: usize = 100;
 
 impl PkiError {
-    /// Of what kind it is, for those who tell others of it.
+    /// The kind of this error.
     pub fn kind(&self) -> Distrust {
         match self {
             Self::Revoked { .. } => Distrust::Revoked,
@@ -218,7 +218,10 @@ impl fmt::Display for PkiError {
                 write!(f, "a name of {subject:?} is outside the name constraints of its CAs")
             }
             Self::AddressBlocks { subject } => {
-                write!(f, "the address blocks of {subject:?} are not within those of its issuer")
+                write!(
+                    f,
+                    "the address blocks (RFC 3779) of {subject:?} are missing or not within those of its issuer"
+                )
             }
             Self::BasicConstraints => f.write_str("the basicConstraints do not allow this path"),
             Self::CriticalExtension => f.write_str("a critical extension is not understood"),

@@ -1,4 +1,4 @@
-//! What this end trusts: CA certificates where paths end, and what is known about revocation.
+//! What this end trusts: trust anchors, and known revocations.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ impl TrustStore {
         Self::default()
     }
 
-    /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another one that somebody has named
-    /// for that. Nothing above it is looked at: nobody can revoke it. Without basicConstraints it is no CA, so that
-    /// roots of X.509 version 1 are not taken.
+    /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another CA that the configuration names as
+    /// an anchor. No CA above it is examined, so nobody can revoke it. A certificate without basicConstraints is no CA, so
+    /// roots of X.509 version 1 are refused.
     ///
     /// # Errors
     /// [`LoadError::NotCa`].
@@ -43,8 +43,7 @@ impl TrustStore {
         Ok(())
     }
 
-    /// Takes `certificate` as a file of x509ca/ is taken: a self-signed CA becomes a trust anchor, any other links
-    /// certificates to one.
+    /// Adds `certificate` as a file of x509ca/: a self-signed CA becomes a trust anchor, any other CA a link to one.
     ///
     /// # Errors
     /// [`LoadError::NotCa`].
@@ -80,8 +79,8 @@ impl TrustStore {
         &self.intermediates
     }
 
-    /// The links, and those of `more` that are not self-signed, that no trust anchor is above, not even one that is
-    /// among `more`, as far as names tell.
+    /// The CAs that no trust anchor is above, by their names: links, and CAs of `more` that are not self-signed. A
+    /// self-signed CA of `more` counts as a trust anchor.
     pub fn loose<'a>(&'a self, more: &'a [Arc<Certificate>]) -> Vec<&'a Arc<Certificate>> {
         let (mut names, mut left) = (Vec::new(), Vec::new());
         for ca in more {

@@ -80,7 +80,7 @@ pub struct TrustedPeer {
     /// From the certificate to the trusted CA; empty for a raw public key. The certificate alone if it is trusted
     /// without a CA.
     pub path: Vec<Arc<Certificate>>,
-    /// The addresses that the peer may speak for, if its certificates say (RFC 3779). `None`: nothing limits them.
+    /// The addresses that the peer's certificates authorize (RFC 3779). `None` for no limit.
     pub addresses: Option<Addresses>,
     /// When trust ends: the first expiry on the path. `None` for a raw public key.
     pub not_after: Option<SystemTime>,

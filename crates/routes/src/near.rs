@@ -1,4 +1,4 @@
-//! The networks that this host reaches without its default route, and word of changes to them.
+//! The networks that this host reaches without its default route, and notice of changes to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,13 +19,13 @@ use tracing::{debug, warn};
 use super::serve::changes;
 use super::table::{OURS, table_of};
 
-/// How long changes are let come before the routes are read: they come in bursts.
+/// How long the watch collects changes before it reads the routes: changes come in bursts.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The least time between two readings: a router may have very many routes.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// After so long a reading that failed is tried again.
+/// How long until a failed reading is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// A network with a route in the main table.
@@ -35,11 +35,11 @@ pub struct Near {
     pub address: IpAddr,
     /// The length of its prefix in bits; not 0.
     pub len: u8,
-    /// It is on a link of this host: there is no router before it.
+    /// True if the network is on a link of this host, without a router before it.
     pub attached: bool,
 }
 
-/// Keeps the networks with routes of the main table in mind. Its thread ends when it is dropped.
+/// Watches the networks with routes in the main table. Its thread ends when it is dropped.
 #[derive(Debug)]
 pub struct NearWatch {
     shared: Arc<Shared>,
@@ -57,11 +57,11 @@ struct Shared {
 }
 
 impl NearWatch {
-    /// Begins to watch; routes in `table` are nobody's news. `bell` is called on a thread of the watch when
-    /// [`Self::take`] has something. Needs no privilege.
+    /// Begins to watch. Changes of routes in `table` are ignored. The thread of the watch calls `bell` when
+    /// [`Self::take`] has new networks. Needs no privilege.
     ///
     /// # Errors
-    /// If netlink cannot be had.
+    /// Netlink is not available.
     pub fn start(table: u32, bell: impl Fn() + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (ready, started) = std_mpsc::sync_channel(1);
@@ -74,14 +74,14 @@ impl NearWatch {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Whether anybody wants to know. The routes are read for the first time soon after this is true.
+    /// Turns the watch on or off. The first reading of the routes follows soon after it is turned on.
     pub fn want(&self, wanted: bool) {
         if !self.shared.wanted.swap(wanted, Ordering::AcqRel) && wanted {
             self.shared.stir.notify_one();
         }
     }
 
-    /// The networks, if they are others than at the last call.
+    /// The networks, if they have changed since the last call.
     pub fn take(&self) -> Option<BTreeSet<Near>> {
         let changed = self.shared.changed.swap(false, Ordering::AcqRel);
         changed.then(|| self.shared.lock().clone())
@@ -151,7 +151,7 @@ async fn watch(
                 }
                 Err(error) => {
                     if !failed {
-                        warn!(%error, "routes of the main table cannot be read");
+                        warn!(%error, "main routing table: cannot be read; exemptions from tunnels stay as they are until a later try");
                     }
                     failed = true;
                 }
@@ -167,7 +167,7 @@ async fn watch(
         tokio::select! {
             () = shared.stir.notified() => {}
             news = news.next() => if news.is_none() {
-                warn!("netlink has ended: changes of routes are not followed any more");
+                warn!("main routing table: netlink has ended; restart the daemon to follow changes of routes");
                 return std::future::pending().await;
             },
             () = retry => {}

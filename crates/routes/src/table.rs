@@ -243,7 +243,7 @@ impl Table {
                 *request.message_mut() = rule;
                 match request.execute().await {
                     Err(error) if code(&error) != Some(EEXIST) => {
-                        warn!(%error, "rule that keeps {}/{} inside not made", new.address, new.len);
+                        warn!(%error, "routing rule for {}/{} not made: decrypted packets to it may leave by the default route", new.address, new.len);
                     }
                     _ => {}
                 }

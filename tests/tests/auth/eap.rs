@@ -453,7 +453,7 @@ fn conversations_are_counted_against_the_memory_of_strangers() {
             // Three eighths are for strangers' conversations. That there is no room is no verdict.
             let (at_a, at_b) = refused(&mut pair);
             assert_eq!(at_a, Failure::Timeout);
-            let why = Failure::Policy("the memory for messages that wait is taken by others");
+            let why = Failure::Policy("other peers hold the memory for waiting messages");
             assert!(!at_b.is_empty() && at_b.iter().all(|it| *it == why), "{at_b:?}");
             assert_eq!(asked(&pair, A), 0);
         }

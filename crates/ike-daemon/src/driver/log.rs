@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ike_proto::dataplane::TrafficSelector;
 use ike_proto::wire::payload::IdData;
 use ike_proto::{
-    BothSelectors, ChildSaId, Endpoint, Event, Hint, IkeSaId, Path, PeerRefused, Transport,
-    UsedAuth,
+    BothSelectors, ChildSaId, Endpoint, Event, Failure, Hint, IkeSaId, Path, PeerRefused,
+    Transport, UsedAuth,
 };
 use tracing::{debug, info, warn};
 
@@ -129,7 +129,7 @@ impl Log {
             }
             Event::GivenUp { connection, child, reason } => {
                 let what = what(connection, child.as_deref());
-                warn!("{what} is not started again: {reason}; with keyingtries = 0 it would be");
+                warn!("{what} is not started again: {reason}; {}", remedy(reason));
             }
             Event::Trap { connection, child, .. } => debug!(%connection, %child, "to be trapped"),
             Event::TokenGiven { path } => {
@@ -151,7 +151,8 @@ impl Log {
                         %child,
                         answered = %both(answered),
                         used = %both(used),
-                        "traffic selectors of the peer are wider than asked for; check both ends' configuration"
+                        "the peer's traffic selectors are wider than the request; the child has what both name; \
+                         check both ends' configuration"
                     );
                 }
             }
@@ -162,7 +163,7 @@ impl Log {
                         %remote,
                         %exchange,
                         octets,
-                        "large message gets no answer though a small one did; raise the peer's limit (charon.max_packet \
+                        "a large message gets no answer, but a small one did; raise the peer's limit (charon.max_packet \
                          of strongSwan, 10000 by default), or look for a firewall that drops fragments"
                     );
                 }
@@ -339,6 +340,15 @@ fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
     );
 }
 
+/// What the operator can do about a child that is not started again (docs/lifecycle.md).
+fn remedy(reason: &Failure) -> &'static str {
+    match reason {
+        Failure::DeletedByPeer => "set close_action = start to have it started",
+        Failure::Inactive => "raise inactivity to keep it up",
+        _ => "set keyingtries = 0 to have it started",
+    }
+}
+
 /// A connection, or a child of it, as sentences name it.
 fn what(connection: &str, child: Option<&str>) -> String {
     match child {
@@ -350,6 +360,18 @@ fn what(connection: &str, child: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `keyingtries` does not bring back what the peer deletes; docs/lifecycle.md has the table.
+    ///
+    /// Fault: in `remedy`, answer as for any other reason.
+    #[test]
+    fn a_child_that_stays_down_is_blamed_on_the_option_that_decides() {
+        assert!(remedy(&Failure::DeletedByPeer).contains("close_action"));
+        assert!(remedy(&Failure::Inactive).contains("inactivity"));
+        for reason in [Failure::Timeout, Failure::Authentication] {
+            assert!(remedy(&reason).contains("keyingtries"), "{reason}");
+        }
+    }
 
     #[test]
     fn a_refusal_is_told_once() {

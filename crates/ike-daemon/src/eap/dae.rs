@@ -23,7 +23,7 @@ pub(crate) struct DaeConfig {
     /// `listen` and `port`; taken at the start.
     pub(crate) listen: SocketAddr,
     pub(crate) secret: Secret,
-    /// `clients`: from where requests may come, besides the servers.
+    /// `clients`: addresses that may send requests, besides the servers.
     pub(crate) clients: Vec<IpAddr>,
     /// `require_message_authenticator`.
     pub(crate) demanded: bool,
@@ -112,8 +112,8 @@ async fn answer(
     // Before anything is computed for it.
     if !is_known(radius, dae, from.ip()) {
         if answered.may_warn() {
-            let hint = "add the address to `clients` if it is right";
-            tracing::warn!(%from, hint, "RADIUS DAE: a datagram of no configured server is dropped");
+            let hint = "add the address to `clients` if the sender may send requests";
+            tracing::warn!(%from, hint, "RADIUS DAE: datagram dropped, because no server or client has this address");
         }
         return None;
     }

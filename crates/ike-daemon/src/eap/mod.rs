@@ -470,7 +470,7 @@ fn judge(
         tracing::warn!(
             connection,
             subject,
-            "the certificate in EAP has address blocks (RFC 3779), which are not enforced there: limit `remote_ts`"
+            "the EAP certificate has address blocks (RFC 3779), which EAP does not enforce: limit `remote_ts`"
         );
     }
     Ok(())

@@ -313,8 +313,8 @@ impl Session {
                 {
                     let who = described(Some(method), &self.identity);
                     let why = format!(
-                        "the RADIUS server accepts {who} without its key: have it send MS-MPPE-Send-Key \
-                         and MS-MPPE-Recv-Key"
+                        "the RADIUS server accepts {who} without the key of the method: configure the server to send \
+                         MS-MPPE-Send-Key and MS-MPPE-Recv-Key"
                     );
                     return EapAnswer::Failure { packet: None, why };
                 }

@@ -92,7 +92,7 @@ impl MetricsSocket {
                                 tokio::select! {
                                     () = served => {}
                                     () = place.left() => {
-                                        tracing::debug!("a metrics client gives way to another");
+                                        tracing::debug!("metrics: a client is closed to serve another one");
                                     }
                                 }
                             });

@@ -61,8 +61,8 @@ impl LocalSocket {
         Ok(Self { listener, path: Some(path.to_path_buf()) })
     }
 
-    /// Gives each client and its place to `client`, in a task of its own, `clients` at a time. Of more, the one
-    /// that is idle longest gives way.
+    /// Serves up to `clients` clients at a time: `client` gets each one with its place, in a task of its own. One more
+    /// client takes the place of the client that has been idle for the longest time.
     pub async fn serve<F>(self, clients: usize, client: impl Fn(UnixStream, Arc<Place>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -71,7 +71,7 @@ impl LocalSocket {
         let listener = match self.listener.try_clone().and_then(UnixListener::from_std) {
             Ok(listener) => listener,
             Err(error) => {
-                tracing::error!(%error, path = ?self.path, "socket: it serves nobody, restart the daemon");
+                tracing::error!(%error, path = ?self.path, "socket: accepts no client any more; restart the daemon");
                 return;
             }
         };
@@ -83,7 +83,7 @@ impl LocalSocket {
                     tokio::spawn(async move {
                         tokio::select! {
                             () = served => {}
-                            () = place.left() => tracing::debug!("a client gives way to another"),
+                            () = place.left() => tracing::debug!("socket: a client is closed to serve another one"),
                         }
                     });
                 }

@@ -49,13 +49,13 @@ struct Client {
 }
 
 impl Places {
-    /// As many as `most`.
+    /// Makes `most` places.
     pub fn new(most: usize) -> Self {
         let (taken, changed) = (Mutex::default(), Notify::new());
         Self { shared: Arc::new(Shared { most, taken, changed }) }
     }
 
-    /// A place for one more client, which is idle. Waits while all clients are served, or have just come.
+    /// Takes a place for one more client, which is idle. Waits while every client is served or has just come.
     pub async fn take(&self) -> Place {
         loop {
             // Before the look, so that no change is missed.
@@ -92,14 +92,14 @@ impl Places {
 }
 
 impl Place {
-    /// The client is served from now: nobody gets its place.
+    /// Notes that the client is served: no other client gets its place.
     pub fn busy(&self) {
         if let Some(client) = self.shared.taken().clients.get_mut(&self.number) {
             client.idle = None;
         }
     }
 
-    /// It is idle from now, unless it was before.
+    /// Notes that the client is idle.
     pub fn idle(&self) {
         if let Some(client) = self.shared.taken().clients.get_mut(&self.number)
             && client.idle.is_none()
@@ -109,7 +109,7 @@ impl Place {
         }
     }
 
-    /// Returns when somebody else has got the place: the client has to go.
+    /// Returns when another client has got the place. The caller then closes this client.
     pub async fn left(&self) {
         self.leave.notified().await;
     }

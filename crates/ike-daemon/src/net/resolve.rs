@@ -53,7 +53,7 @@ pub fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), String> {
     Err(why)
 }
 
-/// As [`choose`]; where the configuration names no host as the peer, it is the one at `last`.
+/// As [`choose`]. If the configuration names no host as the peer, the peer is the host at `last`.
 pub fn choose_again(ends: &Ends, last: Option<IpAddr>) -> Result<(IpAddr, IpAddr), String> {
     let named = ends.remote.iter().any(|spec| spec.host().is_some());
     match last.filter(|_| !named && !ends.remote.is_empty()) {

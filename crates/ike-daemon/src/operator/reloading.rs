@@ -37,7 +37,7 @@ impl Operator {
             && present.sandbox.programs != Some(true)
         {
             tracing::warn!(
-                "updown and resolvconf: the daemon cannot start programs, since no program was configured at its start; restart it"
+                "updown and resolvconf: the daemon cannot start programs, because none was configured at its start: restart the daemon"
             );
         }
         if config.eap.listens_for_dae() != present.eap.listens_for_dae() {

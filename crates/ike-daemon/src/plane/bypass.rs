@@ -141,7 +141,7 @@ impl Bypass {
                     self.passes.insert(*new, id);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "{} is not reachable beside the tunnel", new.remote_text());
+                    tracing::warn!(%error, "{} is not exempt from the tunnel: its packets go to the peer", new.remote_text());
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Bypass {
             match self.inner.apply(Command::RemovePolicy(id)) {
                 Ok(_) => _ = self.passes.remove(&old),
                 Err(error) => {
-                    tracing::warn!(%error, "{} still passes beside the tunnel", old.remote_text());
+                    tracing::warn!(%error, "{} still leaves in clear beside the tunnel: restart the daemon", old.remote_text());
                 }
             }
         }

@@ -64,7 +64,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What `options` say. `programs` says whether the configuration starts other programs.
+    /// Makes the plan of `options`. `programs` is true if the configuration starts other programs.
     pub fn new(options: SandboxOptions, programs: bool) -> Self {
         Self {
             capabilities: options.capabilities,
@@ -80,7 +80,7 @@ impl Plan {
     /// The strictest variant of a plan that is not demanded under which `works` succeeds, or this plan if none does.
     ///
     /// A configuration that names files in unusual places, or files of another user, works without
-    /// `[charon.sandbox]`. Each variant is tried in a thread of its own, since a thread cannot regain anything.
+    /// `[charon.sandbox]`. Each variant is tried in a thread of its own, because a thread cannot regain privileges.
     pub fn relaxed_until<E: Send>(
         self,
         files: &Files,
@@ -122,7 +122,7 @@ impl Plan {
                 (_, Level::Trial) => {}
                 (Ok(()), Level::Real) => tracing::info!(
                     config = %files.config.display(),
-                    "sandbox: Landlock: files elsewhere cannot be opened, by a reload either"
+                    "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
                 ),
                 (Err(error), Level::Real) => {
                     tracing::warn!(%error, "sandbox: this kernel has no such Landlock");
@@ -137,13 +137,13 @@ impl Plan {
         if strictest && !self.landlock {
             tracing::info!(
                 "sandbox: no Landlock: the configuration starts programs or names files outside its folder; \
-                 `landlock = yes` in [charon.sandbox] demands it"
+                 `landlock = true` in [charon.sandbox] demands it"
             );
         }
         if let Some(kept) = self.files_of_others {
             tracing::warn!(
                 %kept,
-                "sandbox: capability kept, because files of the configuration belong to another user: give them to the user of this process"
+                "sandbox: capability kept, because files of the configuration belong to another user: make the user of this process their owner"
             );
         }
     }

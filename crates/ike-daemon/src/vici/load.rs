@@ -77,8 +77,8 @@ fn refuse_updown(connection: &Section) -> Result<(), String> {
             && options.get("updown").is_some()
         {
             return Err(format!(
-                "`children.{child}.updown` is not taken from VICI clients, since it runs a program: \
-                 set `allow_updown = yes` in [charon.plugins.vici] and restart the daemon, or put the connection into the file"
+                "`children.{child}.updown` is not accepted from VICI clients, because it runs a program: \
+                 set `allow_updown = true` in [charon.plugins.vici] and restart the daemon, or put the connection into the file"
             ));
         }
     }

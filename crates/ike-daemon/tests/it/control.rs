@@ -103,7 +103,7 @@ async fn everything_comes_up_by_one_request() {
     drop(pair.right);
     let dead = client.ask(json!({"command": "up-all"})).await;
     let error = dead["error"].as_str().expect("an error");
-    let begins = "1 of 1 failed\nsite/net: the peer does not answer; it is tried again";
+    let begins = "1 of 1 failed\nsite/net: the peer does not answer; the daemon tries again";
     assert!(error.starts_with(begins), "{error}");
 }
 
@@ -120,7 +120,7 @@ async fn failures_have_their_reason() {
     assert_eq!((&slow["ok"], &slow["timed-out"]), (&json!(false), &json!(true)));
     let dead = client.ask(json!({"command": "up", "name": "net"})).await;
     let error = dead["error"].as_str().expect("an error");
-    assert!(error.starts_with("the peer does not answer; it is tried again"), "{error}");
+    assert!(error.starts_with("the peer does not answer; the daemon tries again"), "{error}");
 }
 
 #[tokio::test]

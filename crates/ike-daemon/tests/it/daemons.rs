@@ -134,7 +134,7 @@ async fn a_peer_that_is_not_there_is_reported() {
     let Pair { left, right, .. } = pair;
     drop(right);
     let error = left.operator().up(&net()).await.unwrap_err();
-    assert!(error.starts_with("the peer does not answer; it is tried again"), "{error}");
+    assert!(error.starts_with("the peer does not answer; the daemon tries again"), "{error}");
     assert!(list(&left).await.iter().all(|sa| sa.state != "ESTABLISHED"));
 }
 

@@ -249,7 +249,7 @@ fn a_daemon_lives_from_start_to_signal() {
     let silent = right_daemon.ask(&["up", "net"]);
     assert_eq!(silent.status.code(), Some(1));
     let why = stderr(&silent);
-    assert!(why.starts_with("the peer does not answer; it is tried again"), "{why}");
+    assert!(why.starts_with("the peer does not answer; the daemon tries again"), "{why}");
     let waiting = right_daemon.ask(&["up", "net", "--timeout", "0.1"]);
     assert_eq!(waiting.status.code(), Some(5), "{}", stderr(&waiting));
     assert_eq!(right_daemon.end(), Some(0));

@@ -289,8 +289,8 @@ impl ConnectionConfig {
         self.ppk.required || self.is_unproven() && !self.ppk.ids.is_empty()
     }
 
-    /// True if a peer that begins may use the PPK `id`: one of `ppk_id`, or without `ppk_id` any. The initiator names the
-    /// PPK, and a PPK authenticates nobody by itself. One end by NULL authentication takes none without `ppk_id`.
+    /// True if a peer that begins may use the PPK `id`: it is in `ppk_id`, or there is no `ppk_id`. The initiator names the
+    /// PPK, and a PPK authenticates no peer by itself. With NULL authentication at one end, a PPK must be in `ppk_id`.
     pub fn takes_ppk(&self, id: &PpkId) -> bool {
         self.ppk.covers(id) || self.ppk.ids.is_empty() && !self.is_unproven()
     }

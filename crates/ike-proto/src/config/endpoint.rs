@@ -105,11 +105,11 @@ pub struct FragmentAckTypes {
 }
 
 impl FragmentAckTypes {
-    /// The Vendor ID (RFC 7296 §3.12) by which an initiator says that it has these numbers. Numbers of the private
-    /// range are other things to other implementations: a responder uses them with a peer that has shown this, or
-    /// FRAGMENT_ACK_SUPPORTED itself, and an initiator never begins with them.
+    /// The Vendor ID (RFC 7296 §3.12) by which an initiator announces these numbers. Numbers of the private range mean
+    /// something else to other implementations. So a responder uses them only with a peer that has sent this
+    /// Vendor ID or FRAGMENT_ACK_SUPPORTED, and an initiator never begins with them.
     ///
-    /// Four octets: it takes no more room in IKE_SA_INIT than the notify in whose place it is.
+    /// Its four octets take no more room in IKE_SA_INIT than the notify that it replaces.
     pub fn vendor_id(self) -> Vec<u8> {
         let numbers = self.supported ^ self.request.rotate_left(5) ^ self.response.rotate_left(10);
         b"pq".iter().copied().chain(numbers.to_be_bytes()).collect()
@@ -142,8 +142,8 @@ pub struct EndpointConfig {
     /// `fragment_ack`: whether fragments are acknowledged, with peers that announce it too
     /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment), and by which numbers.
     pub fragment_ack: Option<FragmentAckTypes>,
-    /// Transform IDs of FrodoKEM in the place of the usual ones. The key exchanges that the endpoint is given must have
-    /// them.
+    /// `frodokem_type`, `efrodokem_type`: transform IDs of FrodoKEM. The key exchanges of the endpoint's crypto provider
+    /// must have the same.
     pub frodokem: FrodoNumbers,
     /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
     /// private range as well.
@@ -161,13 +161,13 @@ pub struct EndpointConfig {
     /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
     /// `block_threshold`, so that nobody can block an address he does not have.
     pub cookie_threshold_ip: u32,
-    /// `block_threshold`: half-open SAs begun from one address, of IPv6 from one /64; 0 for no limit. A peer
-    /// with a cookie takes the place of the one that has been silent for the longest time, if for a second;
-    /// other requests are dropped.
+    /// `block_threshold`: half-open SAs of one IPv4 address or IPv6 /64 at the most; 0 for no limit. Above it, a peer
+    /// with a cookie takes the place of the half-open SA that has been silent for the longest time, if for a second or
+    /// more. Other requests are dropped.
     pub block_threshold: u32,
-    /// `init_limit_half_open`: half-open SAs in all; 0 for no limit. One counts once for each 2 KiB of its
-    /// IKE_SA_INIT request. A peer with a cookie takes the place of the oldest of whatever network has the
-    /// most; other requests are dropped. strongSwan's default is 0.
+    /// `init_limit_half_open`: half-open SAs in all at the most; 0 for no limit, which is strongSwan's default. A half-open
+    /// SA counts once for each 2 KiB of its IKE_SA_INIT request. Above the limit, a peer with a cookie takes the place of
+    /// the oldest half-open SA of the network that has the most. Other requests are dropped.
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
     pub half_open_timeout: Duration,
@@ -178,12 +178,11 @@ pub struct EndpointConfig {
     pub fragment_size: Option<u16>,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,
-    /// `reassembly_memory`: octets of peers' messages that may be kept in all, incomplete fragmented ones and
-    /// those that wait for a verdict, a signature or a slow key exchange. Three eighths of it are for
-    /// peers that began and are not authenticated yet, an eighth for messages of theirs up to 4 KiB that
-    /// wait, a quarter for those that this end begins with, a quarter for authenticated peers. One message
-    /// gets a quarter of a part at the most. Of a part that is used up, an origin that holds the most loses
-    /// its oldest.
+    /// `reassembly_memory`: octets of peers' messages in all, at the most: incomplete fragmented messages, and messages
+    /// that wait for a verdict, a signature or a slow key exchange. Three eighths are for peers that began and are not
+    /// authenticated, an eighth for their waiting messages up to 4 KiB, a quarter for peers that this end began with, a
+    /// quarter for authenticated peers. One message gets a quarter of a part at the most. If a part is used up, the
+    /// origin that holds the most loses its oldest message.
     pub reassembly_memory: usize,
     /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
     /// schemes than the old methods have.

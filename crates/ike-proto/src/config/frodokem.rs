@@ -6,13 +6,13 @@ use crate::wire::registry::{KeMethodId, TransformType};
 /// Sets of parameters of one scheme.
 const SETS: u16 = 6;
 
-/// Transform IDs of `frodoa1` and of `efrodoa1`; the other five of either follow it, as in [`KeMethodId`]. Peers have to
-/// have the same.
+/// Transform IDs of `frodoa1` and of `efrodoa1`. The other five parameter sets of each scheme follow, in the order of
+/// [`KeMethodId`]. Both peers must use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrodoNumbers {
-    /// `frodokem_type`: of the salted scheme.
+    /// `frodokem_type`: the transform ID of `frodoa1`, of the salted scheme.
     pub salted: u16,
-    /// `efrodokem_type`: of the unsalted one.
+    /// `efrodokem_type`: the transform ID of `efrodoa1`, of the unsalted scheme.
     pub unsalted: u16,
 }
 
@@ -24,15 +24,15 @@ impl Default for FrodoNumbers {
 }
 
 impl FrodoNumbers {
-    /// The least and the most that either may be: the private range of transform type 4.
+    /// The least and the greatest value of either: the private range of transform type 4.
     pub const RANGE: (u16, u16) = (1024, u16::MAX - SETS + 1);
 
-    /// True if no number is of both schemes.
+    /// True if the two schemes share no number.
     pub fn are_apart(self) -> bool {
         self.salted.abs_diff(self.unsalted) >= SETS
     }
 
-    /// What the method `id` has as its number.
+    /// The number of the method `id`.
     pub fn of(self, id: KeMethodId) -> KeMethodId {
         let moved = |from: u16, to: u16| {
             let set = id.0.checked_sub(from).filter(|set| *set < SETS)?;

@@ -1,5 +1,5 @@
-//! What follows the end of an IKE SA, of a Child SA, and of a failed attempt at one: the one place where that is
-//! decided. docs/lifecycle.md has the whole table, with what strongSwan does where that differs.
+//! What follows the end of an IKE SA, of a Child SA, and of a failed attempt at one. Only this module decides that.
+//! docs/lifecycle.md has the whole table, and the differences to strongSwan.
 
 use crate::config::{Action, ChildConfig, ConnectionConfig};
 use crate::event::Failure;

@@ -1,4 +1,4 @@
-//! Who gives way when there is too much of strangers: half-open IKE SAs, and what is kept of their messages.
+//! Which half-open IKE SA, and which kept message of a stranger, gives way when there are too many.
 
 use std::time::Duration;
 

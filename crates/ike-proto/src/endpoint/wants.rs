@@ -1,9 +1,8 @@
-//! What is wanted up, and when it is started again.
+//! Children that are wanted up, and when each is started again.
 //!
-//! That a child is wanted is a fact of its own: `start_action = start` or a command says it, and `down`, a
-//! configuration without the child, or [`aftermath`] takes it back. As long as it is a fact, a child is up, an
-//! attempt at it is under way, or one is due at a time that is set
-//! ([`Endpoint::neglected`] lists what breaks this rule).
+//! That a child is wanted is a fact of its own. `start_action = start` or a command sets it. `down`, a
+//! configuration without the child, or [`aftermath`] takes it back. A wanted child is up, or an attempt is under way,
+//! or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
 
 mod starting;
 
@@ -171,8 +170,8 @@ pub(crate) struct Ended {
 }
 
 impl Endpoint {
-    /// Children that are wanted up and neither up, nor being made, nor to be started at a set time. There are none,
-    /// unless another shard has them: for tests. Each is a connection and a child of it.
+    /// Children that are wanted up and neither up, nor being made, nor due at a known time. For tests: the list is empty,
+    /// unless another shard has them. Each entry is a connection and a child of it; `None` is the IKE SA alone.
     pub fn neglected(&self) -> Vec<(String, Option<String>)> {
         let neglected = |(name, want): &(&Name, &Want)| {
             let cared_for = want.at.is_some() || want.asked || want.elsewhere;
@@ -182,13 +181,13 @@ impl Endpoint {
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is wanted up: a connection and a child of it, or the IKE SA alone.
+    /// The children that are wanted up. Each entry is a connection and a child of it; `None` is the IKE SA alone.
     pub fn wanted(&self) -> Vec<(String, Option<String>)> {
         self.wants.all.keys().cloned().collect()
     }
 
-    /// How long until `child` of `connection` is started again; zero if it is up or under way, `None` if it is not
-    /// wanted.
+    /// How long until `child` of `connection` is started again. Zero if it is up or under way, `None` if it is not
+    /// wanted. Without a child, of the IKE SA alone.
     pub fn starts_in(&self, connection: &str, child: Option<&str>, now: Now) -> Option<Duration> {
         let name = (connection.to_owned(), child.map(str::to_owned));
         let want = self.wants.all.get(&name)?;
@@ -201,8 +200,8 @@ impl Endpoint {
         Some(at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now.mono)))
     }
 
-    /// True if an IKE SA of this shard has the child, or makes it, and is not about to end; or an attempt is
-    /// under way. Without a child, of the IKE SA alone.
+    /// True if an IKE SA of this shard has or makes the child and is not about to end, or if an attempt is under way.
+    /// Without a child, of the IKE SA alone.
     pub fn carries(&self, connection: &str, child: Option<&str>) -> bool {
         self.index.of(connection).any(|id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => {

@@ -1,4 +1,4 @@
-//! What an operator should hear of though nothing has failed by it yet.
+//! Hints for an operator about conditions that have caused no failure yet.
 
 use std::net::SocketAddr;
 
@@ -6,33 +6,33 @@ use super::IkeSaId;
 use crate::dataplane::TrafficSelector;
 use crate::wire::registry::ExchangeType;
 
-/// Selectors of this end, and of the peer.
+/// Traffic selectors of this end, then those of the peer.
 pub type BothSelectors = (Vec<TrafficSelector>, Vec<TrafficSelector>);
 
-/// What a peer or a path does that is likely to matter.
+/// A condition at the peer or on the path that is likely to cause a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// The peer has answered with wider traffic selectors than it was asked for, which RFC 7296 §2.9 does not allow.
-    /// The child uses what this end has asked for.
+    /// The peer has answered with wider traffic selectors than the request had, which RFC 7296 §2.9 does not allow.
+    /// The child uses the part that the request had.
     SelectorsTooWide {
         /// The IKE SA.
         ike: IkeSaId,
         /// Name of the child's configuration.
         child: String,
-        /// What the peer has answered.
+        /// The selectors in the answer.
         answered: BothSelectors,
-        /// What is used.
+        /// The selectors of the child.
         used: BothSelectors,
     },
-    /// The peer has answered a small message, and has been silent about a large one since.
+    /// The peer has answered a small message, and has not answered a large one since.
     LargeUnanswered {
         /// The IKE SA.
         ike: IkeSaId,
         /// The peer.
         remote: SocketAddr,
-        /// What the message is.
+        /// The exchange of the large message.
         exchange: ExchangeType,
-        /// Octets of it, in all its datagrams, with their headers.
+        /// Its size in octets: all of its datagrams, with their headers.
         octets: usize,
     },
 }

@@ -1,26 +1,26 @@
-//! What shards of one host tell each other.
+//! Messages between the shards of one host.
 
 use super::IkeSaId;
 use crate::dataplane::SaId;
 
-/// What one shard has to say of an IKE SA, or an attempt at one, of another.
+/// A message of one shard about an IKE SA, or an attempt at one, of another shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// Its peer has said INITIAL_CONTACT since: it knows nothing of this SA any more.
+    /// The peer has sent INITIAL_CONTACT since: it does not know this IKE SA any more.
     Forgotten,
-    /// Its peer has another one, and `unique` wants a single one.
+    /// The peer has another IKE SA, and `unique` allows one.
     Replaced,
-    /// It is not the first of its identities any more.
+    /// This IKE SA is not the first of its identities any more.
     NotFirstContact,
-    /// The IKE SA with these SPIs was resumed: it is over, if it is that one.
+    /// The IKE SA with these SPIs was resumed by a ticket. If this IKE SA has them, it ends.
     Resumed(u64, u64),
-    /// It crossed this other one, which both ends keep.
+    /// This IKE SA crossed the other one, which both ends keep.
     Crossed(IkeSaId),
-    /// It crossed this other one, which waits to end: say [`Covered`](Self::Covered) if all of its children are here.
+    /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA has all
+    /// of its children.
     TakeOver(IkeSaId),
-    /// It may end: this other one has its children, and its peer has shown that it has that one.
+    /// This IKE SA may end: the other one has its children, and the peer has answered on the other one.
     Covered(IkeSaId),
-    /// The peer of this outbound SA says, unprotected, that it has none such. The number is not of an IKE SA, but of
-    /// the shard.
+    /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
     UnknownSpi(SaId),
 }

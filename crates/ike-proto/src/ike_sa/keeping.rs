@@ -1,4 +1,4 @@
-//! What an IKE SA keeps of its peer's messages: whose octets they are, and what ends when others get them.
+//! Messages of the peer that an IKE SA keeps: which pool pays for them, and what ends when other peers get the octets.
 
 use super::IkeSa;
 use super::context::Context;
@@ -16,7 +16,7 @@ pub(super) const NO_ROOM: &str = "no memory for a message that has to wait";
 
 /// Why an IKE SA ends for which there is no memory, or not any more.
 pub(crate) fn no_room() -> Failure {
-    Failure::Policy("the memory for messages that wait is taken by others")
+    Failure::Policy("other peers hold the memory for waiting messages")
 }
 
 impl IkeSa {

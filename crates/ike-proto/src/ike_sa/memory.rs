@@ -1,13 +1,13 @@
-//! Octets that are kept of peers' messages, and of whom.
+//! Memory for peers' messages.
 //!
-//! Four pools, so that nobody takes what is for somebody else:
+//! There are four pools. No pool takes octets from another:
 //!
-//! - incomplete fragmented messages of peers that are not authenticated yet, and what else is kept of them
-//! - short messages of theirs that wait for a verdict, a signature or a key exchange
-//! - both, of IKE SAs that this end has begun
-//! - both, of peers that are authenticated
+//! - peers that began and are not authenticated: incomplete fragmented messages, and other octets that are kept
+//! - the same peers: short messages that wait for a verdict, a signature or a key exchange
+//! - peers that this end has begun with: both
+//! - authenticated peers: both
 //!
-//! Inside each, [`Shares`] decides who gives way: by origin before a peer is authenticated, by identity after.
+//! Inside each pool, [`Shares`] decides which peer gives way: by origin before authentication, by identity after.
 
 use crate::event::IkeSaId;
 use crate::shares::{Origin, Shares};

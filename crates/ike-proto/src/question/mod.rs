@@ -48,9 +48,9 @@ pub enum Question {
     Lease(LeaseRequest),
     /// What comes of an EAP packet? Answered by [`Answer::Eap`] or [`Answer::Failed`].
     Eap(Box<EapMessage>),
-    /// Between which addresses is the connection to be started now? Names are resolved and routes looked up anew
-    /// for each start. Answered by [`Answer::Ends`] or [`Answer::Failed`]: there is no way; that is told and asked
-    /// again, as `keyingtries` says. A driver always answers.
+    /// Between which addresses is the connection to be started now? The driver resolves names and looks up routes anew
+    /// for each start. It always answers, by [`Answer::Ends`], or by [`Answer::Failed`] if there are none. A failure is
+    /// reported and the question asked again, as `keyingtries` says.
     Ends {
         /// Connection name.
         connection: String,
@@ -127,8 +127,8 @@ pub enum Answer {
     Leased(LeaseRequest, Lease),
     /// What comes of the EAP packet.
     Eap(Box<EapAnswer>),
-    /// The peer's certificates or key are refused; says of what kind the reason is, and the reason, for the log. The
-    /// peer is told AUTHENTICATION_FAILED and no more.
+    /// The peer's certificates or key are refused, with the kind of reason and its text for the log. The peer gets
+    /// AUTHENTICATION_FAILED and no reason.
     Untrusted(Distrust, String),
     /// The addresses to start a connection between.
     Ends {
@@ -164,8 +164,8 @@ pub struct PeerKey {
     pub revocation_pending: bool,
     /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
     pub certificate: Option<String>,
-    /// The addresses that its certificate lets it speak for (RFC 3779): its traffic selectors are narrowed to these.
-    /// `None`: nothing limits them.
+    /// The addresses that the peer's certificate authorizes (RFC 3779): its traffic selectors are narrowed to these.
+    /// `None` for no limit.
     pub addresses: Option<Arc<[TrafficSelector]>>,
 }
 

@@ -121,7 +121,7 @@ pub struct Template {
 pub struct OtherExtension {
     /// Dotted object identifier.
     pub oid: String,
-    /// Who does not understand it must refuse the certificate.
+    /// A program that does not understand the extension must refuse the certificate.
     pub critical: bool,
     /// DER of its value.
     pub value: Vec<u8>,

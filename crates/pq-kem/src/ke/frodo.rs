@@ -186,8 +186,8 @@ pub static EFRODOKEM: [FrodoKem; 6] = [
     FrodoKem::new(FrodoSet::EphemeralShake1344, KeMethodId::EFRODOKEM_1344_SHAKE),
 ];
 
-/// `ke` with FrodoKEM under other numbers, for peers that have those. For the start of a program: what is made for them
-/// stays in memory.
+/// `ke` with FrodoKEM under other numbers, for peers that use those. To be called once, at the start of a program: the
+/// methods that it makes stay in memory.
 pub fn renumbered(
     ke: Vec<&'static dyn KeMethod>,
     numbers: FrodoNumbers,

@@ -148,7 +148,7 @@ impl Credentials {
         self.trust.add(ca)
     }
 
-    /// Warns of CAs that no trust anchor is above: what they have issued is not trusted.
+    /// Warns of CAs that no trust anchor is above: the certificates that they issued are not trusted.
     pub(crate) fn warn_of_loose_cas(&self, report: &mut Report<'_>) {
         for ca in self.trust.loose(&[]) {
             report.warn(None, loose(ca));
@@ -352,11 +352,11 @@ impl Credentials {
 }
 
 /// What a CA certificate is, for messages.
-/// What is to be said of a CA that no trust anchor is above.
+/// The warning about a CA that no trust anchor is above.
 pub(crate) fn loose(ca: &Certificate) -> String {
     format!(
-        "the CA {:?} has no self-signed CA above it, and what it has issued is not trusted: put {:?} into x509ca/, or \
-         set `trust_anchor = yes` in a section of `authorities` with this `cacert`",
+        "the CA {:?} has no self-signed CA above it, so the certificates that it issued are not trusted: put {:?} into \
+         x509ca/, or set `trust_anchor = true` in a section of `authorities` with this `cacert`",
         ca.subject_text(),
         ca.issuer_text()
     )

@@ -136,7 +136,7 @@ impl IkeSa {
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
                 Some(id) if !connection.takes_ppk(id) => {
-                    Err(format!("PPK {id} is not of this connection"))
+                    Err(format!("PPK {id} is not in ppk_id of this connection"))
                 }
                 None if connection.requires_ppk() => Err("a PPK is required".to_owned()),
                 _ => Ok(PpkChoice::Settled),

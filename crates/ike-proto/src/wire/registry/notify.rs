@@ -100,8 +100,8 @@ registry! {
 }
 
 impl NotifyType {
-    /// True for an error type that means nothing here: it is not assigned, or it is of group keys
-    /// (draft-ietf-ipsecme-g-ikev2), which nothing here does.
+    /// True for an error type that this implementation does not know: it is not assigned, or it belongs to group keys
+    /// (draft-ietf-ipsecme-g-ikev2).
     pub fn is_unrecognized_error(self) -> bool {
         let of_groups =
             [Self::INVALID_GROUP_ID, Self::AUTHORIZATION_FAILED, Self::REGISTRATION_FAILED];
