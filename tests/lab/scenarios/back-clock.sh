@@ -1,6 +1,6 @@
 # The wall clock of the guest, of both ends and of their kernels, is set years forward or back.
 # CASES: strongswan-forward
-# MORE: ours-forward ours-back strongswan-back beside-charon-forward beside-charon-back
+# MORE: libreswan-forward libreswan-back ours-forward ours-back strongswan-back beside-charon-forward beside-charon-back
 # PLANE: kernel userspace
 # TIMEOUT: 150
 . /lab/guest/outage.sh

@@ -1,6 +1,6 @@
 # The peer's process is killed and is away until our end has noticed; then it is started again and waits to be asked.
 # CASES: strongswan
-# MORE: ours beside-charon
+# MORE: ours libreswan beside-charon
 # PLANE: userspace
 # TIMEOUT: 240
 . /lab/guest/outage.sh

@@ -1,6 +1,6 @@
 # Nothing passes while our end authenticates anew, until the attempt has failed; the old IKE SA reaches its hard limit later.
 # CASES: strongswan
-# MORE: ours beside-charon
+# MORE: ours libreswan beside-charon
 # PLANE: kernel
 # TIMEOUT: 180
 . /lab/guest/outage.sh
