@@ -33,6 +33,7 @@ installed
 wait_for 5 has_vip || fail "no virtual IP on an interface"
 ping_from "$warrior" 10.9.0.1 "$behind"
 ping_from "$gateway" "$behind" 10.9.0.1
+before=$(mark ike)
 # With a prefix of its own: what is secondary goes along with the first.
 ip -n "$(netns "$warrior")" addr add $new/25 dev $dev
 sleep 1
@@ -40,6 +41,7 @@ ip -n "$(netns "$warrior")" addr del $old/24 dev $dev
 note "$old is gone"
 wait_for 20 reached || fail "no traffic from the new address"
 installed
+[ "$(mark ike)" = "$before" ] || fail "another IKE SA in place of the one that was to move"
 expect_kernel them state "$new"
 ping_from "$warrior" 10.9.0.1 "$behind"
 ping_from "$gateway" "$behind" 10.9.0.1

@@ -94,6 +94,45 @@ fn an_update_answered_without_the_cookie_moves_no_child() {
     }
 }
 
+/// A client of libreswan's kind moves: it copies COOKIE2 only to a response that has NAT detection, and to
+/// that it comes where the request had it (RFC 4555 §3.8). The check of the gateway has both, and the child moves.
+///
+/// Fault: in `send_mobility`, make the NAT hashes for `Mobility::Update` alone.
+#[test]
+fn a_client_that_copies_the_cookie_beside_nat_detection_alone_moves() {
+    let mut gateway = side(1, 2);
+    gateway.connection.mobike = true;
+    gateway.connection.local_addrs = vec![AddressSpec::Any(None)];
+    gateway.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut bench = Bench::with(gateway);
+    bench.world.tell_network(0);
+    let started = bench.start_with_nat_detection();
+    let sent = bench.give(&started.request);
+    let mut peer = started.finish(&sent[0]).expect("an SA in the response");
+    let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+    let mut payloads = auth_payloads(&id, &auth, SPI, true);
+    payloads.push(notify(NotifyType::MOBIKE_SUPPORTED, &[]));
+    let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(bench.give(&request).len(), 1, "dropped: {:?}", bench.host().dropped);
+    assert!(bench.host().ike().mobike);
+
+    let elsewhere = ip("10.0.0.22");
+    let from = SocketAddr::new(elsewhere, 500);
+    let update = [notify(NotifyType::UPDATE_SA_ADDRESSES, &[])];
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &update);
+    let sent = bench.give_from(from, &request);
+    assert_eq!(sent.len(), 2, "an answer and a check: {:?}", bench.host().dropped);
+    let check = peer.open(&sent[1]).expect("sealed for the peer");
+    let told = notifies(&check);
+    let nat = [NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP];
+    let cookie = cookie2(&check.octets);
+    let copied = [notify(NotifyType::COOKIE2, &cookie)];
+    let copied: &[_] = if nat.iter().all(|kind| told.contains(kind)) { &copied } else { &[] };
+    let response = peer.seal(ExchangeType::INFORMATIONAL, 0, true, copied);
+    assert_eq!(bench.give_from(from, &response).len(), 0, "nothing more to say: {told:?}");
+    assert_eq!(bench.host().child().outbound.dst, elsewhere);
+}
+
 /// An address that traffic in the tunnel goes to is none of the gateway's.
 #[test]
 fn an_address_inside_of_the_tunnel_is_no_gateway() {
