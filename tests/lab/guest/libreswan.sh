@@ -14,7 +14,10 @@ whack_to() {
 
 libreswan_start() {
     local side=$1 dir=$STATE/$1.pluto
+    # One that was killed leaves a file that keeps the next from starting.
+    rm -rf "$dir"
     mkdir -p "$dir/nss" "$dir/ipsec.d"
+    : >"$(log_of "$side")"
     to_libreswan "$side" >"$dir/ipsec.conf"
     (umask 077 && libreswan_secrets "$side" >"$dir/ipsec.secrets")
     cp "$dir/ipsec.conf" "$OUT/$side.ipsec.conf"
@@ -27,6 +30,15 @@ libreswan_start() {
         --rundir "$dir" --nhelpers 0 >"$(log_of "$side")" 2>&1 &
     echo $! >"$STATE/$side.pid"
     wait_for 20 log_has "$side" '"site".*: added ' 2>/dev/null|| fail "pluto of $side did not start"
+}
+
+# libreswan_load SIDE: its file and secrets as `conf` has them now.
+libreswan_load() {
+    local dir=$STATE/$1.pluto
+    to_libreswan "$1" >"$dir/ipsec.conf"
+    (umask 077 && libreswan_secrets "$1" >"$dir/ipsec.secrets")
+    whack_to "$1" 10 --rereadsecrets
+    /usr/libexec/ipsec/addconn --config "$dir/ipsec.conf" --ctlsocket "$dir/pluto.ctl" site
 }
 
 # A database without a password, the end's own certificate and key, and the CAs it trusts.
@@ -79,6 +91,7 @@ to_libreswan() {
           else if (key == "net.esp_proposals") put("esp", algorithms(value, 1))
           else if (key == "net.mode") put("type", value)
           else if (key == "mobike") put("mobike", value == "true" || value == "yes" ? "yes" : "no")
+          else if (key == "dpd_delay" && value !~ /^0/) put("dpddelay", value)
           else if (key == "local.id") put("leftid", identity(value))
           else if (key == "remote.id") put("rightid", identity(value))
           else if (key == "local.auth") put("leftauth", authentication(value))

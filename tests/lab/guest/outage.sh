@@ -30,6 +30,7 @@ impatient() {
         conf "$side" charon.retransmit_timeout 1.0
         conf "$side" charon.retransmit_base 1.0
         conf "$side" charon.retransmit_tries 3
+        [ "$(kind "$side")" != libreswan ] || conf "$side" libreswan.retransmit-timeout 8s
     done
 }
 
@@ -66,6 +67,7 @@ them_reads_again() {
         to_swanctl them >"$STATE/them.d/them.swanctl.conf"
         charon_load them "$STATE/them.d/them.swanctl.conf"
         ;;
+    libreswan) libreswan_load them ;;
     daemon)
         to_toml them >"$STATE/them.d/them.toml"
         ctl them reload

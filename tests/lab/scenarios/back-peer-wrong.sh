@@ -1,6 +1,6 @@
 # The peer comes back with a wrong secret, or without a proposal in common, and has the right configuration half a minute later.
 # CASES: ours-secret
-# MORE: strongswan-secret strongswan-proposal ours-proposal beside-charon-secret
+# MORE: libreswan-secret strongswan-secret strongswan-proposal ours-proposal beside-charon-secret
 # PLANE: userspace
 # TIMEOUT: 300
 . /lab/guest/outage.sh
@@ -14,7 +14,7 @@ outage() {
     esac
     conf them $key "$wrong"
     them_again
-    expect_log them 'AUTH_FAILED|NO_PROP|peer refused'
+    expect_log them 'AUTH_FAILED|AUTHENTICATION_FAILED|NO_PROP|peer refused'
     sleep 30
     conf them $key "$right"
     them_reads_again
