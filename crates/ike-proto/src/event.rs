@@ -572,6 +572,9 @@ pub enum Event {
         child: Option<String>,
         /// How long until the start, unless this host's addresses change before.
         after: Duration,
+        /// The peer has refused this end's EAP: the wait is long, since a server that counts refusals locks the
+        /// account, and a change of addresses does not end it.
+        careful: bool,
         /// Why it is not up.
         reason: Failure,
     },

@@ -221,11 +221,44 @@ fn near(route: &RouteMessage) -> Option<(IpAddr, u8, bool)> {
         match attribute {
             RouteAttribute::Destination(RouteAddress::Inet(to)) => address = Some((*to).into()),
             RouteAttribute::Destination(RouteAddress::Inet6(to)) => address = Some((*to).into()),
-            RouteAttribute::Gateway(_) | RouteAttribute::Via(_) | RouteAttribute::MultiPath(_) => {
-                routed = true;
-            }
+            // A nexthop object may be a router, which the kernel does not always name beside it.
+            RouteAttribute::Gateway(_)
+            | RouteAttribute::Via(_)
+            | RouteAttribute::MultiPath(_)
+            | RouteAttribute::NhId(_) => routed = true,
             _ => {}
         }
     }
     Some((address?, len, !routed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(more: &[RouteAttribute]) -> RouteMessage {
+        let mut route = RouteMessage::default();
+        route.header.destination_prefix_length = 16;
+        route.header.kind = RouteType::Unicast;
+        let to = RouteAddress::Inet(Ipv4Addr::new(10, 20, 0, 0));
+        route.attributes = vec![RouteAttribute::Destination(to)];
+        route.attributes.extend_from_slice(more);
+        route
+    }
+
+    /// With `net.ipv4.nexthop_compat_mode = 0` a route by a nexthop object has its number alone. Taken for a network of a
+    /// link, it would be exempt from a full tunnel and reached in clear.
+    ///
+    /// Fault: in `near`, leave `NhId` out.
+    #[test]
+    fn a_route_by_a_nexthop_object_is_no_network_of_a_link() {
+        let attached = |more: &[RouteAttribute]| near(&route(more)).map(|(.., attached)| attached);
+        assert_eq!(attached(&[RouteAttribute::Oif(2)]), Some(true));
+        assert_eq!(attached(&[RouteAttribute::NhId(7)]), Some(false));
+        let router = RouteAddress::Inet(Ipv4Addr::new(192, 0, 2, 1));
+        assert_eq!(
+            attached(&[RouteAttribute::Gateway(router), RouteAttribute::Oif(2)]),
+            Some(false)
+        );
+    }
 }

@@ -7,6 +7,7 @@ mod announcements;
 mod authorization;
 mod confusion;
 mod eap;
+mod eap_again;
 mod failures;
 mod hash_and_url;
 mod ocsp;

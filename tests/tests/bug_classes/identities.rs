@@ -250,7 +250,7 @@ fn class_25_the_endpoints_own_identity_is_nobody_elses() {
 #[test]
 fn class_25_an_identity_in_capitals_is_the_same() {
     let mut side = side(1, 2);
-    side.connection.unique = Unique::Keep;
+    side.connection.unique = Unique::Replace;
     let mut bench = Bench::with(side);
     told_to(&mut bench, &identity(2));
     let (id, mut peer) = (IdData::fqdn("B.EXAMPLE"), bench.half_open());

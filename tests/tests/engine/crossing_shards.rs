@@ -164,3 +164,24 @@ fn ike_sas_of_two_shards_that_cross_end_in_one() {
     println!("{apart} of 40 in two shards");
     assert!(apart > 10);
 }
+
+/// The peer has made an IKE SA with one shard, and another is told to bring the same child up: by somebody who asked
+/// that shard a moment before. It looks once more, and goes on if it is told to again.
+///
+/// Fault: in `is_known_elsewhere`, say no.
+#[test]
+fn a_shard_does_not_begin_what_another_has_got_meanwhile() {
+    for seed in 0..20 {
+        let mut hosts = Hosts::new(seed);
+        hosts.ensure(PEER, (2, 1));
+        hosts.run_for(Duration::from_secs(1));
+        let other = usize::from(!hosts.established(1..2).is_empty());
+        let other = 1 - other;
+        hosts.ensure(other, (1, 2));
+        hosts.run_for(Duration::from_secs(5));
+        assert_eq!(hosts.established(0..PEER).len(), 1, "seed {seed}");
+        hosts.ensure(other, (1, 2));
+        hosts.run_for(Duration::from_secs(1));
+        assert_eq!(hosts.established(0..PEER).len(), 2, "seed {seed}");
+    }
+}

@@ -5,7 +5,7 @@ mod staying;
 
 use std::time::Duration;
 
-use ike_proto::config::{AddressSpec, RedirectPolicy};
+use ike_proto::config::{Action, AddressSpec, RedirectPolicy, TsSpec};
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure, IkeState, RequestId};
 use ike_tests::network::{Fate, Packet};
@@ -269,4 +269,28 @@ fn one_redirect_after_the_other() {
             pair.net.trace.retain(|p| p.is(ExchangeType::IKE_SA_INIT, false));
         }
     }
+}
+
+/// The gateway that the client was sent to takes no child of it: each further try for the child goes there on the IKE SA
+/// that is up, and makes no other one.
+///
+/// Fault: in `start_between`, leave out `sent_on`.
+#[test]
+fn a_child_that_is_refused_is_asked_for_where_the_client_was_sent_to() {
+    let mut pair = three(31, |host, setup| match host {
+        B => {
+            setup.b.settings.redirect = to(&[3]);
+            setup.a.connection.keyingtries = 0;
+            setup.a.net().start_action = Action::Start;
+        }
+        _ => {
+            setup.b.net().local_ts = vec![TsSpec::Fixed("10.77.0.0/16".parse().expect("selectors"))]
+        }
+    });
+    pair.initiate(A, Some("net"));
+    pair.run_for(10 * MINUTE);
+    assert_eq!(pair.hosts[C].ikes().len(), 1, "{}", pair.story());
+    assert_eq!(children(&pair, A), 0);
+    let refused = pair.a().child_failures().len();
+    assert!((6..30).contains(&refused), "{refused} times\n{}", pair.story());
 }

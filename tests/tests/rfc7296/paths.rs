@@ -260,12 +260,16 @@ fn s2_4_initial_contact_ends_the_old_ike_sa_first() {
     }
 }
 
-/// Who keeps the old one, or is told nothing, ends nothing.
+/// Only `never` passes over it. With `keep` a peer that has restarted would have to wait for the end of an IKE SA that it
+/// does not have.
+///
+/// Fault: in `on_established`, look at `Unique::Keep` before `initial_contact`.
 #[test]
 fn s2_4_initial_contact_is_not_obeyed_everywhere() {
     for (unique, left) in [(Unique::Never, 2), (Unique::Keep, 1)] {
         let mut setup = Setup::new(6);
         setup.b.connection.unique = unique;
+        setup.b.connection.dpd_delay = Duration::ZERO;
         let mut pair = setup.build();
         pair.establish();
         let old = pair.b().ike().id;
@@ -274,8 +278,28 @@ fn s2_4_initial_contact_is_not_obeyed_everywhere() {
         pair.initiate(A, Some("net"));
         pair.run_for(Duration::from_secs(5));
         assert_eq!(pair.b().ikes().len(), left, "{unique:?}: {}", pair.story());
-        assert!(pair.b().ikes().iter().any(|ike| ike.id == old), "{unique:?}");
+        let is_there = pair.b().ikes().iter().any(|ike| ike.id == old);
+        assert_eq!(is_there, unique == Unique::Never, "{unique:?}");
+        assert_eq!(pair.a().children_up().len(), 1, "{unique:?}");
     }
+}
+
+/// `keep` refuses a second one that comes from elsewhere, and none from the same address: the peer may be authenticating
+/// anew.
+///
+/// Fault: in `on_established`, leave `all_are_at` out.
+#[test]
+fn s2_4_keep_lets_the_same_peer_authenticate_anew() {
+    let mut setup = Setup::new(7);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    setup.b.connection.unique = Unique::Keep;
+    let mut pair = setup.build();
+    pair.establish();
+    let (old, ike) = (pair.b().ike().id, pair.ike_id(A));
+    pair.command(A, Command::Reauthenticate(ike));
+    pair.run_for(Duration::from_secs(10));
+    assert_ne!(pair.b().ike().id, old, "{}", pair.story());
+    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
 }
 
 /// What another shard says of an IKE SA that has been rekeyed since holds for its successor.

@@ -412,3 +412,73 @@ fn a_peer_that_takes_it_down_is_not_fought() {
     }
     assert!((5..20).contains(&ups), "{ups} times in five minutes");
 }
+
+/// A command for a child that is being started by itself waits for that one: a second one would stay for ever. At each
+/// stage: before the peer answers, in IKE_AUTH, and on an IKE SA that is there.
+///
+/// Fault: in `Attempt::add`, leave out `is_joined_by`; in `initiate`, the same of an IKE SA.
+#[test]
+fn a_command_joins_what_is_under_way() {
+    for (seed, passes) in [(19, 0), (20, 1)] {
+        let mut pair = wanting(seed).build();
+        let (begun, mut left) = (pair.now(), passes);
+        pair.net.tap(move |packet| match packet.sent < begun + 10 * SECOND {
+            true if packet.from == Some(A) && left == 0 => Fate::Drop,
+            true => {
+                left -= u32::from(packet.from == Some(A));
+                Fate::Pass
+            }
+            false => Fate::Pass,
+        });
+        want(&mut pair);
+        pair.run_for(3 * SECOND);
+        let request = pair.initiate(A, Some("net"));
+        pair.run_for(3 * SECOND);
+        assert_eq!(pair.a().done(request), None, "{}", pair.story());
+        comes_up(&mut pair, 30 * SECOND);
+        pair.run_for(MINUTE);
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+        assert!(is_up(&pair), "{passes} passed\n{}", pair.story());
+    }
+    let mut pair = wanting(21).build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(2 * MINUTE);
+    let child = pair.child_id(B);
+    pair.command(B, Command::TerminateChild(child));
+    let begun = pair.now();
+    pair.net.tap(move |packet| {
+        let lost = begun + SECOND / 200..begun + 9 * SECOND;
+        match packet.from == Some(A) && lost.contains(&packet.sent) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        }
+    });
+    pair.run_for(3 * SECOND);
+    let request = pair.initiate(A, Some("net"));
+    comes_up(&mut pair, 30 * SECOND);
+    pair.run_for(MINUTE);
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert!(is_up(&pair), "{}", pair.story());
+}
+
+/// What `close_action` has brought up is not wanted for that: the configuration of this end does not ask for it.
+///
+/// Fault: in `Want::is_wish`, say that all are.
+#[test]
+fn what_an_action_has_brought_up_is_not_wanted_for_ever() {
+    let mut setup = Setup::new(22);
+    setup.b.connection.keyingtries = 0;
+    setup.b.connection.dpd_delay = 30 * SECOND;
+    setup.b.net().close_action = Action::Start;
+    let mut pair = setup.build();
+    pair.initiate(A, Some("net"));
+    comes_up(&mut pair, 5 * SECOND);
+    let child = pair.child_id(A);
+    pair.command(A, Command::TerminateChild(child));
+    comes_up(&mut pair, 5 * SECOND);
+    pair.offline.insert(A);
+    pair.run_for(20 * MINUTE);
+    assert_eq!(pair.b().ikes().len(), 0, "{}", pair.story());
+    assert_eq!(pair.b().endpoint.wanted(), [], "{}", pair.story());
+}

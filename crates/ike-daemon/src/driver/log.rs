@@ -119,9 +119,15 @@ impl Log {
             Event::Restart { connection, child, .. } => {
                 debug!(%connection, %child, "to be made again");
             }
-            Event::StartsAgain { connection, child, after, reason } => {
+            Event::StartsAgain { connection, child, after, careful, reason } => {
                 let what = what(connection, child.as_deref());
-                if after.is_zero() {
+                if *careful {
+                    let seconds = after.as_secs().max(1);
+                    warn!(
+                        "{what} is started again in {seconds} s: {reason}; a server that counts refused passwords \
+                         may lock the account: correct the password, then use up, or set keyingtries = 1"
+                    );
+                } else if after.is_zero() {
                     info!("{what} is started again now: {reason}");
                 } else {
                     info!("{what} is started again in {} s: {reason}", after.as_secs().max(1));

@@ -1,8 +1,9 @@
 //! What follows the end of an IKE SA, of a Child SA, and of a failed attempt at one. Only this module decides that.
 //! docs/lifecycle.md has the whole table, and the differences to strongSwan.
 
-use crate::config::{Action, ChildConfig, ConnectionConfig};
+use crate::config::{Action, AuthConfig, ChildConfig, ConnectionConfig};
 use crate::event::Failure;
+use crate::wire::registry::NotifyType;
 
 /// Why something ended, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,6 +172,16 @@ pub(crate) fn after(end: End, wishes: Wishes) -> Next {
         End::Refused | End::Unable if wanted && forever => Next::StartLater,
         End::NoAnswer | End::Refused | End::Unable => Next::Nothing,
     }
+}
+
+/// True if `reason`, why an attempt has failed, may be a password that a server has refused: whoever counts refusals
+/// locks the account after a few.
+pub(crate) fn may_lock_account(connection: &ConnectionConfig, reason: &Failure) -> bool {
+    let refused = matches!(
+        reason,
+        Failure::Peer(NotifyType::AUTHENTICATION_FAILED) | Failure::Credentials(_)
+    );
+    refused && connection.local.iter().any(|round| round.auth == AuthConfig::Eap)
 }
 
 #[cfg(test)]

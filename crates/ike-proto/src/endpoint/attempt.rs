@@ -8,17 +8,16 @@ mod candidates;
 mod line;
 mod resuming;
 mod waiting;
+mod wanted;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{ChildConfig, ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
+use crate::config::{ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
 use crate::crypto::{CipherSuite, PendingKe, Secret};
-use crate::dataplane::Flow;
 use crate::event::{
-    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
-    Transport,
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::auth::sends_initial_contact;
 use crate::exchange::child_offer::usable_methods;
@@ -31,7 +30,7 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::flight::Departure;
 use crate::ike_sa::memory::Pool;
-use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::question::Answer;
@@ -40,6 +39,7 @@ use crate::wire::payload::{Payload, Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 pub(crate) use resuming::Carried;
 use waiting::{Waiting, What};
+pub(crate) use wanted::Wanted;
 
 /// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
 /// peer that keeps asking is ignored until the next (bug class 19).
@@ -56,22 +56,6 @@ const SECOND_OPINIONS: u8 = 3;
 /// Hints at a restart of the peer that one attempt follows.
 const MAX_HINTS: u8 = 8;
 
-/// A child wanted of an IKE SA, and who waits for it.
-#[derive(Clone)]
-pub(crate) struct Wanted {
-    pub(crate) child: Option<Arc<ChildConfig>>,
-    pub(crate) request: Option<RequestId>,
-    /// The packet it is wanted for.
-    pub(crate) packet: Option<Flow>,
-}
-
-impl Wanted {
-    /// A child that nobody waits for.
-    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
-        Self { child: Some(child), request: None, packet: None }
-    }
-}
-
 /// The attempt.
 pub(crate) struct Attempt {
     pub(crate) id: IkeSaId,
@@ -79,9 +63,9 @@ pub(crate) struct Attempt {
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) path: Path,
     pub(crate) wanted: Vec<Wanted>,
-    /// The SA a reauthentication replaces.
     /// Virtual IPs of the SA that it replaces.
     pub(crate) vips: Vec<IpAddr>,
+    /// The SA a reauthentication replaces.
     pub(crate) replaces: Option<IkeSaId>,
     /// Attempts made before this one (`keyingtries`).
     pub(crate) tries: u32,
@@ -681,30 +665,6 @@ impl Attempt {
                 waiting.initial_contact = false;
             }
         }
-    }
-
-    /// Another child for the same SA.
-    pub(crate) fn add(&mut self, wanted: Wanted) {
-        for candidate in &mut self.candidates {
-            if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
-                waiting.queue.push_back(Task::CreateChild {
-                    config: Arc::clone(config),
-                    packet: wanted.packet,
-                    request: wanted.request,
-                    retry: Retry::default(),
-                    join: None,
-                });
-            } else {
-                candidate.waiting.extend(wanted.request);
-            }
-        }
-        self.wanted.push(wanted);
-    }
-
-    /// True if a child of this name is wanted of it.
-    pub(crate) fn wants(&self, child: &str) -> bool {
-        let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
-        self.wanted.iter().any(named)
     }
 
     /// When something is due.

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::aftermath::{End, Wishes, after};
+use super::aftermath::{End, Wishes, after, may_lock_account};
 use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
 use super::unattended::{Removal, Unattended};
-use super::wants::Ended;
+use super::wants::{Ended, FIRST_CAREFUL_WAIT};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::child::processing::NoneLeft;
 use crate::config::candidates::Lists;
@@ -186,6 +187,11 @@ impl Endpoint {
                 match entries.get_mut(&id).map(|slot| &mut slot.entry) {
                     Some(Entry::Attempt(attempt)) => attempt.add(wanted),
                     Some(Entry::Sa(sa)) => match wanted.child {
+                        Some(config)
+                            if wanted.packet.is_none()
+                                && wanted.request.is_some_and(|request| {
+                                    sa.is_joined_by(&config.name, request)
+                                }) => {}
                         Some(config) => sa.enqueue(Task::CreateChild {
                             config,
                             packet: wanted.packet,
@@ -404,7 +410,9 @@ impl Endpoint {
         }
         if let Some(old) = replaces.filter(|_| *reason != Failure::Replaced) {
             // There may be time for another one before its end.
-            self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx));
+            let careful = may_lock_account(connection, reason);
+            let wait = if careful { FIRST_CAREFUL_WAIT } else { Duration::ZERO };
+            self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, wait));
         }
     }
 

@@ -23,10 +23,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::index::{folded, key_of};
 use super::unattended::NOBODY;
 use super::{Endpoint, Entry, Slot};
-use crate::config::{ConnectionConfig, Unique};
+use crate::config::{ConnectionConfig, IdMatch, Unique};
 use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
+use crate::exchange::auth::local_id_at;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::crossing::{self, AGAIN, Carries, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
@@ -313,15 +315,42 @@ impl Endpoint {
         child: &str,
         (local, remote): (IpAddr, IpAddr),
     ) {
-        if let Some(found) = self.lookup.connection(connection).cloned()
-            && found.child(child).is_some()
-        {
-            self.want(now, &found, Some(child), Some((local, remote)));
+        let found = self.lookup.connection(connection).cloned();
+        let found = found.filter(|found| found.child(child).is_some());
+        if let Some(found) = &found {
+            self.want(now, found, Some(child), Some((local, remote)));
         }
         if self.has_or_makes(connection, remote, child) {
             return self.done(request, Ok(()));
         }
+        if let Some(found) = found
+            && !self.serves(connection, remote)
+            && self.is_known_elsewhere(&found, (local, remote))
+            && self.put_off_start(now, connection, child)
+        {
+            return self.done(request, Ok(()));
+        }
         self.on_initiate(now, request, connection, Some(child), (local, remote), None);
+    }
+
+    /// True if another shard has an IKE SA with the peer of `connection`, or makes one. Whoever found out that none has
+    /// the child asked one shard after the other: meanwhile the peer may have moved the child from one to another, by a
+    /// reauthentication.
+    fn is_known_elsewhere(
+        &self,
+        connection: &ConnectionConfig,
+        (local, remote): (IpAddr, IpAddr),
+    ) -> bool {
+        let IdMatch::Exact(id) = connection.remote_id() else { return false };
+        if self.config.shard.count <= 1 {
+            return false;
+        }
+        let path = self.path_to(connection, local, remote);
+        let between = (folded(&local_id_at(connection, path)), Some(key_of(id)));
+        let is_own =
+            |id: &IkeSaId| self.entries.get(id).is_some_and(|slot| slot.keys.is_between(&between));
+        let own = self.index.of(&connection.name).filter(is_own).count();
+        self.registry.contacts(&between) > own
     }
 
     /// True if there is a child of this name with the peer at `remote`, or one is being made by either end.

@@ -143,10 +143,6 @@ impl Endpoint {
         let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
-            Unique::Keep if !others.is_empty() => {
-                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
-            }
             //= RFC 7296 §2.4
             //# It MAY be sent when an IKE SA is established after a crash, and the
             //# recipient MAY use this information to delete any other IKE SAs it has
@@ -159,6 +155,11 @@ impl Endpoint {
                     self.notify(now, other, Notice::Forgotten);
                 }
             }
+            // One from the same address authenticates anew, as in charon.
+            Unique::Keep if !self.all_are_at(&others, ike) => {
+                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            }
             Unique::Replace => {
                 let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
@@ -168,6 +169,16 @@ impl Endpoint {
             }
             Unique::No | Unique::Keep => {}
         }
+    }
+
+    /// True if the peers of `others` have the address that the peer of `ike` has. Of those of another shard nobody knows.
+    fn all_are_at(&self, others: &[IkeSaId], ike: IkeSaId) -> bool {
+        let address = |id: &IkeSaId| match &self.entries.get(id)?.entry {
+            Entry::Sa(sa) => Some(sa.path.remote.ip().to_canonical()),
+            _ => None,
+        };
+        let own = address(&ike);
+        others.iter().all(|other| address(other).is_some_and(|it| Some(it) == own))
     }
 
     //= RFC 9329 §6.1

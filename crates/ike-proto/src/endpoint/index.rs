@@ -58,6 +58,11 @@ struct Peer {
 }
 
 impl Keys {
+    /// True if it is counted as one between these identities.
+    pub(super) fn is_between(&self, between: &Between) -> bool {
+        self.peer.as_ref().is_some_and(|peer| *peer.contact == *between)
+    }
+
     /// True if it was not the first between its identities, as far as they are known.
     pub(super) fn has_company(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.company)
@@ -270,7 +275,7 @@ pub(crate) fn folded(id: &IdData) -> IdData {
 }
 
 /// A key that differs only where the identities do: all distinguished names have one.
-fn key_of(id: &IdData) -> IdKey {
+pub(super) fn key_of(id: &IdData) -> IdKey {
     let data = if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { folded(id).data };
     (id.kind.0, data)
 }

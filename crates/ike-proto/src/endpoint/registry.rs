@@ -174,6 +174,11 @@ impl Registry {
         company
     }
 
+    /// How many attempts and established SAs there are between two identities.
+    pub(super) fn contacts(&self, between: &Between) -> usize {
+        self.tables().contacts.get(between).map_or(0, |contact| contact.count)
+    }
+
     /// True if [`take_attempts`](Self::take_attempts) may find one.
     pub(super) fn has_attempts(&self) -> bool {
         self.tables().attempts > 0

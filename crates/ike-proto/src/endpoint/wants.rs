@@ -31,6 +31,13 @@ pub(super) const STARTS: IkeSaId = IkeSaId(u64::MAX);
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// The same after a refusal that a server may count against an account: four in half an hour at the most.
+pub(super) const FIRST_CAREFUL_WAIT: Duration = Duration::from_secs(5 * 60);
+const LONGEST_CAREFUL_WAIT: Duration = Duration::from_secs(60 * 60);
+
+/// How long a start waits that another shard may make needless.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
 /// A child that was up so long did not fail.
 const STABLE: Duration = Duration::from_secs(60);
 
@@ -67,6 +74,10 @@ struct Want {
     asked: bool,
     /// Another shard was told to start it.
     elsewhere: bool,
+    /// It was put off, since another shard may have had it.
+    put_off: bool,
+    /// A server may count its attempts: nothing but its time, or somebody who asks for it, begins the next one.
+    careful: bool,
     /// The ends that it had last.
     ends: Option<Ends>,
     /// Policies that keep its traffic from leaving in clear until it is up again.
@@ -83,9 +94,17 @@ impl Want {
             at: None,
             asked: false,
             elsewhere: false,
+            put_off: false,
+            careful: false,
             ends: None,
             held: Vec::new(),
         }
+    }
+
+    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
+    /// not wanted for that.
+    fn is_wish(&self) -> bool {
+        self.by != By::Action || self.up.is_none()
     }
 }
 
@@ -117,7 +136,10 @@ impl Wants {
     /// True if `child` of `connection` is wanted up.
     pub(crate) fn has(&self, connection: &str, child: &str) -> bool {
         !self.all.is_empty()
-            && self.all.contains_key(&(connection.to_owned(), Some(child.to_owned())))
+            && self
+                .all
+                .get(&(connection.to_owned(), Some(child.to_owned())))
+                .is_some_and(Want::is_wish)
     }
 
     /// True if nothing is wanted.
@@ -268,6 +290,17 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Puts off the start of a child, unless it was put off already.
+    pub(super) fn put_off_start(&mut self, now: Now, connection: &str, child: &str) -> bool {
+        let name = (connection.to_owned(), Some(child.to_owned()));
+        let Some(want) = self.wants.all.get_mut(&name) else { return false };
+        let first = !std::mem::replace(&mut want.put_off, true);
+        if first {
+            want.at = Some(now.mono + PUT_OFF);
+        }
+        first
+    }
+
     /// Takes back that children are wanted: one, or all of a connection. False if none was.
     pub(super) fn unwant(&mut self, connection: &str, child: Option<&str>) -> bool {
         let meant = |name: &Name| {
@@ -386,6 +419,7 @@ impl Endpoint {
         let name = (connection.to_owned(), child.map(str::to_owned));
         let Some(want) = self.wants.all.get_mut(&name) else { return };
         (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
+        want.put_off = false;
         let held = std::mem::take(&mut want.held);
         self.remove_each(held.into_iter().map(Removal::Policy));
         // The same, begun by this end, is not needed any more.
@@ -405,7 +439,7 @@ impl Endpoint {
             lift(self);
             return self.unwant_name(&name);
         };
-        let wanted = self.wants.all.contains_key(&name);
+        let wanted = self.wants.all.get(&name).is_some_and(Want::is_wish);
         let config = name.1.as_ref().and_then(|child| connection.child(child));
         // A series of attempts ends with its last one (`on_attempt_failed`).
         let wishes = Wishes::of(connection, config.map(|c| &**c), wanted, u32::MAX);
@@ -450,10 +484,12 @@ impl Endpoint {
 
     /// Not wanted any more, because of `reason`.
     fn give_up(&mut self, name: &Name, reason: &Failure) {
-        if !self.wants.all.contains_key(name) {
+        let Some(want) = self.wants.all.get(name) else { return };
+        let wish = want.is_wish();
+        self.unwant_name(name);
+        if !wish {
             return;
         }
-        self.unwant_name(name);
         let (connection, child) = name.clone();
         let reason = reason.clone();
         self.out.push_back(Output::Event(Event::GivenUp { connection, child, reason }));
@@ -478,7 +514,9 @@ impl Endpoint {
         held: Option<PolicyId>,
         reason: &Failure,
     ) {
+        let careful = self.may_lock_account(&name.0, reason);
         let want = self.wants.all.entry(name.clone()).or_insert_with(|| Want::new(By::Action));
+        want.careful = careful;
         want.held.extend(held);
         want.ends = ends.or(want.ends);
         let lived = want.up.take().map(|up| now.mono.saturating_duration_since(up));
@@ -490,6 +528,7 @@ impl Endpoint {
         let (failures, begun) = (want.failures, want.begun);
         let wait = self.back_off(failures);
         let at = match next {
+            _ if careful => now.mono + self.careful_back_off(failures),
             // Counted from the last start: a schedule of retransmissions is time enough.
             Next::Start => begun.map_or(now.mono, |begun| begun + wait),
             _ => now.mono + wait.max(self.back_off(1)),
@@ -508,19 +547,36 @@ impl Endpoint {
         self.tell_start(name, at.saturating_duration_since(now.mono), reason);
     }
 
-    fn tell_start(&mut self, (connection, child): Name, after: Duration, reason: &Failure) {
-        let reason = reason.clone();
-        let event = Event::StartsAgain { connection, child, after, reason };
+    fn tell_start(&mut self, name: Name, after: Duration, reason: &Failure) {
+        let careful = self.wants.all.get(&name).is_some_and(|want| want.careful);
+        let ((connection, child), reason) = (name, reason.clone());
+        let event = Event::StartsAgain { connection, child, after, careful, reason };
         self.out.push_back(Output::Event(event));
     }
 
     /// The wait after so many failures in a row.
     pub(super) fn back_off(&mut self, failures: u32) -> Duration {
-        let Some((_, mut ctx)) = self.parts_now() else { return LONGEST_WAIT };
+        self.doubled(FIRST_WAIT, LONGEST_WAIT, failures)
+    }
+
+    /// The same where each failure may count against an account.
+    fn careful_back_off(&mut self, failures: u32) -> Duration {
+        self.doubled(FIRST_CAREFUL_WAIT, LONGEST_CAREFUL_WAIT, failures.max(1))
+    }
+
+    fn doubled(&mut self, first: Duration, longest: Duration, failures: u32) -> Duration {
+        let Some((_, mut ctx)) = self.parts_now() else { return longest };
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-        let wait = FIRST_WAIT.saturating_mul(1 << doublings.min(8)).min(LONGEST_WAIT);
+        let wait = first.saturating_mul(1 << doublings.min(8)).min(longest);
         // Less up to two fifths of five quarters: a quarter either way.
         ctx.jittered(wait * 5 / 4, wait / 2)
+    }
+
+    /// True if `reason` is a refusal that a server may count against this end's account.
+    fn may_lock_account(&self, connection: &str, reason: &Failure) -> bool {
+        self.lookup
+            .connection(connection)
+            .is_some_and(|connection| aftermath::may_lock_account(connection, reason))
     }
 
     /// Makes a failed attempt again when it is due.

@@ -176,8 +176,8 @@ impl IkeSa {
                     addresses: wanted,
                     sole: match self.connection.unique {
                         Unique::Replace => true,
-                        Unique::No => first_contact,
-                        Unique::Keep | Unique::Never => false,
+                        Unique::No | Unique::Keep => first_contact,
+                        Unique::Never => false,
                     },
                     own,
                     resumed: former.is_some(),

@@ -10,6 +10,7 @@ pub(crate) mod crossing;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
+mod joining;
 pub(crate) mod keeping;
 pub(crate) mod memory;
 pub(crate) mod mobility;

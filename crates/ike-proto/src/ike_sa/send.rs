@@ -78,8 +78,8 @@ impl IkeSa {
         self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
         self.window.start_response(self.answer_to, response);
         //= RFC 7296 §2.1
-        //# In order to allow saving memory, responders are allowed to forget a
-        //# response after a timeout of several minutes.
+        //# In order to allow saving memory, responders are
+        //# allowed to forget the response after a timeout of several minutes.
         self.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
         self.pace(ctx);
         if let Some(path) = self.answer_also_to.take() {

@@ -541,6 +541,21 @@ impl Task {
     }
 }
 
+impl ChildOffer {
+    /// True if it is a child `name` that this end begins by itself: `request` waits for it from now on.
+    pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
+        let joined = self.config.name == name
+            && self.rekeys.is_none()
+            && self.join.is_none()
+            && self.packet.is_none()
+            && self.request.is_none();
+        if joined {
+            self.request = Some(request);
+        }
+        joined
+    }
+}
+
 impl Initiated {
     /// The child that is being asked for, by CREATE_CHILD_SA or the exchanges that follow it.
     pub(crate) fn child(&self) -> Option<&ChildOffer> {

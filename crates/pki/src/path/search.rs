@@ -76,7 +76,8 @@ impl<'a> Search<'a> {
     /// The first path that `accept` takes, and what it makes of it.
     ///
     /// # Errors
-    /// What `accept` said of the first path, or why there is none.
+    /// What `accept` said of the first path, or why there is none. That something is revoked comes first, whichever
+    /// path says so: who trusts a certificate without a path has to know.
     pub fn first<T>(
         &mut self,
         mut accept: impl FnMut(&Path) -> Result<T, PkiError>,
@@ -90,7 +91,10 @@ impl<'a> Search<'a> {
                 true
             }
             Err(why) => {
-                refusal.get_or_insert(why);
+                let revoked = |why: &PkiError| matches!(why, PkiError::Revoked { .. });
+                if refusal.is_none() || revoked(&why) && !refusal.as_ref().is_some_and(revoked) {
+                    refusal = Some(why);
+                }
                 false
             }
         });

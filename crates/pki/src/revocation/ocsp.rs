@@ -285,8 +285,9 @@ fn delegates(mut rest: Der<'_>) -> Option<Vec<&[u8]>> {
 
 impl Signed<'_> {
     //= RFC 6960 §4.2.2.2
-    //# The certificate is issued by the CA that issued the
-    //# certificate in question as referred to in the request.
+    //# Includes a value of id-kp-OCSPSigning in an extended key usage
+    //# extension and is issued by the CA that issued the certificate in
+    //# question as stated above.
     fn is_by_delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> bool {
         let Ok(delegate) = Certificate::from_der(delegate) else { return false };
         delegate.issuer() == issuer.subject()

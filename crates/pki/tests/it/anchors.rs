@@ -154,6 +154,30 @@ fn a_revoked_sub_ca_is_refused_although_cacerts_names_it() {
     assert!(matches!(refusal, Err(PkiError::Revoked { .. })), "{refusal:?}");
 }
 
+/// A certificate that is configured itself is trusted without a path. One path to it is too long, the other shows that it
+/// is revoked.
+///
+/// Fault: in `Search::first`, keep the first refusal.
+#[test]
+fn a_configured_certificate_that_is_revoked_is_refused() {
+    let short = Ca::root(Template { path_len: Some(0), ..ca_template("Short") });
+    let long = Ca::root(ca_template("Long"));
+    let sub = short.sub(ca_template("Research"));
+    let cross = long.certify(&ca_template("Research"), &*sub.key);
+    let leaf = sub.leaf();
+    for revoked in [&[&leaf][..], &[]] {
+        let mut trust = folders(&[&short, &long, &sub], &[sub.list(revoked)]);
+        trust.add(cross.clone()).unwrap();
+        let certs = vec![leaf.clone().into()];
+        let pinned = PeerPolicy { certs, ..policy(&[], RevocationPolicy::Relaxed) };
+        match verdict(&[&leaf], &pinned, &trust) {
+            Ok(_) => assert!(revoked.is_empty()),
+            Err(PkiError::Revoked { .. }) => assert!(!revoked.is_empty()),
+            Err(why) => panic!("{why}"),
+        }
+    }
+}
+
 /// strongSwan's ikev2-multi-ca/skipped: the list of the root is not to be had.
 ///
 /// Fault: as above, or in `RevocationStore::check`, look at the first link alone.

@@ -86,6 +86,7 @@ impl Endpoint {
         if self.carries(&name.0, name.1.as_deref()) {
             return;
         }
+        let remote = self.sent_on(&name.0, remote).unwrap_or(remote);
         if let Some(want) = self.wants.all.get_mut(&name) {
             (want.begun, want.ends) = (Some(now.mono), Some((local, remote)));
         }
@@ -103,6 +104,20 @@ impl Endpoint {
         let path = self.path_to(&connection, local, remote);
         let wanted = Wanted { child: config, request: None, packet: None };
         self.initiate(now, connection, path, wanted);
+    }
+
+    /// Where the gateway at `home` has sent this client to, if an IKE SA is up there: a child is asked for on that one.
+    fn sent_on(&self, connection: &str, home: IpAddr) -> Option<IpAddr> {
+        let home = home.to_canonical();
+        self.index.of(connection).find_map(|id| {
+            match self.entries.get(&id).map(|slot| &slot.entry) {
+                Some(Entry::Sa(sa)) if sa.carries(None) => {
+                    let first = sa.redirected.as_ref()?.first;
+                    (first.to_canonical() == home).then(|| sa.path.remote.ip())
+                }
+                _ => None,
+            }
+        })
     }
 
     fn again_between(&mut self, now: Now, new: NewAttempt, (local, remote): Ends) {
@@ -176,7 +191,9 @@ impl Endpoint {
             begun.map_or(now.mono, |begun| now.mono.max(begun + FIRST_WAIT))
         };
         for want in self.wants.all.values_mut() {
-            want.at = want.at.map(|at| at.min(soonest(want.begun)));
+            if !want.careful {
+                want.at = want.at.map(|at| at.min(soonest(want.begun)));
+            }
         }
         for again in &mut self.wants.again {
             again.at = again.at.min(soonest(Some(again.begun)));

@@ -39,7 +39,7 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return false };
         initial_contact
             && !self.initiator
-            && matches!(self.connection.unique, Unique::No | Unique::Replace)
+            && self.connection.unique != Unique::Never
             //= RFC 7619 §2.3
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on

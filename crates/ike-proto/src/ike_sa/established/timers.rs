@@ -123,13 +123,13 @@ impl IkeSa {
         established.queue.push_front(task);
     }
 
-    /// A reauthentication has failed: it is made again while there is time.
-    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>) {
+    /// A reauthentication has failed: it is made again while there is time, after `wait` at the least.
+    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
         let State::Established(established) = &mut self.state else { return };
         let due = std::mem::take(&mut established.renewing);
         if due && established.phase == IkePhase::Alive {
-            let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
-            self.timers.set(TimerKey::Ike(Timer::ReauthIke), at);
+            let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
+            self.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
         }
     }
 

@@ -1,0 +1,83 @@
+//! What an attempt is made for.
+
+use std::sync::Arc;
+
+use super::Attempt;
+use crate::config::ChildConfig;
+use crate::dataplane::Flow;
+use crate::event::RequestId;
+use crate::ike_sa::state::{Retry, Task};
+
+/// A child wanted of an IKE SA, and who waits for it.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) child: Option<Arc<ChildConfig>>,
+    pub(crate) request: Option<RequestId>,
+    /// The packet it is wanted for.
+    pub(crate) packet: Option<Flow>,
+}
+
+impl Wanted {
+    /// A child that nobody waits for.
+    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
+        Self { child: Some(child), request: None, packet: None }
+    }
+
+    /// True if this is begun by this end itself, and `other` is a command for the same child.
+    pub(crate) fn is_joined_by(&self, other: &Self) -> bool {
+        let same = match (&self.child, &other.child) {
+            (Some(own), Some(other)) => own.name == other.name,
+            _ => false,
+        };
+        same && self.request.is_none() && self.packet.is_none() && other.packet.is_none()
+    }
+}
+
+impl Attempt {
+    /// Another child for the same SA. A command for one that this end begins by itself waits for that one.
+    pub(crate) fn add(&mut self, wanted: Wanted) {
+        if self.is_joined_by(&wanted) {
+            return;
+        }
+        for candidate in &mut self.candidates {
+            if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
+                waiting.queue.push_back(Task::CreateChild {
+                    config: Arc::clone(config),
+                    packet: wanted.packet,
+                    request: wanted.request,
+                    retry: Retry::default(),
+                    join: None,
+                });
+            } else {
+                candidate.waiting.extend(wanted.request);
+            }
+        }
+        self.wanted.push(wanted);
+    }
+
+    /// True if a child that nobody waits for is the one that is `wanted`; whoever waits for that waits for this.
+    fn is_joined_by(&mut self, wanted: &Wanted) -> bool {
+        let Some(own) = self.wanted.iter_mut().find(|own| own.is_joined_by(wanted)) else {
+            return false;
+        };
+        own.request = wanted.request;
+        let (Some(request), Some(config)) = (wanted.request, &wanted.child) else { return true };
+        for candidate in &mut self.candidates {
+            let joined = candidate.state.unproven().is_some_and(|waiting| {
+                let offer = waiting.child.as_deref_mut();
+                offer.is_some_and(|offer| offer.is_joined_by(&config.name, request))
+                    || waiting.queue.iter_mut().any(|task| task.is_joined_by(&config.name, request))
+            });
+            if !joined {
+                candidate.waiting.push(request);
+            }
+        }
+        true
+    }
+
+    /// True if a child of this name is wanted of it.
+    pub(crate) fn wants(&self, child: &str) -> bool {
+        let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
+        self.wanted.iter().any(named)
+    }
+}
