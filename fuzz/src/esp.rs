@@ -203,6 +203,7 @@ impl Bench {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }))
     }
 

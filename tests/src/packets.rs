@@ -100,11 +100,11 @@ impl Guard {
 impl World {
     /// What `machine` does with a packet that is to leave.
     pub fn verdict(&self, machine: usize, inner: Inner) -> Verdict {
-        let mut best: Option<((Order, Reverse<u64>), usize, Candidate<'_>)> = None;
+        let mut best: Option<(Rank, usize, Candidate<'_>)> = None;
         for host in (0..self.hosts.len()).filter(|host| self.hosts[*host].machine == machine) {
             for candidate in self.hosts[host].plane.candidates() {
                 let Some(order) = order(&candidate, inner) else { continue };
-                let rank = (order, Reverse(candidate.since));
+                let rank = (order, candidate.policy.standby, Reverse(candidate.since));
                 if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
                     best = Some((rank, host, candidate));
                 }
@@ -250,6 +250,9 @@ fn sealed(host: usize, sa: SaId, plane: &Plane) -> Verdict {
     let outer = (SocketAddr::new(src, from), SocketAddr::new(sa.dst, to));
     Verdict::Sealed { host, sa, key, outer }
 }
+
+/// The order of its selectors, whether it is on standby, and since when it is there.
+type Rank = (Order, bool, Reverse<u64>);
 
 /// Where the candidate stands for a packet; `None` if it does not match.
 fn order(candidate: &Candidate<'_>, inner: Inner) -> Option<Order> {

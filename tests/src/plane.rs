@@ -1,5 +1,6 @@
 //! A data plane for simulations: it remembers, can be slow, can refuse, and tells keys apart.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -185,10 +186,31 @@ impl Plane {
         spis
     }
 
-    /// For each protecting policy the SA its packets leave by; `None` while they are dropped.
+    /// True if another policy of the same owner protects the same traffic, and comes before `policy`.
+    fn is_behind_another(&self, policy: &PolicySpec) -> bool {
+        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or(0);
+        let rank = |policy: &PolicySpec| (policy.standby, Reverse(since(policy)));
+        self.table().policies().any(|other| {
+            matches!(other.action, PolicyAction::Protect { .. })
+                && (&other.owner, &other.local_ts, &other.remote_ts)
+                    == (&policy.owner, &policy.local_ts, &policy.remote_ts)
+                && rank(other) < rank(policy)
+        })
+    }
+
+    /// For each protecting policy the SA it names; `None` while its packets are dropped.
     pub fn routes(&self) -> Vec<(PolicyId, Option<SaId>)> {
-        self.table()
-            .policies()
+        self.routes_of(|_| true)
+    }
+
+    /// The same of those policies alone that packets meet.
+    pub fn routes_in_use(&self) -> Vec<(PolicyId, Option<SaId>)> {
+        self.routes_of(|policy| !self.is_behind_another(policy))
+    }
+
+    fn routes_of(&self, is_meant: impl Fn(&PolicySpec) -> bool) -> Vec<(PolicyId, Option<SaId>)> {
+        let policies = self.table().policies().filter(|policy| is_meant(policy));
+        policies
             .filter_map(|policy| match policy.action {
                 PolicyAction::Protect { outbound, .. } => Some((policy.id, outbound)),
                 _ => None,

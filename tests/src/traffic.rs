@@ -90,7 +90,7 @@ impl Traffic {
     pub(crate) fn routes(&mut self, now: Duration, from: usize, hosts: &[Host]) -> Vec<Probe> {
         let plane = &hosts[from].plane;
         let mut probes = Vec::new();
-        for (policy, route) in plane.routes() {
+        for (policy, route) in plane.routes_in_use() {
             let Some(sa) = route else { continue };
             self.first_routes.entry((from, policy)).or_insert(sa);
             let key = plane.key_of(sa);

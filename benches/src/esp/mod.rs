@@ -305,6 +305,7 @@ fn policy() -> PolicySpec {
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     }
 }
 

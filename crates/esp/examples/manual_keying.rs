@@ -125,6 +125,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     })))?;
     if let Some((local, remote)) = args.pass {
         plane.apply(Command::InstallPolicy(Box::new(PolicySpec {
@@ -137,6 +138,7 @@ fn install(plane: &mut UserspacePlane, args: &Args) -> Result<(), Box<dyn Error>
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         })))?;
     }
     Ok(())

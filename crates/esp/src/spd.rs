@@ -62,7 +62,7 @@ impl Spd {
                 let order = Order::of(&policy, &local, &remote);
                 let claim =
                     overlaps::claim(&policy.owner, &local, &remote, self.held()).unwrap_or(since.0);
-                let rank = Rank { order, claim, since };
+                let rank = Rank { order, claim, standby: policy.standby, since };
                 added.push(Entry { rank, local, remote, policy: Arc::clone(&policy) });
             }
         }
@@ -127,6 +127,7 @@ mod tests {
             priority,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }
     }
 

@@ -77,6 +77,7 @@ impl Host {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         };
         self.plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
     }
@@ -471,6 +472,7 @@ async fn many_policies_inside() {
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     };
     host.plane.apply(Command::InstallPolicy(Box::new(many))).unwrap();
     assert!(!host.hears("10.200.0.1", &four).await && !host.hears("10.202.80.127", &four).await);
@@ -511,6 +513,7 @@ async fn a_device_that_somebody_deletes_inside() {
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     };
     assert!(host.plane.apply(Command::InstallPolicy(Box::new(trap))).is_err());
     host.remove(3);

@@ -24,6 +24,7 @@ fn policy(id: u64, local: &str, remote: &str, action: PolicyAction) -> PolicySpe
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     }
 }
 

@@ -361,6 +361,9 @@ pub struct PolicySpec {
     /// Of a trap: where the SAs will be that it waits for. A kernel needs it for templates and routes.
     /// [`PolicyAction::Protect`] says it itself, and the others need none.
     pub outer: Option<Outer>,
+    /// Another policy of the owner for the same selectors comes first, however old that is: the peer may not have the
+    /// SAs of this one yet.
+    pub standby: bool,
 }
 
 /// Between which ends SAs are, and in which mode.

@@ -53,6 +53,7 @@ fn policy(id: u64, action: PolicyAction) -> Command {
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     }))
 }
 

@@ -223,6 +223,7 @@ impl Driver {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         };
         world.hosts[self.home].plane.shunts.insert(config.name.clone(), shunt);
     }

@@ -230,9 +230,10 @@ fn with_another_implementation(seed: u64) -> Pair {
     pair
 }
 
-/// A peer that was up first sends IKE_SA_INIT again and again, and goes on with it though ours is there by then.
+/// A peer that was up first sends IKE_SA_INIT again and again, and goes on with it though ours is there by then. Packets
+/// leave by the first child until the peer has the second.
 ///
-/// Fault: let `LATE_INIT` be zero.
+/// Fault: let `LATE_INIT` be zero; or in `IkeSa::has_company`, answer `false`.
 #[test]
 fn a_peer_that_goes_on_with_an_old_request_gets_one() {
     for seed in 0..20 {
@@ -245,11 +246,39 @@ fn a_peer_that_goes_on_with_an_old_request_gets_one() {
         pair.settle();
         // Its second try is on its way for a while.
         ensure(&mut pair, A, "net");
-        let late = |w: &World| ups(w, A) == 2 && ups(w, B) == 2;
+        pair.run_for(MS * 300);
+        assert_eq!((ups(&pair, A), ups(&pair, B)), (1, 1), "{}", pair.story());
         pair.traffic.watch();
+        let late = |w: &World| ups(w, A) == 2 && ups(w, B) == 2;
         assert!(pair.run_until(SECOND * 30, late), "{}", pair.story());
         pair.run_for(SECOND * 30);
+        assert_eq!(pair.traffic.early, 0, "{}", pair.story());
         check_one(&pair, &"late");
+    }
+}
+
+/// A peer reauthenticates: its new IKE SA comes beside the old one. Packets leave by the old child until the peer has the
+/// new one, and by the new one soon after.
+///
+/// Fault: in `IkeSa::has_company`, answer `false`; or in `IkeSa::end_standby`, return at once; or in
+/// `IkeSa::on_established_closed`, keep no inbound SA of a child that is `routed`.
+#[test]
+fn the_child_of_a_reauthentication_waits_for_its_initiator() {
+    for seed in 0..20 {
+        let mut setup = Setup::new(seed);
+        setup.a.connection.reauth_time = SECOND * 60;
+        setup.a.connection.rand_time = Duration::ZERO;
+        let mut pair = setup.build();
+        pair.establish();
+        pair.run_for(SECOND * 2);
+        pair.traffic.watch();
+        let anew = |w: &World| ups(w, A) == 2;
+        assert!(pair.run_until(SECOND * 70, anew), "{}", pair.story());
+        pair.run_for(SECOND * 30);
+        assert_eq!((pair.traffic.early, &pair.traffic.lost[..]), (0, &[][..]), "{}", pair.story());
+        pair.assert_agreement();
+        // Its end would show a policy that is still on standby.
+        assert!(pair.b().plane.table().policies().all(|policy| !policy.standby));
     }
 }
 

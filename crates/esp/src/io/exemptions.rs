@@ -123,6 +123,7 @@ mod tests {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }
     }
 

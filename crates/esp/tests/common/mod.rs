@@ -159,6 +159,7 @@ impl Tunnel {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }
     }
 

@@ -161,6 +161,7 @@ impl Shunts {
             priority,
             processing,
             outer: None,
+            standby: false,
         };
         let command = Command::InstallPolicy(Box::new(spec.clone()));
         match plane.apply(vec![command]).await {

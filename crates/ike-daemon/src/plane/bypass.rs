@@ -319,6 +319,7 @@ impl Exempt {
             priority: self.priority,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }
     }
 
@@ -350,6 +351,7 @@ mod tests {
             priority: 0,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         }
     }
 

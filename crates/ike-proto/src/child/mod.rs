@@ -47,6 +47,8 @@ pub(crate) struct Heritage {
 pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
+    /// Its policy is on standby: the peer, which has asked for it, may not have its SAs yet.
+    pub(crate) standby: bool,
     /// True if this end has asked for it.
     pub(crate) ours: bool,
     pub(crate) phase: Phase,
@@ -240,6 +242,7 @@ impl ChildSa {
             priority: self.config.priority,
             processing: Arc::clone(&self.processing),
             outer: None,
+            standby: self.standby,
         }))
     }
 

@@ -74,7 +74,7 @@ pub fn decide<'a, 'b>(
     let Held { local, remote, policy, rank } = there;
     let claim = claim(&new.owner, local, remote, held).unwrap_or(since);
     let order = Order::of(new, local, remote);
-    let wins = Rank { order, claim, since: Reverse(since) } < rank;
+    let wins = Rank { order, claim, standby: new.standby, since: Reverse(since) } < rank;
     if wins { (new, policy) } else { (policy, new) }
 }
 

@@ -8,7 +8,8 @@
 //! 4. exemptions, then drops, then protection, then the trap it was triggered by;
 //! 5. the owner who was there first: a later peer does not get the traffic of an earlier one by asking
 //!    for the same selectors. Of one owner's policies the newest counts, for that is the one its other
-//!    end knows of.
+//!    end knows of;
+//! 6. of one owner's policies, those on standby come last: their other end may not have the SAs yet.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -22,6 +23,8 @@ pub struct Rank {
     pub order: Order,
     /// When the owner first had these selectors.
     pub claim: u64,
+    /// The policy is on standby.
+    pub standby: bool,
     /// When the policy came.
     pub since: Reverse<u64>,
 }

@@ -566,6 +566,7 @@ impl Endpoint {
             priority: config.priority,
             processing: Arc::clone(&processing),
             outer: Some(Outer { mode: config.mode, local, remote }),
+            standby: false,
         };
         if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
             let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);

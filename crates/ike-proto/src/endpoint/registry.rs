@@ -122,6 +122,13 @@ impl Registry {
         crossed
     }
 
+    /// True if another one than `id` is established between these identities.
+    pub(crate) fn has_another(&self, identities: &Identities, id: IkeSaId) -> bool {
+        let tables = self.tables();
+        let all = tables.established.get(identities);
+        all.is_some_and(|all| all.iter().any(|other| other != id))
+    }
+
     /// Those whose set-ups overlap with that of `party`.
     pub(super) fn crossed_by(&self, identities: &Identities, party: &Party) -> Vec<IkeSaId> {
         let tables = self.tables();

@@ -322,6 +322,7 @@ impl IkeSa {
         Ok(ChildSa {
             id: parts.id,
             config: Arc::clone(config),
+            standby: false,
             ours: parts.asker != Asker::Peer,
             phase: Phase::Installing,
             policy: parts.policy,

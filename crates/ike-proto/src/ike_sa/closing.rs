@@ -135,8 +135,8 @@ impl IkeSa {
                 false => batch.push(Command::RemovePolicy(child.policy)),
             }
             batch.push(Command::RemoveSa(child.outbound()));
-            // One that gave way to another: the peer may have sent by it until it answered the Delete.
-            match *reason == Failure::Replaced && !child.routed {
+            // The SA gave way to another one: the peer may have sent by it until it answered the Delete.
+            match *reason == Failure::Replaced && (wanted || !child.routed) {
                 true => stay.push(child.inbound()),
                 false => batch.push(Command::RemoveSa(child.inbound())),
             }

@@ -23,6 +23,7 @@ mod receive;
 mod refragment;
 pub(crate) mod rtt;
 mod send;
+pub(crate) mod standby;
 pub(crate) mod state;
 mod status;
 pub(crate) mod stream;

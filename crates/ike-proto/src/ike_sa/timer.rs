@@ -62,6 +62,8 @@ pub(crate) enum ChildTimer {
     DeleteRekeyed,
     /// It crossed another one, and is to end.
     Crossing,
+    /// Its policy is not on standby any more.
+    Standby,
 }
 
 /// Names one timer of an IKE SA. Of timers due together, the lower comes first.

@@ -326,6 +326,7 @@ fn spec(id: PolicyId, action: PolicyAction) -> PolicySpec {
         priority: 0,
         processing: Arc::default(),
         outer: None,
+        standby: false,
     }
 }
 

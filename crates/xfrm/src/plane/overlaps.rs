@@ -47,8 +47,12 @@ impl Overlaps {
                 for remote in &spec.remote_ts {
                     let order = Order::of(spec, local, remote);
                     let earlier = claim(&spec.owner, local, remote, self.near(remote));
-                    let rank =
-                        Rank { order, claim: earlier.unwrap_or(since), since: Reverse(since) };
+                    let rank = Rank {
+                        order,
+                        claim: earlier.unwrap_or(since),
+                        standby: spec.standby,
+                        since: Reverse(since),
+                    };
                     added.push(Pair {
                         spec: Arc::clone(spec),
                         local: *local,

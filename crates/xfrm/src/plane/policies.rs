@@ -131,7 +131,7 @@ impl Policies {
                 installed: Installed::This(policy.clone()),
             });
             slots.push(policy.id);
-            let rank = Rank { order, claim: u64::MAX, since: Reverse(0) };
+            let rank = Rank { order, claim: u64::MAX, standby: false, since: Reverse(0) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
         self.entries.insert(spec.id, Entry { spec, since: 0, slots });
@@ -261,7 +261,7 @@ impl Policies {
             let claims = [slot.claim_of(&spec.owner), earlier.get(&policy.id).copied()];
             let claim = claims.into_iter().flatten().min().unwrap_or(since);
             slots.push(policy.id);
-            let rank = Rank { order, claim, since: Reverse(since) };
+            let rank = Rank { order, claim, standby: spec.standby, since: Reverse(since) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
         self.entries.insert(spec.id, Entry { spec, since, slots });

@@ -84,6 +84,7 @@ mod tests {
             priority: priority_,
             processing: Arc::default(),
             outer: None,
+            standby: false,
         };
         priority(&spec, &local, &remote, 0, Level::Main)
     }

@@ -181,6 +181,7 @@ impl Child {
             priority: self.priority,
             processing: Arc::clone(&self.processing),
             outer: Some(Outer { mode: self.mode, local: self.local, remote: self.remote }),
+            standby: false,
         }
     }
 

@@ -46,6 +46,8 @@ enum Do {
     Pass,
     Drop,
     Protect,
+    /// The same on standby.
+    Standby,
     Trap,
     Shunt,
 }
@@ -80,7 +82,7 @@ impl Case<'_> {
             Do::Drop => PolicyAction::Drop,
             Do::Trap => PolicyAction::Trap,
             Do::Shunt => PolicyAction::Shunt { silent: true },
-            Do::Protect => PolicyAction::Protect {
+            Do::Protect | Do::Standby => PolicyAction::Protect {
                 mode: Mode::Tunnel,
                 local: ends.0,
                 remote: ends.1,
@@ -88,7 +90,7 @@ impl Case<'_> {
             },
         };
         let plane = self.tester.plane();
-        if let Do::Protect = what {
+        if let Do::Protect | Do::Standby = what {
             let spec = SaSpec {
                 id: sa,
                 src: ends.0,
@@ -124,6 +126,7 @@ impl Case<'_> {
             priority,
             processing: Arc::default(),
             outer: None,
+            standby: matches!(what, Do::Standby),
         };
         plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
     }
@@ -151,11 +154,12 @@ impl Case<'_> {
 
 /// All cases, each in an empty plane.
 pub fn all(mut fresh: impl FnMut() -> Box<dyn Tester>) {
-    let cases: [fn(&mut Case<'_>); 8] = [
+    let cases: [fn(&mut Case<'_>); 9] = [
         narrower_wins,
         priorities,
         shunts_come_last,
         same_selectors,
+        standby,
         owners,
         an_owner_goes_on_being_first,
         pairs_and_families,
@@ -230,6 +234,28 @@ fn same_selectors(case: &mut Case<'_>) {
     case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(3));
     case.remove(3);
     case.udp("10.1.0.1", "10.2.0.1", Meets::Trap);
+}
+
+/// Fault: in `Rank`, leave `standby` out of the comparison.
+fn standby(case: &mut Case<'_>) {
+    let (local, remote) = ("10.1.0.0/16", "10.2.0.0/16");
+    case.install(1, Do::Trap, local, remote);
+    case.install(2, Do::Standby, local, remote);
+    // Nothing else protects.
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(2));
+    case.remove(2);
+    case.install(2, Do::Protect, local, remote);
+    case.install(3, Do::Standby, local, remote);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(2));
+    case.install(3, Do::Protect, local, remote);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(3));
+    case.install(4, Do::Standby, local, remote);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(3));
+    case.remove(3);
+    // An older one comes first as well.
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(2));
+    case.remove(2);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(4));
 }
 
 fn owners(case: &mut Case<'_>) {

@@ -173,7 +173,7 @@ impl IkeSa {
     pub(crate) fn install_then_respond(
         &mut self,
         ctx: &mut Context<'_>,
-        ready: ReadyChild,
+        mut ready: ReadyChild,
         reply: Reply,
     ) {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
@@ -188,6 +188,7 @@ impl IkeSa {
                 taken(),
             );
         }
+        ready.child.standby = self.has_company(ctx, &ready.child);
         let State::Established(established) = &mut self.state else { return };
         let schedule = ctx.config.retransmission.longest();
         let (child, batch) = if ready.child.replaces.is_some() {

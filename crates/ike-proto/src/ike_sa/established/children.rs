@@ -71,7 +71,7 @@ impl IkeSa {
     }
 
     /// Tells the policy of `child` to send by it.
-    fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+    pub(crate) fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         if let Some(child) = established.children.iter_mut().find(|other| other.id == child) {
             child.routed = true;

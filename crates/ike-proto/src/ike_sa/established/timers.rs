@@ -8,6 +8,7 @@ use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
+use crate::ike_sa::standby::STANDBY;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
 
@@ -164,6 +165,7 @@ impl IkeSa {
             ChildTimer::HardLifeChild => self.on_child_life_over(ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
             ChildTimer::Crossing => self.end_crossed_child(ctx, child),
+            ChildTimer::Standby => self.end_standby(ctx, child),
             ChildTimer::DeleteRekeyed => {
                 let State::Established(established) = &mut self.state else { return };
                 let gone: Vec<_> =
@@ -191,4 +193,7 @@ pub(crate) fn arm_child(
     let inactivity = child.config.inactivity;
     let at = (!inactivity.is_zero()).then(|| now + inactivity);
     timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
+    if child.standby {
+        timers.set(TimerKey::Child(child.id, ChildTimer::Standby), now + STANDBY);
+    }
 }

@@ -1,0 +1,43 @@
+//! A child that the peer asks for beside another one for the same traffic.
+//!
+//! The responder of a child has its SAs before the initiator has them. What leaves by the new SA meanwhile is lost,
+//! though the SAs that are there would carry it. This is so where both ends start at once, and where a peer
+//! reauthenticates before it breaks the old IKE SA. So the policy of the new child is on standby for a while:
+//! packets go on leaving by the other child as long as that is there.
+
+use std::time::Duration;
+
+use super::IkeSa;
+use super::context::Context;
+use super::state::State;
+use crate::child::{ChildSa, Phase};
+use crate::event::ChildSaId;
+
+/// How long a policy is on standby after the answer has left: the time on the way, and that for which a busy peer
+/// checks a certificate.
+pub(crate) const STANDBY: Duration = Duration::from_millis(900);
+
+impl IkeSa {
+    /// True if there may be another child for the traffic of `child`, which is new: of this IKE SA, or of another one
+    /// between the same identities.
+    pub(crate) fn has_company(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let same = |other: &ChildSa| other.routed && other.policy != child.policy;
+        established.children.iter().any(same)
+            || self
+                .identities()
+                .is_some_and(|identities| ctx.registry.has_another(&identities, self.id))
+    }
+
+    /// The policy of `id` stands with the others from now on, and the newest of them counts.
+    pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let State::Established(established) = &mut self.state else { return };
+        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        child.standby = false;
+        if child.routed && child.phase == Phase::Installed {
+            self.route(ctx, id);
+        }
+    }
+}
