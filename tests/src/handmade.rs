@@ -221,6 +221,12 @@ impl Handmade {
         psk_auth(self.prf, &Secret::copy_from(psk), &self.octets(id)).expose().to_vec()
     }
 
+    /// Authentication Data of nobody in particular (RFC 7619 §2.1).
+    pub fn null_auth(&self, id: &IdData) -> Vec<u8> {
+        let key = if self.initiator { &self.keys.pi } else { &self.keys.pr };
+        psk_auth(self.prf, key, &self.octets(id)).expose().to_vec()
+    }
+
     /// Authentication Data of an initiator after IKE_INTERMEDIATE exchanges, of which AUTH covers `int_auth`.
     pub fn auth_after(&self, id: &IdData, psk: &[u8], int_auth: Option<&[u8]>) -> Vec<u8> {
         let message = Transcript::RealMessage(&self.request);
@@ -237,6 +243,22 @@ impl Handmade {
     /// PRF under SK_pr.
     pub fn by_pr(&self, octets: &[u8]) -> Vec<u8> {
         self.prf.prf(self.keys.pr.expose(), &[octets]).expose().to_vec()
+    }
+
+    /// The keys of the IKE SA that there are, each with its name.
+    pub fn secrets(&self) -> Vec<(&'static str, &[u8])> {
+        let IkeKeys { d, ei, er, ai, ar, pi, pr, .. } = &self.keys;
+        let all = [
+            ("SK_d", d),
+            ("SK_ai", ai),
+            ("SK_ar", ar),
+            ("SK_ei", ei),
+            ("SK_er", er),
+            ("SK_pi", pi),
+            ("SK_pr", pr),
+        ];
+        let there = all.into_iter().filter(|(_, key)| !key.is_empty());
+        there.map(|(name, key)| (name, key.expose())).collect()
     }
 
     /// SK_d.

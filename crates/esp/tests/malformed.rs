@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use esp::packet::Cipher;
 use esp::{Carrier, DropReason, Outer, Verdict, ip};
-use ike_proto::crypto::CipherProvider;
+use ike_proto::crypto::{CipherProvider, Frame};
 use proptest::prelude::*;
 
 mod common;
@@ -155,7 +155,6 @@ fn the_next_header_must_fit_the_mode_and_the_packet() {
 /// The payload data can be empty, but pad length and next header cannot be missing.
 #[test]
 fn padding_that_lies() {
-    use ike_proto::crypto::Frame;
     let tunnel = Tunnel { suite: CBC, ..Tunnel::v4() };
     let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
     let lengths = CIPHERS.lengths(sa.suite).unwrap();
@@ -181,6 +180,40 @@ fn padding_that_lies() {
     block[11..].copy_from_slice(&[1, 2, 3, 3, 4]);
     assert_eq!(open(&block), Err(DropReason::InnerMalformed), "well padded, and no packet");
     assert_eq!(open(&[]), Err(DropReason::Truncated));
+}
+
+/// The padding is inspected whatever its length, and every octet of it (RFC 4303 §2.4).
+///
+/// Fault: in `strip` (packet.rs), let `sound` be true for more than three octets.
+#[test]
+fn padding_of_every_length_is_inspected() {
+    let tunnel = Tunnel { suite: CBC, ..Tunnel::v4() };
+    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
+    let lengths = CIPHERS.lengths(sa.suite).unwrap();
+    let key = CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap();
+    let mut pair = tunnel.connect();
+    let mut seq = 0;
+    let mut open = |data: &[u8]| {
+        seq += 1;
+        let header = [common::SPI.to_be_bytes(), u32::to_be_bytes(seq)].concat();
+        let (iv, mut data, mut icv) = (vec![1; lengths.iv], data.to_vec(), vec![0; lengths.icv]);
+        let frame = Frame { iv: &iv, aad: &header, trailer: &[] };
+        key.seal(frame, &mut data, &mut icv).unwrap();
+        pair.open_from(&outer(&tunnel), &[header, iv, data, icv].concat())
+    };
+    for pad in 1..=255_u8 {
+        // A packet that fills the blocks together with this padding and the two octets behind it.
+        let packet = (0..16).map(|more| tunnel.packet(more));
+        let fits = |packet: &Vec<u8>| (packet.len() + usize::from(pad) + 2).is_multiple_of(16);
+        let packet = packet.into_iter().find(fits).unwrap();
+        let good = [packet.as_slice(), &(1..=pad).collect::<Vec<_>>(), &[pad, 4]].concat();
+        assert_eq!(open(&good), Ok(packet.clone()), "{pad}");
+        for at in packet.len()..packet.len() + usize::from(pad) {
+            let mut wrong = good.clone();
+            wrong[at] ^= 1;
+            assert_eq!(open(&wrong), Err(DropReason::Padding), "{pad}, octet {at}");
+        }
+    }
 }
 
 /// A packet whose header says less than there is: what is behind it does not travel.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use ike_proto::Failure;
-use ike_proto::config::{AuthConfig, IdMatch, IdRegex, PreSharedKey};
+use ike_proto::config::{AuthConfig, IdMatch, IdRegex, PreSharedKey, Unique};
 use ike_proto::crypto::Secret;
-use ike_proto::wire::payload::IdData;
-use ike_proto::wire::registry::{AuthMethod, IdType};
+use ike_proto::wire::payload::{Auth, IdData, Notify, Payload};
+use ike_proto::wire::registry::{AuthMethod, ExchangeType, IdType, NotifyType};
+use ike_proto::{Failure, IkeState};
+use ike_tests::bench::{Bench, auth_payloads};
 use ike_tests::credentials::{credential, credential_for};
-use ike_tests::setup::identity;
+use ike_tests::handmade::notifies;
+use ike_tests::setup::{identity, side};
 use ike_tests::{Setup, Side};
 
 use super::{comes_up, ec, refused, root, told};
@@ -83,7 +85,6 @@ fn a_secret_does_not_make_id_null_somebody() {
 /// `unique` (RFC 7619 §2.3).
 #[test]
 fn an_anonymous_peer_replaces_nobody() {
-    use ike_proto::config::Unique;
     let mut setup = Setup::new(3);
     setup.both(|side| side.connection.unique = Unique::Replace);
     // A has two connections with B: one by a secret, one without.
@@ -117,6 +118,55 @@ fn an_anonymous_peer_replaces_nobody() {
     assert_eq!(b[1].remote_auth[0].method, AuthMethod::NULL);
     assert_eq!(b[1].remote_auth[0].id, identity(1), "what it said");
     assert_eq!(b[1].remote_id.as_ref().map(|id| id.kind), Some(IdType::NULL));
+}
+
+//= RFC 7619 §2.3
+//# INITIAL_CONTACT
+//# notifications MUST NOT be used to delete any other IKE SAs based on
+//# the same peer identity without additional verification
+/// Two anonymous peers are not one: neither ends the other's IKE SA, by INITIAL_CONTACT or by `unique`.
+///
+/// Fault: in `IkeSa::forgets_others` (exchange/auth/first_contact.rs), leave out `IdType::NULL`; or, in
+/// `Endpoint::on_established` (endpoint/effects.rs), leave out `identity.1.kind == IdType::NULL`.
+#[test]
+fn an_anonymous_peer_ends_no_other_anonymous_peer() {
+    for unique in [Unique::No, Unique::Replace, Unique::Keep, Unique::Never] {
+        for first_contact in [false, true] {
+            for names in [[2, 2], [2, 3]] {
+                let mut host = side(1, 2);
+                host.connection.remote[0].auth = AuthConfig::Null;
+                host.connection.set_remote_id(IdMatch::Any);
+                let secret = Secret::copy_from(b"everybody's");
+                host.settings.secrets = vec![Arc::new(PreSharedKey { ids: Vec::new(), secret })];
+                host.connection.unique = unique;
+                let mut bench = Bench::with(host);
+                let mut peers = Vec::new();
+                for (spi, name) in (1001..).zip(names) {
+                    let mut peer = bench.half_open();
+                    let id = identity(name);
+                    let auth = peer.null_auth(&id);
+                    let mut payloads = auth_payloads(&id, &auth, spi, true);
+                    payloads[1] = Payload::Auth(Auth { method: AuthMethod::NULL, data: &auth });
+                    if first_contact {
+                        let first = Notify::new(NotifyType::INITIAL_CONTACT, &[]);
+                        payloads.push(Payload::Notify(first));
+                    }
+                    let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+                    let sent = bench.give(&request);
+                    assert_eq!(sent.len(), 1, "dropped: {:?}", bench.host().dropped);
+                    assert_eq!(peer.open(&sent[0]).map(|sent| notifies(&sent)), Some(vec![]));
+                    peers.push(peer);
+                }
+                let ikes = bench.host().ikes();
+                let established = ikes.iter().filter(|ike| ike.state == IkeState::Established);
+                assert_eq!(established.count(), 2, "{unique:?}, {first_contact}, {names:?}");
+                assert!(
+                    ikes.iter().all(|ike| ike.remote_id.as_ref().unwrap().kind == IdType::NULL)
+                );
+                assert_eq!(bench.host().ike_downs(), []);
+            }
+        }
+    }
 }
 
 /// A certificate of one's own gives no right to another's identity, not even with the CA's blessing.

@@ -5,6 +5,7 @@
 //! |--|--|--|
 //! | 3 | notify data and identities reach a log | [`logs`] |
 //! | 5, 7, 11, 17 | numbers, proposals, lengths and loops | [`strangers`] |
+//! | 7 | key exchange methods that were never offered | [`never_offered`] |
 //! | 9 | a mandatory payload is missing, there twice, or elsewhere | [`payloads`] |
 //! | 5, 15, 21 | too much of everything | [`floods`] |
 //! | 13, 15 | fragments | [`fragments`] |
@@ -27,6 +28,7 @@ mod fragments;
 mod identities;
 mod integrity;
 mod logs;
+mod never_offered;
 mod overload;
 mod payloads;
 mod planes;

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use ike_proto::config::AddressSpec;
 use ike_proto::wire::payload::{Notify, Payload};
-use ike_proto::wire::registry::{ExchangeType, NotifyType};
+use ike_proto::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
-use ike_tests::handmade::{Handmade, notifies};
+use ike_tests::handmade::{Handmade, deleted, notifies};
 use ike_tests::setup::{address, identity, side};
 
 use super::{SECOND, ip};
@@ -131,6 +131,48 @@ fn a_client_that_copies_the_cookie_beside_nat_detection_alone_moves() {
     let response = peer.seal(ExchangeType::INFORMATIONAL, 0, true, copied);
     assert_eq!(bench.give_from(from, &response).len(), 0, "nothing more to say: {told:?}");
     assert_eq!(bench.host().child().outbound.dst, elsewhere);
+}
+
+//= RFC 4555 §3.7
+//# If the values do not
+//# match, the IKE_SA MUST be closed.
+/// A COOKIE2 of other octets, or of another length, closes the IKE SA and moves nothing.
+///
+/// Fault: in `on_mobility_response` (exchange/mobike.rs), leave out the comparison with `sent.cookie`; or compare the
+/// first octet alone.
+#[test]
+fn a_wrong_cookie_closes_the_ike_sa() {
+    type Change = fn(&mut Vec<u8>);
+    let wrong: [(&str, Change); 6] = [
+        ("first octet", |cookie| cookie[0] ^= 1),
+        ("last octet", |cookie| cookie[15] ^= 0x80),
+        ("other octets", |cookie| cookie.fill(7)),
+        ("one octet less", |cookie| cookie.truncate(15)),
+        ("one octet more", |cookie| cookie.push(0)),
+        ("no octets", Vec::clear),
+    ];
+    for (what, change) in wrong {
+        let (mut bench, mut peer) = bench();
+        let elsewhere = ip("10.0.0.22");
+        let from = SocketAddr::new(elsewhere, 500);
+        let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
+        let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
+        let sent = bench.give_from(from, &request);
+        assert_eq!(sent.len(), 2, "an answer and an update: {:?}", bench.host().dropped);
+        let mut cookie =
+            cookie2(&peer.open(&sent[1]).expect("sealed for the peer").octets).to_vec();
+        change(&mut cookie);
+        let payloads = [notify(NotifyType::COOKIE2, &cookie)];
+        let response = peer.seal(ExchangeType::INFORMATIONAL, 2, true, &payloads);
+        let sent = bench.give_from(from, &response);
+        assert_eq!(sent.len(), 1, "{what}");
+        let delete = peer.open(&sent[0]).expect("sealed for the peer");
+        assert_eq!((delete.first, deleted(&delete)), (PayloadType::DELETE, vec![]), "{what}");
+        assert!(bench.host().plane.outbound().all(|(id, _)| id.dst != elsewhere), "{what}");
+        let response = peer.seal(ExchangeType::INFORMATIONAL, 3, true, &[]);
+        bench.give_from(from, &response);
+        assert_eq!(bench.host().ikes().len(), 0, "{what}");
+    }
 }
 
 /// An address that traffic in the tunnel goes to is none of the gateway's.

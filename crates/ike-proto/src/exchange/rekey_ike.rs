@@ -272,6 +272,8 @@ impl IkeSa {
         if kind == NotifyType::INVALID_KE_PAYLOAD
             && let Some(method) = wanted
             && offer.retry.method.is_none()
+            // The request had that one.
+            && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
             && usable_methods(ctx, &self.connection.proposals).contains(&method)

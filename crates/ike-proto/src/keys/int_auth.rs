@@ -69,3 +69,81 @@ impl IntAuth {
         Some([initiator.expose(), responder.expose(), &message_id.to_be_bytes()].concat())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::registry::PrfId;
+
+    /// Shows what it was given: `key(message)`.
+    #[derive(Debug)]
+    struct Shown;
+
+    impl Prf for Shown {
+        fn id(&self) -> PrfId {
+            PrfId::HMAC_SHA2_256
+        }
+
+        fn output_len(&self) -> usize {
+            32
+        }
+
+        fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
+            Secret::new([key, b"(", &parts.concat(), b")"].concat())
+        }
+    }
+
+    /// An IKE header and a generic header whose lengths are those of the encrypted message.
+    fn front(mark: u8) -> Vec<u8> {
+        let mut front = vec![mark; HEADER_LEN + GENERIC_HEADER];
+        front[HEADER_LEN - 4..HEADER_LEN].copy_from_slice(&[0xff; 4]);
+        front[HEADER_LEN + 2..].copy_from_slice(&[0xff; 2]);
+        front
+    }
+
+    /// The same with the lengths that RFC 9242 §3.3.2 has for `inner` octets.
+    fn adjusted(mark: u8, inner: u8) -> Vec<u8> {
+        let mut front = vec![mark; HEADER_LEN + GENERIC_HEADER];
+        front[HEADER_LEN - 4..HEADER_LEN].copy_from_slice(&[0, 0, 0, 32 + inner]);
+        front[HEADER_LEN + 2..].copy_from_slice(&[0, 4 + inner]);
+        front
+    }
+
+    /// Two exchanges, as the figures of RFC 9242 §3.3.2 have them: each end's messages under its own SK_p in one chain,
+    /// the initiator's first.
+    ///
+    /// Fault: in `finish`, swap the two; or, in `absorb`, take the other chain, leave out `before`, or set one length
+    /// alone.
+    #[test]
+    fn each_direction_is_a_chain_of_its_own() {
+        let (i1, r1) = (Secret::copy_from(b"pi1"), Secret::copy_from(b"pr1"));
+        let (i2, r2) = (Secret::copy_from(b"pi2"), Secret::copy_from(b"pr2"));
+        let mut covered = IntAuth::default();
+        assert_eq!(covered.finish(), None, "there was no such exchange");
+        covered.absorb(&Shown, &i1, true, &front(1), b"request").unwrap();
+        covered.absorb(&Shown, &r1, false, &front(2), b"an answer").unwrap();
+        covered.absorb(&Shown, &i2, true, &front(3), b"").unwrap();
+        covered.absorb(&Shown, &r2, false, &front(4), b"x").unwrap();
+        let chain = |parts: &[&[u8]]| parts.concat();
+        let first = chain(&[b"pi1(", &adjusted(1, 7), b"request)"]);
+        let initiator = chain(&[b"pi2(", &first, &adjusted(3, 0), b")"]);
+        let first = chain(&[b"pr1(", &adjusted(2, 9), b"an answer)"]);
+        let responder = chain(&[b"pr2(", &first, &adjusted(4, 1), b"x)"]);
+        // IKE_SA_INIT has 0, the two exchanges 1 and 2, IKE_AUTH 3.
+        let wanted = chain(&[&initiator, &responder, &[0, 0, 0, 3]]);
+        assert_eq!(covered.finish(), Some(wanted));
+    }
+
+    #[test]
+    fn what_cannot_be_covered_is_said() {
+        let key = Secret::copy_from(b"key");
+        let mut covered = IntAuth::default();
+        let short = vec![0; HEADER_LEN + GENERIC_HEADER - 1];
+        assert_eq!(covered.absorb(&Shown, &key, true, &short, b""), Err(NotCovered));
+        let long = vec![0; usize::from(u16::MAX) - GENERIC_HEADER + 1];
+        assert_eq!(covered.absorb(&Shown, &key, true, &front(0), &long), Err(NotCovered));
+        assert_eq!(covered.finish(), None);
+        let longest = &long[1..];
+        assert_eq!(covered.absorb(&Shown, &key, true, &front(0), longest), Ok(()));
+    }
+}
