@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::net::IpAddr;
 
-use crate::table::Table;
+use crate::table::{OwnTable, Table};
 
 /// Where a holder comes from: an IPv4 address, an IPv6 /64, or one authenticated peer.
 ///
@@ -72,12 +72,19 @@ pub(crate) struct Shares<I> {
     flat: bool,
     /// Counts whatever is taken: what has a lower number is older.
     clock: u64,
-    holders: Table<I, Holder>,
-    /// Holders of each origin, the oldest first.
-    ages: BTreeMap<(Origin, u64), I>,
+    holders: OwnTable<I, Holder>,
     /// What each network of a level holds.
     totals: [Table<u64, Total>; LEVELS],
-    /// The same in order within the network around it, last the one that gives way.
+    /// Made when the limit is reached first, and dropped when half of it is free again: without pressure nobody has
+    /// to give way, and nothing is kept in order.
+    order: Option<Box<Order<I>>>,
+}
+
+/// In which order holders give way.
+struct Order<I> {
+    /// Holders of each origin, the oldest first.
+    ages: BTreeMap<(Origin, u64), I>,
+    /// What each network of a level holds, in order within the network around it, last the one that gives way.
     ranks: [BTreeSet<Rank>; LEVELS],
 }
 
@@ -95,6 +102,13 @@ struct Total {
     amount: u32,
     /// When something was taken last. Of two that hold as much, the older gives way.
     last: u32,
+}
+
+impl Total {
+    /// Where `network`, which is in the network `around`, stands among those in there.
+    fn rank(self, around: u64, network: u64) -> Rank {
+        (around, self.amount, Reverse(self.last), network)
+    }
 }
 
 /// The network around it, what it holds, its age, and its own number.
@@ -117,10 +131,9 @@ impl<I: Copy + Eq + Hash> Shares<I> {
             used: 0,
             flat,
             clock: 0,
-            holders: Table::default(),
-            ages: BTreeMap::new(),
+            holders: OwnTable::default(),
             totals: Default::default(),
-            ranks: Default::default(),
+            order: None,
         }
     }
 
@@ -139,6 +152,11 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         self.used
     }
 
+    /// Where `id` comes from, if it holds something.
+    pub(crate) fn origin_of(&self, id: I) -> Option<Origin> {
+        self.holders.get(&id).map(|holder| holder.origin)
+    }
+
     /// What is held by `origin`.
     #[cfg(test)]
     pub(crate) fn used_by(&self, origin: Origin) -> usize {
@@ -146,9 +164,37 @@ impl<I: Copy + Eq + Hash> Shares<I> {
     }
 
     /// Holders of `origin`, the oldest first.
-    pub(crate) fn holders_of(&self, origin: Origin) -> impl Iterator<Item = I> {
-        let all = (origin, 0)..=(origin, u64::MAX);
-        self.ages.range(all).map(|(_, id)| *id)
+    #[cfg(test)]
+    pub(crate) fn holders_of(&self, origin: Origin) -> impl Iterator<Item = I> + use<I> {
+        let all = self.holders.iter().filter(|(_, holder)| holder.origin == origin);
+        let mut all: Vec<_> = all.map(|(id, holder)| (holder.since, *id)).collect();
+        all.sort_unstable_by_key(|(since, _)| *since);
+        all.into_iter().map(|(_, id)| id)
+    }
+
+    /// True if there are `amount` left: nobody would have to give way.
+    pub(crate) fn has_left(&self, amount: usize) -> bool {
+        self.used.saturating_add(amount) <= self.limit
+    }
+
+    /// Takes `amount` for `id`, whatever the limit is.
+    pub(crate) fn add(&mut self, id: I, origin: Origin, amount: usize) {
+        let holder = self.next_holder(id, origin);
+        self.put_down(id, holder, amount);
+    }
+
+    /// What `id` holds. It counts as the last that took something.
+    fn next_holder(&mut self, id: I, origin: Origin) -> Holder {
+        self.clock += 1;
+        let fresh = Holder { origin, amount: 0, since: self.clock };
+        self.holders.get(&id).copied().unwrap_or(fresh)
+    }
+
+    /// Adds `amount` to what `id` holds.
+    fn put_down(&mut self, id: I, holder: Holder, amount: usize) {
+        let more = Holder { amount: holder.amount.saturating_add(amount), ..holder };
+        // Wraps around after four thousand million: what looks younger then may stay longer.
+        self.set(id, more, Some([self.clock as u32; LEVELS]));
     }
 
     /// Takes `amount` for `id`. A holder stays where it was first. Returns who has to give way: they hold
@@ -164,17 +210,15 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         if amount > self.limit {
             return Err(Full);
         }
-        self.clock += 1;
-        let now = self.clock;
-        let fresh = Holder { origin, amount: 0, since: now };
-        let holder = self.holders.get(&id).copied().unwrap_or(fresh);
+        let enough = self.has_left(amount);
+        let holder = self.next_holder(id, origin);
+        if enough {
+            self.put_down(id, holder, amount);
+            return Ok(Vec::new());
+        }
+        self.keep_order();
         let before = self.last_of(holder.origin);
-        self.set(
-            id,
-            Holder { amount: holder.amount.saturating_add(amount), ..holder },
-            // Wraps around after four thousand million: what looks younger then may stay longer.
-            Some([now as u32; LEVELS]),
-        );
+        self.put_down(id, holder, amount);
         let mut gone: Vec<(I, Holder, [u32; LEVELS])> = Vec::new();
         while self.used > self.limit {
             match self.first_to_go().filter(|other| *other != id) {
@@ -202,46 +246,77 @@ impl<I: Copy + Eq + Hash> Shares<I> {
             let amount = holder.amount.saturating_sub(amount);
             self.set(id, Holder { amount, ..holder }, None);
         }
+        if self.used <= self.limit / 2 {
+            self.order = None;
+        }
+    }
+
+    /// Begins to keep holders in order.
+    fn keep_order(&mut self) {
+        if self.order.is_some() {
+            return;
+        }
+        let mut order = Box::new(Order { ages: BTreeMap::new(), ranks: Default::default() });
+        for (id, holder) in self.holders.iter() {
+            order.ages.insert((holder.origin, holder.since), *id);
+            let mut around = 0;
+            for (level, network) in self.levels(holder.origin).into_iter().enumerate() {
+                let Some(network) = network else { continue };
+                if let Some(total) = self.totals[level].get(&network) {
+                    order.ranks[level].insert(total.rank(around, network));
+                }
+                around = network;
+            }
+        }
+        self.order = Some(order);
     }
 
     /// Who gives way next.
     fn first_to_go(&self) -> Option<I> {
+        let order = self.order.as_ref()?;
         let mut around = 0;
-        for ranks in &self.ranks {
+        for ranks in &order.ranks {
             let all = (around, 0, Reverse(u32::MAX), 0)..=(around, u32::MAX, Reverse(0), u64::MAX);
             // No network of this level is inside it: see `levels`.
             let Some(most) = ranks.range(all).next_back() else { continue };
             around = most.3;
         }
-        self.holders_of(Origin(around)).next()
+        let all = (Origin(around), 0)..=(Origin(around), u64::MAX);
+        order.ages.range(all).map(|(_, id)| *id).next()
     }
 
     /// Puts down what `id` holds now, and when its networks took something last.
     fn set(&mut self, id: I, holder: Holder, last: Option<[u32; LEVELS]>) {
-        let before = self.holders.get(&id).map_or(0, |holder| holder.amount);
-        if holder.amount == 0 {
-            self.holders.remove(&id);
-            self.ages.remove(&(holder.origin, holder.since));
-        } else {
-            self.holders.insert(id, holder);
-            self.ages.insert((holder.origin, holder.since), id);
-        }
+        let levels = self.levels(holder.origin);
+        let before = match holder.amount {
+            0 => self.holders.remove(&id),
+            _ => self.holders.insert(id, holder),
+        };
+        let before = before.map_or(0, |holder| holder.amount);
         self.used = self.used - before + holder.amount;
+        let mut order = self.order.as_deref_mut();
+        if let Some(order) = &mut order {
+            match holder.amount {
+                0 => _ = order.ages.remove(&(holder.origin, holder.since)),
+                _ => _ = order.ages.insert((holder.origin, holder.since), id),
+            }
+        }
         let mut around = 0;
-        for (level, network) in self.levels(holder.origin).into_iter().enumerate() {
+        for (level, network) in levels.into_iter().enumerate() {
             let Some(network) = network else { continue };
-            let old = self.totals[level].get(&network).copied().unwrap_or_default();
-            let new = Total {
-                amount: (old.amount as usize - before + holder.amount) as u32,
-                last: last.map_or(old.last, |last| last[level]),
-            };
-            let rank = |total: Total| (around, total.amount, Reverse(total.last), network);
-            self.ranks[level].remove(&rank(old));
+            let total = self.totals[level].entry(network).or_default();
+            let old = *total;
+            total.amount = (old.amount as usize - before + holder.amount) as u32;
+            total.last = last.map_or(old.last, |last| last[level]);
+            let new = *total;
             if new.amount == 0 {
                 self.totals[level].remove(&network);
-            } else {
-                self.totals[level].insert(network, new);
-                self.ranks[level].insert(rank(new));
+            }
+            if let Some(order) = &mut order {
+                order.ranks[level].remove(&old.rank(around, network));
+                if new.amount != 0 {
+                    order.ranks[level].insert(new.rank(around, network));
+                }
             }
             around = network;
         }

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::id_set::IdSet;
 use super::unattended::NOBODY;
 use crate::config::EndpointConfig;
 use crate::event::IkeSaId;
 use crate::shares::{Full, Origin, Shares};
+use crate::table::Table;
 
 /// Unprotected answers a second.
 const COURTESIES: u32 = 100;
@@ -34,13 +36,16 @@ pub(super) struct HalfOpen {
     all: usize,
     /// What they count, by origin.
     shares: Shares<IkeSaId>,
+    /// Those of each origin.
+    by_origin: Table<Origin, IdSet>,
     /// What arrives has to wait: a key exchange is for those alone who receive what is sent to them.
     pub(super) behind: bool,
 }
 
 impl Default for HalfOpen {
     fn default() -> Self {
-        Self { all: 0, shares: Shares::by_network(usize::MAX), behind: false }
+        let shares = Shares::by_network(usize::MAX);
+        Self { all: 0, shares, by_origin: Table::default(), behind: false }
     }
 }
 
@@ -74,25 +79,39 @@ impl HalfOpen {
     /// One more, with a request of `octets`.
     pub(super) fn add(&mut self, id: IkeSaId, origin: Origin, octets: usize) {
         self.all += 1;
-        // There is no limit but in `make_room`.
-        let _ = self.shares.take(id, origin, weight(octets));
+        // `make_room` has seen to the limit.
+        self.shares.add(id, origin, weight(octets));
+        self.by_origin.entry(origin).or_default().insert(id);
     }
 
     /// One less.
     pub(super) fn remove(&mut self, id: IkeSaId) {
         self.all = self.all.saturating_sub(1);
+        if let Some(origin) = self.shares.origin_of(id)
+            && let Some(its) = self.by_origin.get_mut(&origin)
+        {
+            its.remove(id);
+            if its.is_empty() {
+                self.by_origin.remove(&origin);
+            }
+        }
         self.shares.give_back(id, usize::MAX);
     }
 
     /// Those begun from `origin`, the oldest first.
     pub(super) fn from(&self, origin: Origin) -> impl Iterator<Item = IkeSaId> {
-        self.shares.holders_of(origin)
+        self.by_origin.get(&origin).into_iter().flat_map(IdSet::iter)
     }
 
-    /// True if `origin` has as many as one address may have.
-    pub(super) fn is_blocked(&self, config: &EndpointConfig, origin: Origin) -> bool {
+    /// How many were begun from `origin`.
+    pub(super) fn count_from(&self, origin: Origin) -> usize {
+        self.by_origin.get(&origin).map_or(0, IdSet::len)
+    }
+
+    /// True if an origin with `from` of them has as many as one address may have.
+    pub(super) fn is_blocked(config: &EndpointConfig, from: usize) -> bool {
         let most = config.block_threshold as usize;
-        most != 0 && self.from(origin).nth(most - 1).is_some()
+        most != 0 && from >= most
     }
 
     /// True if with one more that counts `weight` there are more than there may be in all.
@@ -115,22 +134,21 @@ impl HalfOpen {
     ) -> Result<Vec<IkeSaId>, Full> {
         self.shares.set_limit(config.init_limit_half_open as usize);
         let gone = self.shares.take(NOBODY, origin, weight);
-        self.shares.set_limit(usize::MAX);
         self.shares.give_back(NOBODY, usize::MAX);
         gone
     }
 
-    /// Judges a new request from `origin` that counts `weight`. `refused` is how many were refused in the last
-    /// second: such a request leaves no half-open SA, and may have cost as much.
+    /// Judges a new request that counts `weight`, from an origin that has `from` half-open SAs. `refused` is how
+    /// many were refused in the last second: such a request leaves no half-open SA, and may have cost as much.
     pub(super) fn judge(
         &self,
         config: &EndpointConfig,
-        origin: Origin,
+        from: usize,
         weight: usize,
         refused: usize,
     ) -> Admission {
         let over = |limit: u32, count: usize| limit != 0 && count >= limit as usize;
-        let blocked = self.is_blocked(config, origin);
+        let blocked = Self::is_blocked(config, from);
         if blocked || self.is_full(config, weight) {
             // Others give way to a peer that is where it says, and to nobody else.
             let cookies = config.cookie_threshold != 0 || config.cookie_threshold_ip != 0;
@@ -142,11 +160,10 @@ impl HalfOpen {
         }
         // The request itself is one of them.
         let all = self.all.saturating_add(refused / REFUSED).saturating_add(1);
-        let from = self.from(origin).take(config.cookie_threshold_ip as usize).count();
         let hurried = self.behind && config.cookie_threshold != 0;
         if hurried
             || over(config.cookie_threshold, all)
-            || over(config.cookie_threshold_ip, from + 1)
+            || over(config.cookie_threshold_ip, from.saturating_add(1))
         {
             return Admission::Cookie;
         }
@@ -215,14 +232,13 @@ mod tests {
     fn who_is_behind_wants_a_cookie_of_everybody() {
         let mut config = EndpointConfig::default();
         let mut half_open = HalfOpen::default();
-        let origin = Origin::of([192, 0, 2, 1].into());
-        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open);
+        assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Open);
         half_open.behind = true;
-        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Cookie);
+        assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Cookie);
         config.cookie_threshold = 0;
-        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open, "never is never");
+        assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Open, "never is never");
         config.cookie_threshold = 30;
         half_open.behind = false;
-        assert_eq!(half_open.judge(&config, origin, 1, 0), Admission::Open);
+        assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Open);
     }
 }

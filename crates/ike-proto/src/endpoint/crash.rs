@@ -66,8 +66,8 @@ impl Crash {
     }
 
     /// The IKE SAs with these SPIs are not being made any more by a rekey of `id`.
-    pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: [u64; 2]) {
-        for spi in spis {
+    pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: Option<Box<[u64; 2]>>) {
+        for spi in spis.into_iter().flat_map(|spis| *spis) {
             if self.coming.get(&spi) == Some(&id) {
                 self.coming.remove(&spi);
             }
@@ -153,12 +153,14 @@ impl Endpoint {
             Entry::Sa(sa) => sa.coming_spis(),
             Entry::Attempt(_) | Entry::Parked(_) => [0; 2],
         };
-        let before = std::mem::replace(&mut slot.keys.coming, now);
-        if before != now {
-            self.crash.forget_coming(id, before);
-            for spi in now.into_iter().filter(|spi| *spi != 0) {
-                self.crash.coming.insert(spi, id);
-            }
+        if now == slot.keys.coming.as_deref().copied().unwrap_or_default() {
+            return;
+        }
+        // Few SAs have some at a time.
+        let before = std::mem::replace(&mut slot.keys.coming, (now != [0; 2]).then(|| now.into()));
+        self.crash.forget_coming(id, before);
+        for spi in now.into_iter().filter(|spi| *spi != 0) {
+            self.crash.coming.insert(spi, id);
         }
     }
 

@@ -20,12 +20,11 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::index::{folded, key_of};
 use super::unattended::NOBODY;
-use super::{Endpoint, Entry, Slot};
+use super::{Endpoint, Entry, Registry, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
 use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
 use crate::exchange::auth::local_id_at;
@@ -46,37 +45,48 @@ pub(super) const LATE_INIT: Duration = Duration::from_secs(60);
 /// An IKE SA as old as this crosses none any more: every set-up is over sooner.
 pub(super) const OLD: Duration = Duration::from_secs(15 * 60);
 
-/// An established IKE SA that another one may cross.
-#[derive(Debug, Clone)]
+/// An established IKE SA that another one may cross. There is one of them for each IKE SA: the registry keeps it
+/// for a while, so that it is small.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Party {
-    set_up: SetUp,
+    /// Connection and the peer's address, hashed by a key of the registry: another SA with the same may cross this.
+    with: u64,
     spis: (u64, u64),
-    connection: Arc<ConnectionConfig>,
-    remote: IpAddr,
+    done: Instant,
+    /// How long before that it was begun, in microseconds.
+    took: u32,
+    ours: bool,
 }
 
 impl Party {
     /// What `sa` is to others; `None` if it crosses none.
-    pub(super) fn of(sa: &IkeSa) -> Option<Self> {
+    pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
         let State::Established(established) = &sa.state else { return None };
         let connection = &sa.connection;
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
             && sa.assigned.is_none()
             && established.owner_id().kind != IdType::NULL;
+        let took = established.since.saturating_duration_since(sa.started).as_micros();
         single.then(|| Self {
-            set_up: SetUp { ours: sa.initiator, began: sa.started, done: established.since },
+            with: registry.digest((&connection.name, sa.path.remote.ip().to_canonical())),
             spis: (sa.spi_i, sa.spi_r),
-            connection: Arc::clone(connection),
-            remote: sa.path.remote.ip().to_canonical(),
+            done: established.since,
+            // More than an hour is as good as one.
+            took: u32::try_from(took).unwrap_or(u32::MAX),
+            ours: sa.initiator,
         })
+    }
+
+    fn set_up(&self) -> SetUp {
+        let took = Duration::from_micros(self.took.into());
+        let began = self.done.checked_sub(took).unwrap_or(self.done);
+        SetUp { ours: self.ours, began, done: self.done }
     }
 
     /// True if the two crossed; the peer's may be `late`.
     pub(super) fn crosses(&self, other: &Self, late: Duration) -> bool {
-        self.connection.name == other.connection.name
-            && self.remote == other.remote
-            && crossing::crosses(self.set_up, other.set_up, late)
+        self.with == other.with && crossing::crosses(self.set_up(), other.set_up(), late)
     }
 
     /// True if of two that crossed this one is redundant.
@@ -86,7 +96,7 @@ impl Party {
 
     /// True if nothing can cross it any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
-        self.set_up.done + OLD <= now
+        self.done + OLD <= now
     }
 }
 
@@ -159,8 +169,8 @@ impl Endpoint {
         else {
             return Vec::new();
         };
-        let Some(party) = Party::of(sa) else { return Vec::new() };
-        let crossed = self.registry.note_party(Arc::clone(identity), ike, party, now.mono);
+        let Some(party) = Party::of(sa, &self.registry) else { return Vec::new() };
+        let crossed = self.registry.note_party(identity, ike, party, now.mono);
         for Crossed { other, yields, .. } in &crossed {
             let (redundant, kept) = if *yields { (*other, ike) } else { (ike, *other) };
             self.notify(now, redundant, Notice::Crossed(kept));
@@ -173,7 +183,7 @@ impl Endpoint {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
             return Vec::new();
         };
-        match (sa.identities(), Party::of(sa)) {
+        match (sa.identities(), Party::of(sa, &self.registry)) {
             (Some(identities), Some(party)) => self.registry.crossed_by(&identities, &party),
             _ => Vec::new(),
         }

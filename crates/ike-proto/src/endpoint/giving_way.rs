@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::admission::{BLOCKED, FULL, weight};
+use super::admission::{BLOCKED, FULL, HalfOpen, weight};
 use super::{Endpoint, Entry, Slot};
 use crate::event::{Failure, IkeSaId, Now};
 use crate::ike_sa::memory::Pool;
@@ -19,8 +19,8 @@ fn gave_way() -> Failure {
 }
 
 impl Endpoint {
-    /// Makes room for one more half-open SA, whose request has `octets`. `proven` if its peer receives what is
-    /// sent to its address.
+    /// Makes room for one more half-open SA, whose request has `octets` and whose origin has `from` of them. `proven`
+    /// if its peer receives what is sent to its address.
     ///
     /// # Errors
     ///
@@ -28,12 +28,13 @@ impl Endpoint {
     pub(super) fn make_room(
         &mut self,
         now: Now,
-        origin: Origin,
+        (origin, from): (Origin, usize),
         octets: usize,
         proven: bool,
     ) -> Result<(), &'static str> {
-        if self.half_open.is_blocked(&self.config, origin) {
-            let silent = self.longest_silent(now, origin).filter(|_| proven).ok_or(BLOCKED)?;
+        if HalfOpen::is_blocked(&self.config, from) {
+            let silent = proven.then(|| self.longest_silent(now, origin)).flatten();
+            let silent = silent.ok_or(BLOCKED)?;
             self.end_half_open(now, silent);
         }
         let weight = weight(octets);

@@ -48,6 +48,15 @@ impl IdSet {
         true
     }
 
+    /// How many members there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) => 1,
+            Self::Many(many) => many.len(),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }

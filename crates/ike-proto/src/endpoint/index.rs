@@ -42,8 +42,8 @@ pub(super) struct Keys {
     replaces: Option<IkeSaId>,
     /// The TCP connection, and whether an established SA uses it.
     stream: Option<Box<(Path, bool)>>,
-    /// SPIs of the IKE SAs that it is being rekeyed into; zero is none.
-    pub(super) coming: [u64; 2],
+    /// SPIs of the IKE SAs that it is being rekeyed into, if it is; zero is none.
+    pub(super) coming: Option<Box<[u64; 2]>>,
 }
 
 struct Peer {

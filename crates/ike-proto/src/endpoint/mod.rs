@@ -653,7 +653,7 @@ impl Endpoint {
         if slot.half_open {
             self.half_open.remove(id);
         }
-        self.crash.forget_coming(id, slot.keys.coming);
+        self.crash.forget_coming(id, slot.keys.coming.take());
         self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
         if let Some(identity) = slot.identity {

@@ -3,12 +3,14 @@
 //! It is locked where an IKE SA comes or goes and where a child gets its outbound SA, never for a datagram.
 //! A single endpoint has one to itself.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::crossing::{Crossed, Estate, LATE_INIT, Party};
+use super::crossing::{Crossed, Estate, LATE_INIT, OLD, Party};
 use super::id_set::IdSet;
 use super::index::IdKey;
 use super::spent::{Spent, Void};
@@ -33,7 +35,7 @@ struct Tables {
     /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
     established: Table<Arc<Identities>, IdSet>,
     /// Those of them that another one may cross yet.
-    parties: Table<Arc<Identities>, Vec<(IkeSaId, Party)>>,
+    parties: Parties,
     /// What those carry that are to end because they crossed another.
     estates: OwnTable<IkeSaId, Estate>,
     /// How many attempts and established SAs this host's identities have, and with whom; `None` is
@@ -49,6 +51,37 @@ struct Tables {
     spent: Spent,
     /// The virtual IPs that IKE SAs with a ticket have given to their peers, by their SPIs.
     lent: Table<(u64, u64), Box<[IpAddr]>>,
+}
+
+/// Established SAs that another one may cross. They are in two tables, of which the older one is dropped as a whole
+/// when all of its SAs are too old to be crossed.
+#[derive(Default)]
+struct Parties {
+    new: OwnTable<IkeSaId, Party>,
+    old: OwnTable<IkeSaId, Party>,
+    /// When `new` was begun.
+    since: Option<Instant>,
+    key: RandomState,
+}
+
+impl Parties {
+    fn insert(&mut self, id: IkeSaId, party: Party, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        if since + OLD <= now {
+            self.old = std::mem::take(&mut self.new);
+            self.since = Some(now);
+        }
+        self.new.insert(id, party);
+    }
+
+    fn get(&self, id: IkeSaId) -> Option<&Party> {
+        self.new.get(&id).or_else(|| self.old.get(&id))
+    }
+
+    fn remove(&mut self, id: IkeSaId) {
+        self.new.remove(&id);
+        self.old.remove(&id);
+    }
 }
 
 /// Attempts and established SAs between two identities.
@@ -86,12 +119,7 @@ impl Registry {
     /// Takes it out again.
     pub(super) fn forget(&self, identities: &Identities, id: IkeSaId) {
         let mut tables = self.tables();
-        if let Some(parties) = tables.parties.get_mut(identities) {
-            parties.retain(|(party, _)| *party != id);
-            if parties.is_empty() {
-                tables.parties.remove(identities);
-            }
-        }
+        tables.parties.remove(id);
         let Some(all) = tables.established.get_mut(identities) else { return };
         all.remove(id);
         if all.is_empty() {
@@ -99,26 +127,30 @@ impl Registry {
         }
     }
 
+    /// A number for `value` that is the same in all shards, and that no peer can foresee.
+    pub(super) fn digest(&self, value: impl Hash) -> u64 {
+        self.tables().parties.key.hash_one(value)
+    }
+
     /// Adds an established SA as one that others may cross. Those that it crosses.
     pub(super) fn note_party(
         &self,
-        identities: Arc<Identities>,
+        identities: &Identities,
         id: IkeSaId,
         party: Party,
         now: Instant,
     ) -> Vec<Crossed> {
         let mut tables = self.tables();
-        let parties = tables.parties.entry(identities).or_default();
-        parties.retain(|(other, known)| *other != id && !known.is_old(now));
-        let crossed = parties.iter().filter(|(_, other)| party.crosses(other, LATE_INIT));
-        let crossed = crossed.map(|(other, known)| Crossed {
-            other: *other,
+        let others = tables.parties_of(identities).filter(|(other, known)| {
+            *other != id && !known.is_old(now) && party.crosses(known, LATE_INIT)
+        });
+        let crossed = others.map(|(other, known)| Crossed {
+            other,
             yields: known.yields_to(&party),
             overlaps: party.crosses(known, Duration::ZERO),
         });
         let crossed = crossed.collect();
-        parties.reserve_exact(1);
-        parties.push((id, party));
+        tables.parties.insert(id, party, now);
         crossed
     }
 
@@ -132,9 +164,8 @@ impl Registry {
     /// Those whose set-ups overlap with that of `party`.
     pub(super) fn crossed_by(&self, identities: &Identities, party: &Party) -> Vec<IkeSaId> {
         let tables = self.tables();
-        let parties = tables.parties.get(identities).into_iter().flatten();
-        let overlaps = |other: &Party| party.crosses(other, Duration::ZERO);
-        parties.filter(|(_, other)| overlaps(other)).map(|(id, _)| *id).collect()
+        let others = tables.parties_of(identities);
+        others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
     }
 
     /// What the IKE SA `id` carries, which is to end.
@@ -281,6 +312,12 @@ impl Registry {
 }
 
 impl Tables {
+    /// Established SAs between these identities that others may cross.
+    fn parties_of(&self, identities: &Identities) -> impl Iterator<Item = (IkeSaId, &Party)> {
+        let all = self.established.get(identities).into_iter().flat_map(IdSet::iter);
+        all.filter_map(|id| Some((id, self.parties.get(id)?)))
+    }
+
     fn add_contact(&mut self, between: &Arc<Between>, attempt: Option<IkeSaId>) {
         match self.locals.get_mut(&between.0) {
             Some(count) => *count += 1,

@@ -83,7 +83,8 @@ impl Endpoint {
         }
         let refused = self.refused.in_second(now.mono);
         let origin = Origin::of(path.remote.ip());
-        let admission = self.half_open.judge(&self.config, origin, weight(octets.len()), refused);
+        let from = self.half_open.count_from(origin);
+        let admission = self.half_open.judge(&self.config, from, weight(octets.len()), refused);
         if let Admission::Full(why) = admission
             && !tcp
         {
@@ -111,7 +112,7 @@ impl Endpoint {
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
         }
-        if let Err(why) = self.make_room(now, origin, octets.len(), tcp || brought) {
+        if let Err(why) = self.make_room(now, (origin, from), octets.len(), tcp || brought) {
             return self.drop_datagram(path, why);
         }
         let id = self.ids.ike();

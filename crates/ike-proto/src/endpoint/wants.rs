@@ -5,6 +5,7 @@
 //! or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
 
 mod starting;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use crate::exchange::redirect::Redirected;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use watched::Watched;
 
 /// Owner of the deadlines of what is started again: no IKE SA has this number.
 pub(super) const STARTS: IkeSaId = IkeSaId(u64::MAX);
@@ -85,8 +87,8 @@ struct Want {
 }
 
 impl Want {
-    fn new(by: By) -> Self {
-        Self {
+    fn new(by: By) -> Box<Self> {
+        Box::new(Self {
             by,
             failures: 0,
             begun: None,
@@ -98,13 +100,7 @@ impl Want {
             careful: false,
             ends: None,
             held: Vec::new(),
-        }
-    }
-
-    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
-    /// not wanted for that.
-    fn is_wish(&self) -> bool {
-        self.by != By::Action || self.up.is_none()
+        })
     }
 }
 
@@ -125,8 +121,9 @@ enum Asked {
 /// All that is wanted.
 #[derive(Default)]
 pub(crate) struct Wants {
-    all: BTreeMap<Name, Want>,
-    again: Vec<Again>,
+    // Boxes: half of the room in a B-tree's nodes may be empty.
+    all: Watched<BTreeMap<Box<Name>, Box<Want>>>,
+    again: Watched<Vec<Again>>,
     asked: BTreeMap<Ticket, Asked>,
     /// The deadline that is armed.
     armed: Option<Instant>,
@@ -145,6 +142,11 @@ impl Wants {
     /// True if nothing is wanted.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// True if the time of what is started next may be another one than when this was asked last.
+    fn has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.all.changed) | std::mem::take(&mut self.again.changed)
     }
 
     fn next(&self) -> Option<Instant> {
@@ -195,17 +197,17 @@ impl Endpoint {
     /// Children that are wanted up and neither up, nor being made, nor due at a known time. For tests: the list is empty,
     /// unless another shard has them. Each entry is a connection and a child of it; `None` is the IKE SA alone.
     pub fn neglected(&self) -> Vec<(String, Option<String>)> {
-        let neglected = |(name, want): &(&Name, &Want)| {
+        let neglected = |name: &Name, want: &Want| {
             let cared_for = want.at.is_some() || want.asked || want.elsewhere;
             !(cared_for || self.wants.is_parked(name) || self.carries(&name.0, name.1.as_deref()))
         };
-        let all = self.wants.all.iter().filter(neglected);
-        all.map(|(name, _)| name.clone()).collect()
+        let all = self.wants.all.iter().filter(|(name, want)| neglected(name, want));
+        all.map(|(name, _)| Name::clone(name)).collect()
     }
 
     /// The children that are wanted up. Each entry is a connection and a child of it; `None` is the IKE SA alone.
     pub fn wanted(&self) -> Vec<(String, Option<String>)> {
-        self.wants.all.keys().cloned().collect()
+        self.wants.all.keys().map(|name| Name::clone(name)).collect()
     }
 
     /// How long until `child` of `connection` is started again. Zero if it is up or under way, `None` if it is not
@@ -255,7 +257,7 @@ impl Endpoint {
             |name: &str| connection.child(name).is_some_and(|c| c.start_action == Action::Start);
         let by = if child.is_some_and(start) { By::Configuration } else { By::Command };
         let name = (connection.name.clone(), child.map(str::to_owned));
-        let want = self.wants.all.entry(name).or_insert_with(|| Want::new(by));
+        let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
         // A command outlives the configuration that said the same.
         if want.by != By::Command {
             want.by = by;
@@ -277,11 +279,11 @@ impl Endpoint {
         }
         let name = (connection.name.clone(), Some(child.to_owned()));
         if self.carries(&name.0, Some(child)) || self.wants.is_parked(&name) {
-            self.wants.all.entry(name).or_insert_with(|| Want::new(By::Configuration));
+            self.wants.all.entry(name.into()).or_insert_with(|| Want::new(By::Configuration));
             return Ok(());
         }
-        let want =
-            self.wants.all.entry(name.clone()).or_insert_with(|| Want::new(By::Configuration));
+        let all = &mut self.wants.all;
+        let want = all.entry(name.into()).or_insert_with(|| Want::new(By::Configuration));
         want.elsewhere = false;
         if !want.asked {
             want.at = Some(now.mono);
@@ -325,7 +327,7 @@ impl Endpoint {
 
     /// Nothing is wanted any more.
     pub(super) fn unwant_all(&mut self) {
-        let all = std::mem::take(&mut self.wants.all);
+        let all = std::mem::take(&mut *self.wants.all);
         for want in all.values() {
             self.lift(want);
         }
@@ -515,7 +517,8 @@ impl Endpoint {
         reason: &Failure,
     ) {
         let careful = self.may_lock_account(&name.0, reason);
-        let want = self.wants.all.entry(name.clone()).or_insert_with(|| Want::new(By::Action));
+        let want =
+            self.wants.all.entry(name.clone().into()).or_insert_with(|| Want::new(By::Action));
         want.careful = careful;
         want.held.extend(held);
         want.ends = ends.or(want.ends);
@@ -601,6 +604,10 @@ impl Endpoint {
 
     /// Sets the deadline of what is to be started.
     pub(super) fn arm_starts(&mut self) {
+        // Most inputs change nothing of it, and there may be thousands of wants to look at.
+        if !self.wants.has_changed() {
+            return;
+        }
         let next = self.wants.next();
         if next == self.wants.armed {
             return;
@@ -617,6 +624,7 @@ impl Endpoint {
             self.deadlines.remove(&(at, STARTS));
         }
         self.run_starts(now);
+        self.wants.again.changed = true;
         self.arm_starts();
     }
 

@@ -88,11 +88,7 @@ impl IkeSa {
         }
         let octets = length(message);
         let payer = self.payer(ctx).of_message(octets);
-        let room = ctx.budget.take(payer, octets);
-        if room {
-            ctx.budget.give_back(payer.pool, payer.ike, octets);
-        }
-        room
+        ctx.budget.has_room(payer, octets)
     }
 
     /// Others have got the octets that it had of `pool`. A peer that is not authenticated is told nothing:

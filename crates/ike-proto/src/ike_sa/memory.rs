@@ -102,6 +102,18 @@ impl MemoryBudget {
         true
     }
 
+    /// True if there are `octets` for this one. As with [`take`](Self::take), others may have to give way for it.
+    pub(crate) fn has_room(&mut self, payer: Payer, octets: usize) -> bool {
+        if self.pool(payer.pool).has_left(octets) {
+            return true;
+        }
+        let room = self.take(payer, octets);
+        if room {
+            self.give_back(payer.pool, payer.ike, octets);
+        }
+        room
+    }
+
     /// Gives `octets` back to the pool they are from.
     pub(crate) fn give_back(&mut self, pool: Pool, ike: IkeSaId, octets: usize) {
         self.pool(pool).give_back(ike, octets);
@@ -142,6 +154,9 @@ impl Kept {
     pub(crate) fn give_back(&mut self, part: Self, ike: IkeSaId, budget: &mut MemoryBudget) {
         for (pool, (kept, part)) in POOLS.into_iter().zip(self.0.iter_mut().zip(part.0)) {
             let part = part.min(*kept);
+            if part == 0 {
+                continue;
+            }
             *kept -= part;
             budget.give_back(pool, ike, part as usize);
         }

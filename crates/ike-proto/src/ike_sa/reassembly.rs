@@ -102,6 +102,11 @@ impl Reassembly {
         })
     }
 
+    /// Who takes the octets of the message in progress, if that has this message ID.
+    pub(crate) fn payer_of(&self, message_id: u32) -> Option<Payer> {
+        self.set.as_ref().filter(|set| set.message_id == message_id).map(|set| set.payer)
+    }
+
     /// Exchange type of the message in progress, if that has this message ID.
     pub(crate) fn exchange_of(&self, message_id: u32) -> Option<ExchangeType> {
         self.set.as_ref().filter(|set| set.message_id == message_id).map(|set| set.exchange)

@@ -149,8 +149,8 @@ impl IkeSa {
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
         };
-        let payer = self.payer(ctx);
-        let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
+        let set = if header.flags.response { &self.responses } else { &self.requests };
+        let payer = set.payer_of(header.message_id);
         let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
             if set.has(header.message_id, numbers)
@@ -162,6 +162,7 @@ impl IkeSa {
             return Err("fragment already received");
         }
         let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
+        let payer = payer.unwrap_or_else(|| self.payer(ctx));
         let fragment = Fragment {
             message_id: header.message_id,
             exchange: header.exchange,
@@ -176,6 +177,7 @@ impl IkeSa {
             self.probe.on_new_request(octets.len() + headers(path), skf.total);
         }
         self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
+        let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
         let progress = set.insert(fragment, payer, ctx.budget);
         if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
             if header.flags.response {

@@ -154,7 +154,7 @@ proptest! {
             shares.give_back(id, usize::MAX);
         }
         prop_assert_eq!(shares.used(), 0);
-        prop_assert!(shares.ages.is_empty() && shares.ranks.iter().all(BTreeSet::is_empty));
+        prop_assert!(shares.order.is_none() && shares.holders.is_empty());
         prop_assert!(shares.totals.iter().all(|totals| totals.is_empty()));
     }
 
@@ -215,6 +215,27 @@ fn who_is_refused_displaces_nobody() {
     }
     assert_eq!(shares.take(10, v4(1, 1), 10), Ok(vec![0]));
     assert_eq!(shares.take(1, v4(1, 1), 10), Err(Full), "the oldest itself");
+}
+
+/// Nothing is kept in order until the limit is reached, and nothing any more when half of it is free.
+///
+/// Fault: in `give_back`, do not drop `order`; or, in `take`, call `keep_order` before the question whether there is
+/// enough.
+#[test]
+fn order_is_kept_under_pressure_alone() {
+    let mut shares = Shares::by_network(100);
+    for id in 0..10u8 {
+        shares.take(id, v4(1, id), 10).unwrap();
+        assert!(shares.order.is_none(), "there is enough");
+    }
+    assert_eq!(shares.take(10, v4(1, 10), 10), Ok(vec![0]));
+    assert!(shares.order.is_some());
+    for id in 1..6u8 {
+        assert!(shares.order.is_some(), "{id}");
+        shares.give_back(id, 10);
+    }
+    assert_eq!(shares.used(), 50);
+    assert!(shares.order.is_none());
 }
 
 #[test]

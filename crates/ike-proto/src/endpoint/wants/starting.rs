@@ -25,7 +25,7 @@ impl Endpoint {
             }
             want.asked = true;
             let (connection, hint) = (name.0.clone(), want.ends);
-            self.ask_ends(connection, hint, Asked::Want(name));
+            self.ask_ends(connection, hint, Asked::Want(*name));
         }
         let due: Vec<_> = self.wants.again.extract_if(.., |again| again.at <= now.mono).collect();
         for Again { new, .. } in due {
@@ -195,7 +195,7 @@ impl Endpoint {
                 want.at = want.at.map(|at| at.min(soonest(want.begun)));
             }
         }
-        for again in &mut self.wants.again {
+        for again in self.wants.again.iter_mut() {
             again.at = again.at.min(soonest(Some(again.begun)));
         }
         let here = |ip: IpAddr| {

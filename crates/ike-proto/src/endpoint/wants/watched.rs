@@ -1,0 +1,31 @@
+//! What says that it has changed.
+
+use std::ops::{Deref, DerefMut};
+
+/// A value that knows whether somebody may have changed it.
+#[derive(Default)]
+pub(super) struct Watched<T> {
+    value: T,
+    pub(super) changed: bool,
+}
+
+impl<T> Deref for Watched<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Watched<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.changed = true;
+        &mut self.value
+    }
+
+    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
+    /// not wanted for that.
+    fn is_wish(&self) -> bool {
+        self.by != By::Action || self.up.is_none()
+    }
+}
