@@ -4,6 +4,7 @@
 mod addresses;
 mod chains;
 mod crowded;
+mod found;
 mod hard_limits;
 mod late;
 mod losses;

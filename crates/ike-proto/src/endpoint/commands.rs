@@ -6,18 +6,14 @@ use std::time::Duration;
 
 use super::aftermath::{End, Wishes, after, may_lock_account};
 use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
-use super::unattended::{Removal, Unattended};
+use super::unattended::Removal;
 use super::wants::{Ended, FIRST_CAREFUL_WAIT};
 use super::{Endpoint, Entry, Slot, Trap};
-use crate::child::processing::NoneLeft;
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
-use crate::dataplane::{
-    Command as Plane, Flow, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
-};
+use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
-use crate::exchange::config::resolve;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
@@ -527,73 +523,6 @@ impl Endpoint {
             Some(ike) => self.ike_task(now, request, ike, task(child)),
             None => self.done(request, Err(Failure::NotFound)),
         }
-    }
-
-    /// Installs a trap. `request` is answered when the data plane has it.
-    pub(super) fn install_trap(
-        &mut self,
-        now: Now,
-        request: Option<RequestId>,
-        connection: &str,
-        child: &str,
-        local: IpAddr,
-        remote: IpAddr,
-    ) -> Result<(), Failure> {
-        let connection = self.find_connection(connection)?;
-        let config = connection
-            .child(child)
-            .cloned()
-            .ok_or_else(|| Failure::Config(format!("no child {child:?}")))?;
-        let processing = self.ids.of_trap(&connection, &config).map_err(|NoneLeft| {
-            Failure::Config(format!("child {child:?}: every number that fits its marks is in use"))
-        })?;
-        let path = self.path_to(&connection, local, remote);
-        let known = self
-            .traps
-            .iter()
-            .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
-        let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
-        let local_ts = resolve(&config, path, true, &[]);
-        let remote_ts = resolve(&config, path, false, &[]);
-        let selectors = (Arc::from(local_ts.as_slice()), Arc::from(remote_ts.as_slice()));
-        let spec = PolicySpec {
-            id: policy,
-            child: config.name.clone(),
-            owner: connection.name.clone(),
-            local_ts,
-            remote_ts,
-            action: PolicyAction::Trap,
-            priority: config.priority,
-            processing: Arc::clone(&processing),
-            outer: Some(Outer { mode: config.mode, local, remote }),
-            standby: false,
-        };
-        if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
-            let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
-            ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
-        }
-        match self.traps.iter_mut().find(|trap| trap.policy == policy) {
-            Some(trap) => {
-                (trap.child, trap.remote, trap.processing) = (config, remote, processing);
-                trap.selectors = selectors;
-            }
-            None => {
-                let connection = connection.name.clone();
-                let child = config;
-                self.traps.push(Trap { policy, connection, child, remote, processing, selectors });
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a trap away.
-    fn uninstall_trap(&mut self, connection: &str, child: &str) -> Result<(), Failure> {
-        let is = |trap: &Trap| trap.connection == connection && trap.child.name == child;
-        let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
-        let trap = self.traps.remove(at);
-        self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
-        self.remove_each(std::iter::once(Removal::Policy(trap.policy)));
-        Ok(())
     }
 
     /// A packet met a trap: the driver finds the addresses and initiates.

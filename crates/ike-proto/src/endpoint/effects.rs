@@ -126,6 +126,7 @@ impl Endpoint {
             self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {
+            self.make_what_came_since(now, ike, old);
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
             self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
         }
@@ -179,6 +180,20 @@ impl Endpoint {
         };
         let own = address(&ike);
         others.iter().all(|other| address(other).is_some_and(|it| Some(it) == own))
+    }
+
+    /// The reauthentication of `old` is done. It began with the children that `old` had then: those that have come
+    /// since are made on `ike`.
+    fn make_what_came_since(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
+        let sa = |id: IkeSaId| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => Some(sa),
+            _ => None,
+        };
+        let (Some(new), Some(old)) = (sa(ike), sa(old)) else { return };
+        let names = old.names_of_children().into_iter();
+        let lacks = names.filter(|name| old.carries(Some(name)) && !new.carries(Some(name)));
+        let lacks: Vec<_> = lacks.filter_map(|name| new.connection.child(&name).cloned()).collect();
+        self.with_sa(now, ike, |sa, _| sa.make_missing(lacks));
     }
 
     //= RFC 9329 §6.1

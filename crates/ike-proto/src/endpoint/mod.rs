@@ -21,6 +21,7 @@ mod responder;
 mod spent;
 mod tickets;
 mod transports;
+mod traps;
 pub(crate) mod unattended;
 mod unknown_spi;
 mod usable;
@@ -37,7 +38,7 @@ use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, EndpointConfig};
 use crate::crypto::{CryptoProvider, SecureRandom};
-use crate::dataplane::{self, Capabilities, PolicyId, Processing, TrafficSelector};
+use crate::dataplane::{self, Capabilities, TrafficSelector};
 use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
     Transmit, TransmitKind,
@@ -68,6 +69,7 @@ pub use registry::Registry;
 pub use spent::Void;
 use tickets::Tickets;
 use transports::BlockedUdp;
+use traps::Trap;
 use unattended::{Chore, NOBODY};
 use usable::usable;
 use wants::{STARTS, Wants};
@@ -148,19 +150,6 @@ impl Slot {
             Entry::Parked(parked) => parked.status(),
         }
     }
-}
-
-/// A trap policy in the data plane.
-struct Trap {
-    policy: PolicyId,
-    connection: String,
-    child: Arc<ChildConfig>,
-    /// The peer that the child is made with.
-    remote: IpAddr,
-    /// How packets are treated that meet it.
-    processing: Arc<Processing>,
-    /// Traffic of this end, and of the peer.
-    selectors: (Arc<[TrafficSelector]>, Arc<[TrafficSelector]>),
 }
 
 /// A trap policy as [`Endpoint::traps`] shows it.
@@ -471,6 +460,7 @@ impl Endpoint {
             if id == NOBODY {
                 self.deadlines.remove(&(at, id));
                 self.run_chores(now);
+                self.run_traps(now);
                 self.run_crossings(now);
                 let next = self.closed.expire(now.mono);
                 self.deadlines.extend(next.map(|at| (at, NOBODY)));

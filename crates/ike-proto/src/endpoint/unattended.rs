@@ -1,7 +1,8 @@
 //! Batches for the data plane that no exchange waits for, and what becomes of them if they fail.
 //!
 //! Removals are made again until they succeed: an SA or a policy that stayed behind would outlive its
-//! keys. A child whose change failed is deleted at both ends. A trap is reported as failed.
+//! keys. A child whose change failed is deleted at both ends. A trap is reported as failed, and installed again if the
+//! configuration wants it.
 
 use std::time::{Duration, Instant};
 
@@ -83,19 +84,8 @@ impl Endpoint {
                     self.on_change_failed(now, child, &error);
                 }
             }
-            (Unattended::Trap(_, request), Ok(())) => {
-                if let Some(request) = request {
-                    self.done(request, Ok(()));
-                }
-            }
-            (Unattended::Trap(policy, request), Err(error)) => {
-                for gone in self.traps.extract_if(.., |trap| trap.policy == policy) {
-                    self.ids.numbers.forget_trap(&gone.connection, &gone.child.name);
-                }
-                self.remove_each([Removal::Policy(policy)].into_iter());
-                if let Some(request) = request {
-                    self.done(request, Err(Failure::DataPlane(error.0)));
-                }
+            (Unattended::Trap(policy, request), result) => {
+                self.on_trap_answered(now, policy, request, result);
             }
         }
     }

@@ -60,6 +60,17 @@ enum By {
     Action,
 }
 
+impl By {
+    /// Who wants `child` of `connection`, when somebody does.
+    fn asking(connection: &ConnectionConfig, child: Option<&str>) -> Self {
+        let config = child.and_then(|name| connection.child(name));
+        match config.is_some_and(|child| child.start_action == Action::Start) {
+            true => Self::Configuration,
+            false => Self::Command,
+        }
+    }
+}
+
 /// A child that is wanted up.
 #[derive(Debug)]
 struct Want {
@@ -154,15 +165,25 @@ impl Wants {
         wants.chain(self.again.iter().map(|again| again.at)).min()
     }
 
+    /// True if an attempt that would replace `ike` waits for its time, or for addresses.
+    fn replaces(&self, ike: IkeSaId) -> bool {
+        self.parked().any(|new| new.replaces == Some(ike))
+    }
+
     /// True if an attempt at `name` waits for its time, or for addresses.
     fn is_parked(&self, name: &Name) -> bool {
+        self.parked().any(|new| {
+            new.connection.name == name.0 && new.wanted.iter().any(|wanted| wanted.is_for(&name.1))
+        })
+    }
+
+    /// Attempts that wait for their time, or for addresses.
+    fn parked(&self) -> impl Iterator<Item = &NewAttempt> {
         let asked = self.asked.values().filter_map(|asked| match asked {
             Asked::Again(new) => Some(new),
             Asked::Want(_) => None,
         });
-        self.again.iter().map(|again| &again.new).chain(asked).any(|new| {
-            new.connection.name == name.0 && new.wanted.iter().any(|wanted| wanted.is_for(&name.1))
-        })
+        self.again.iter().map(|again| &again.new).chain(asked).map(|new| &**new)
     }
 }
 
@@ -253,9 +274,7 @@ impl Endpoint {
         child: Option<&str>,
         ends: Option<Ends>,
     ) {
-        let start =
-            |name: &str| connection.child(name).is_some_and(|c| c.start_action == Action::Start);
-        let by = if child.is_some_and(start) { By::Configuration } else { By::Command };
+        let by = By::asking(connection, child);
         let name = (connection.name.clone(), child.map(str::to_owned));
         let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
         // A command outlives the configuration that said the same.
@@ -277,13 +296,14 @@ impl Endpoint {
         if connection.child(child).is_none() {
             return Err(Failure::Config(format!("no child {child:?}")));
         }
+        let by = By::asking(&connection, Some(child));
         let name = (connection.name.clone(), Some(child.to_owned()));
         if self.carries(&name.0, Some(child)) || self.wants.is_parked(&name) {
-            self.wants.all.entry(name.into()).or_insert_with(|| Want::new(By::Configuration));
+            self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
             return Ok(());
         }
         let all = &mut self.wants.all;
-        let want = all.entry(name.into()).or_insert_with(|| Want::new(By::Configuration));
+        let want = all.entry(name.clone().into()).or_insert_with(|| Want::new(by));
         want.elsewhere = false;
         if !want.asked {
             want.at = Some(now.mono);
@@ -445,7 +465,13 @@ impl Endpoint {
         let config = name.1.as_ref().and_then(|child| connection.child(child));
         // A series of attempts ends with its last one (`on_attempt_failed`).
         let wishes = Wishes::of(connection, config.map(|c| &**c), wanted, u32::MAX);
-        let wishes = if was_up { wishes } else { wishes.without_actions() };
+        // A child that is wanted is there for its actions from the first attempt on.
+        let wishes = if was_up || wanted { wishes } else { wishes.without_actions() };
+        // The peer cannot have ended on purpose what it never had: it would not have the child now.
+        let end = match end {
+            End::Deleted if wanted && !was_up && wishes.close == Action::None => End::Refused,
+            end => end,
+        };
         let next = aftermath::after(end, wishes);
         // Another IKE SA has it, or is getting it.
         let carried = self.carries(&name.0, name.1.as_deref()) || self.wants.is_parked(&name);

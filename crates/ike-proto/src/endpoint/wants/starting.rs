@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::{Again, Asked, Ends, FIRST_WAIT, Name};
+use crate::config::Action;
 use crate::endpoint::aftermath::Next;
 use crate::endpoint::attempt::{NewAttempt, Wanted};
 use crate::endpoint::{Endpoint, Entry, Slot};
@@ -218,10 +219,10 @@ impl Endpoint {
         self.leave_stranded(now);
     }
 
-    /// An IKE SA without MOBIKE whose address this host does not have any more is of no use: what is wanted of it is
-    /// begun from another one, and takes its place.
+    /// An IKE SA without MOBIKE whose address this host does not have any more is of no use. If anything of it is
+    /// wanted, or comes back by its actions once the peer is found silent, another one is begun and takes its place.
     fn leave_stranded(&mut self, now: Now) {
-        if self.network.addresses.is_empty() || self.wants.is_empty() {
+        if self.network.addresses.is_empty() {
             return;
         }
         let stranded = |(id, slot): (&IkeSaId, &Slot)| {
@@ -229,13 +230,16 @@ impl Endpoint {
             let here = sa.path.local.ip().to_canonical();
             let gone = !here.is_loopback()
                 && !self.network.addresses.iter().any(|own| own.to_canonical() == here);
-            let wanted = || {
-                sa.names_of_children()
-                    .iter()
-                    .any(|child| self.wants.has(&sa.connection.name, child))
+            let comes_back = |name: &String| {
+                let child = sa.connection.child(name);
+                self.wants.has(&sa.connection.name, name)
+                    || child.is_some_and(|child| {
+                        child.dpd_action != Action::None || child.start_action == Action::Trap
+                    })
             };
-            let alone = || self.index.replacing(*id).is_empty();
-            (gone && sa.mobike.is_none() && sa.carries(None) && wanted() && alone()).then_some(*id)
+            let of_use = || sa.names_of_children().iter().any(comes_back);
+            let alone = || self.index.replacing(*id).is_empty() && !self.wants.replaces(*id);
+            (gone && sa.mobike.is_none() && sa.carries(None) && of_use() && alone()).then_some(*id)
         };
         let mut ids: Vec<_> = self.entries.iter().filter_map(stranded).collect();
         ids.sort();

@@ -1,0 +1,181 @@
+//! Trap policies. What `start_action`, `close_action` or `dpd_action` have trapped stays wanted in the data plane: an
+//! installation that fails is made again until it succeeds.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use super::unattended::{NOBODY, Removal, Unattended};
+use crate::child::processing::NoneLeft;
+use crate::config::{Action, ChildConfig};
+use crate::dataplane::{
+    Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
+    TrafficSelector,
+};
+use crate::event::{Failure, IkeSaId, Now, RequestId};
+use crate::exchange::config::resolve;
+
+/// The wait after the first failed installation. It doubles with each failure, up to the last of so many doublings.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 6;
+
+/// A trap policy in the data plane.
+pub(super) struct Trap {
+    pub(super) policy: PolicyId,
+    pub(super) connection: String,
+    pub(super) child: Arc<ChildConfig>,
+    /// This end's address, as it was when the trap was asked for.
+    local: IpAddr,
+    /// The peer that the child is made with.
+    pub(super) remote: IpAddr,
+    /// How packets are treated that meet it.
+    pub(super) processing: Arc<Processing>,
+    /// Traffic of this end, and of the peer.
+    pub(super) selectors: (Arc<[TrafficSelector]>, Arc<[TrafficSelector]>),
+    /// Failed installations in a row.
+    failures: u32,
+    /// When it is installed again.
+    again: Option<Instant>,
+}
+
+impl Trap {
+    /// True if the configuration wants it, and not only a command.
+    fn is_configured(&self) -> bool {
+        let ChildConfig { start_action, close_action, dpd_action, .. } = &*self.child;
+        [start_action, close_action, dpd_action].contains(&&Action::Trap)
+    }
+}
+
+impl Endpoint {
+    /// Installs a trap. `request` is answered when the data plane has it.
+    pub(super) fn install_trap(
+        &mut self,
+        now: Now,
+        request: Option<RequestId>,
+        connection: &str,
+        child: &str,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<(), Failure> {
+        let connection = self.find_connection(connection)?;
+        let config = connection
+            .child(child)
+            .cloned()
+            .ok_or_else(|| Failure::Config(format!("no child {child:?}")))?;
+        let processing = self.ids.of_trap(&connection, &config).map_err(|NoneLeft| {
+            Failure::Config(format!("child {child:?}: every number that fits its marks is in use"))
+        })?;
+        let path = self.path_to(&connection, local, remote);
+        let known = self
+            .traps
+            .iter()
+            .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
+        let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
+        let local_ts = resolve(&config, path, true, &[]);
+        let remote_ts = resolve(&config, path, false, &[]);
+        let selectors = (Arc::from(local_ts.as_slice()), Arc::from(remote_ts.as_slice()));
+        let spec = PolicySpec {
+            id: policy,
+            child: config.name.clone(),
+            owner: connection.name.clone(),
+            local_ts,
+            remote_ts,
+            action: PolicyAction::Trap,
+            priority: config.priority,
+            processing: Arc::clone(&processing),
+            outer: Some(Outer { mode: config.mode, local, remote }),
+            standby: false,
+        };
+        if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
+            let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
+            ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
+        }
+        match self.traps.iter_mut().find(|trap| trap.policy == policy) {
+            Some(trap) => {
+                (trap.child, trap.remote, trap.processing) = (config, remote, processing);
+                (trap.selectors, trap.local, trap.again) = (selectors, local, None);
+            }
+            None => self.traps.push(Trap {
+                policy,
+                connection: connection.name.clone(),
+                child: config,
+                local,
+                remote,
+                processing,
+                selectors,
+                failures: 0,
+                again: None,
+            }),
+        }
+        Ok(())
+    }
+
+    /// Takes a trap away.
+    pub(super) fn uninstall_trap(&mut self, connection: &str, child: &str) -> Result<(), Failure> {
+        let is = |trap: &Trap| trap.connection == connection && trap.child.name == child;
+        let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
+        let trap = self.traps.remove(at);
+        self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+        self.remove_each(std::iter::once(Removal::Policy(trap.policy)));
+        Ok(())
+    }
+
+    /// The data plane has installed a trap, or has refused it.
+    pub(super) fn on_trap_answered(
+        &mut self,
+        now: Now,
+        policy: PolicyId,
+        request: Option<RequestId>,
+        result: Result<(), DataPlaneError>,
+    ) {
+        let trap = self.traps.iter_mut().find(|trap| trap.policy == policy);
+        let outcome = match (result, trap) {
+            (Ok(()), trap) => {
+                if let Some(trap) = trap {
+                    (trap.failures, trap.again) = (0, None);
+                }
+                Ok(())
+            }
+            (Err(error), Some(trap)) if trap.is_configured() => {
+                let wait = FIRST_WAIT * 2_u32.pow(trap.failures.min(MAX_DOUBLINGS));
+                let at = now.mono + wait;
+                (trap.failures, trap.again) = (trap.failures.saturating_add(1), Some(at));
+                self.deadlines.insert((at, NOBODY));
+                let (connection, child) = (&trap.connection, &trap.child.name);
+                tracing::warn!(%connection, %child, ?wait, error = %error.0, "trap not installed; it is tried again");
+                Err(Failure::DataPlane(error.0))
+            }
+            (Err(error), _) => {
+                for gone in self.traps.extract_if(.., |trap| trap.policy == policy) {
+                    self.ids.numbers.forget_trap(&gone.connection, &gone.child.name);
+                }
+                self.remove_each([Removal::Policy(policy)].into_iter());
+                Err(Failure::DataPlane(error.0))
+            }
+        };
+        if let Some(request) = request {
+            self.done(request, outcome);
+        }
+    }
+
+    /// Installs the traps that are due.
+    pub(super) fn run_traps(&mut self, now: Now) {
+        let due = |trap: &&mut Trap| trap.again.is_some_and(|at| at <= now.mono);
+        let due: Vec<_> = self
+            .traps
+            .iter_mut()
+            .filter(due)
+            .map(|trap| {
+                trap.again = None;
+                (trap.connection.clone(), trap.child.name.clone(), trap.local, trap.remote)
+            })
+            .collect();
+        for (connection, child, local, remote) in due {
+            // A reload takes its traps along with the connection or the child that it takes away.
+            if let Err(why) = self.install_trap(now, None, &connection, &child, local, remote) {
+                tracing::warn!(%connection, %child, ?why, "trap not installed");
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What random lives have found about children that are wanted: a trap that the data plane refuses, a reauthentication
+//! while other children come up, a Delete between two children, several replacements of one IKE SA.
+
+use std::time::Duration;
+
+use ike_proto::config::{Action, AddressSpec};
+use ike_proto::dataplane::PolicyAction;
+use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{Command, Failure, IkeState};
+use ike_tests::network::Fate;
+use ike_tests::setup::address;
+use ike_tests::{A, B, Pair, Setup};
+use xfrm::Fault;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A wants "net" and "voice" for ever, from wherever it is.
+fn wanting(seed: u64) -> Setup {
+    let mut setup = Setup::new(seed);
+    for (side, local, remote) in [(&mut setup.a, 21, 22), (&mut setup.b, 22, 21)] {
+        side.add_child("voice", local, remote);
+        side.connection.local_addrs = vec![AddressSpec::Any(None)];
+    }
+    setup.a.connection.keyingtries = 0;
+    setup.a.connection.dpd_delay = 30 * SECOND;
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    for child in &mut setup.a.children {
+        child.start_action = Action::Start;
+        child.close_action = Action::Start;
+    }
+    setup
+}
+
+fn want(pair: &mut Pair, child: &str) {
+    let (connection, child) = ("ab".to_owned(), child.to_owned());
+    pair.command(A, Command::Want { connection, child });
+}
+
+/// True if both ends have "net" and "voice", each once.
+fn both_up(world: &ike_tests::World) -> bool {
+    world.hosts.iter().all(|host| {
+        let mut names: Vec<_> = host.children_up().into_iter().map(|child| child.name).collect();
+        names.sort();
+        names == ["net", "voice"]
+    })
+}
+
+/// True if A has the trap of "net".
+fn has_trap(pair: &Pair) -> bool {
+    let mut policies = pair.a().plane.table().policies();
+    policies.any(|policy| policy.action == PolicyAction::Trap)
+}
+
+/// A trap that the data plane refuses is installed later, as often as it takes: without it nothing brings the child up,
+/// and its traffic leaves in clear. A trap that no configuration asks for ends with the command that has failed.
+///
+/// Fault: in `on_trap_answered`, take away the arm with `is_configured`.
+#[test]
+fn a_trap_that_the_data_plane_refuses_is_installed_later() {
+    for action in [Action::Trap, Action::None] {
+        let mut setup = Setup::new(31);
+        setup.a.net().start_action = action;
+        let mut pair = setup.build();
+        let (connection, child) = ("ab".to_owned(), "net".to_owned());
+        let (local, remote) = (address(1), address(2));
+        pair.hosts[A].plane.inner.fail(Fault::Nth(1));
+        let trap = Command::InstallTrap { connection, child, local, remote };
+        let request = pair.command(A, trap);
+        pair.settle();
+        assert!(matches!(pair.a().done(request), Some(Err(Failure::DataPlane(_)))));
+        assert!(!has_trap(&pair));
+        if action == Action::Trap {
+            // The next try is refused, too.
+            pair.hosts[A].plane.inner.fail(Fault::Nth(1));
+            pair.run_for(2 * SECOND);
+            assert!(!has_trap(&pair));
+        }
+        pair.run_for(3 * SECOND);
+        assert_eq!(has_trap(&pair), action == Action::Trap);
+        assert_eq!(pair.a().endpoint.traps().len(), usize::from(action == Action::Trap));
+        assert_eq!(pair.a().wake(), None);
+    }
+}
+
+/// A child that comes up while its IKE SA is being reauthenticated moves along: it is not missing for as long as a
+/// back-off takes.
+///
+/// Fault: in `on_established`, leave `make_what_came_since` out.
+#[test]
+fn a_child_that_comes_up_during_a_reauthentication_moves_along() {
+    let mut pair = wanting(32).build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    let old = pair.ike_id(A);
+    pair.net.conditions.delay = SECOND / 10;
+    pair.command(A, Command::Reauthenticate(old));
+    want(&mut pair, "voice");
+    let there = pair.run_until(5 * SECOND, |w| {
+        let ikes = w.hosts.iter().all(|host| host.ikes().len() == 1);
+        ikes && w.hosts[A].ikes()[0].id != old && both_up(w)
+    });
+    assert!(there, "{}", pair.story());
+    pair.run_for(10 * SECOND);
+    pair.assert_agreement();
+}
+
+/// The peer deletes the IKE SA after its first child, while this end asks for the second one. That was never up, and is
+/// wanted all the same, whatever `close_action` says: the peer never had it, and so has not ended it on purpose.
+///
+/// Fault: in `on_ended`, take `without_actions` for what is wanted, too; and leave out what makes `End::Refused` of
+/// `End::Deleted`.
+#[test]
+fn a_delete_before_the_second_child_gives_up_none() {
+    for action in [Action::Start, Action::None] {
+        let mut setup = wanting(33);
+        for child in &mut setup.a.children {
+            child.close_action = action;
+        }
+        // The first child comes back in any case.
+        setup.a.net().close_action = Action::Start;
+        let mut pair = setup.build();
+        // The request for the second child is lost for a while.
+        pair.net.tap(|packet| {
+            let lost = packet.is(ExchangeType::CREATE_CHILD_SA, false) && packet.sent < 5 * SECOND;
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        want(&mut pair, "net");
+        want(&mut pair, "voice");
+        pair.run_for(2 * SECOND);
+        assert!(!both_up(&pair), "{}", pair.story());
+        let ike = pair.ike_id(B);
+        pair.command(B, Command::TerminateIke(ike));
+        assert!(pair.run_until(15 * SECOND, both_up), "{}", pair.story());
+        assert_eq!(pair.a().endpoint.neglected(), []);
+    }
+}
+
+/// A host without MOBIKE moves while a reauthentication is under way: one IKE SA takes the place of the old one, not one
+/// for the attempt that moves along and another one for the old IKE SA.
+///
+/// Fault: in `leave_stranded`, look at `index.replacing` alone.
+#[test]
+fn a_move_during_a_reauthentication_makes_one_ike_sa() {
+    let mut pair = wanting(34).build();
+    pair.tell_network(A);
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    assert!(pair.run_until(5 * SECOND, both_up));
+    let from = pair.now();
+    pair.net.tap(move |packet| {
+        if packet.sent > from && packet.sent < from + 6 * SECOND { Fate::Drop } else { Fate::Pass }
+    });
+    let ike = pair.ike_id(A);
+    pair.command(A, Command::Reauthenticate(ike));
+    pair.run_for(6 * SECOND);
+    pair.roam(A, address(9));
+    let here = |w: &ike_tests::World| {
+        let ups = w.hosts[A].children_up();
+        ups.iter().filter(|up| up.inbound.dst == address(9)).count() >= 2
+    };
+    assert!(pair.run_until(10 * SECOND, here), "{}", pair.story());
+    // The old one goes when its Delete is given up: it has no address to be sent from.
+    pair.run_for(5 * 60 * SECOND);
+    assert_eq!(pair.a().ikes_in(IkeState::Established).len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().children_up().len(), 2);
+}
+
+/// A child of a trap is not wanted, but its traffic is no better off: without MOBIKE its IKE SA is replaced, too, when its
+/// address is gone.
+///
+/// Fault: in `leave_stranded`, look at `wants.has` alone.
+#[test]
+fn an_ike_sa_of_traps_leaves_an_address_that_is_gone() {
+    let mut setup = wanting(35);
+    setup.a.net().start_action = Action::Trap;
+    setup.a.net().dpd_action = Action::Trap;
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    let (local, remote) = (address(1), address(2));
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::InstallTrap { connection, child, local, remote });
+    let packet = Some(ike_proto::dataplane::Flow {
+        local: ike_proto::dataplane::TrafficSelector::host([10, 1, 0, 9].into()),
+        remote: ike_proto::dataplane::TrafficSelector::host([10, 2, 0, 9].into()),
+    });
+    let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+    pair.command(A, Command::Initiate { connection, child, local, remote, packet });
+    pair.run_for(2 * SECOND);
+    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().endpoint.wanted(), []);
+    pair.roam(A, address(9));
+    let here = |w: &ike_tests::World| {
+        w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
+    };
+    assert!(pair.run_until(10 * SECOND, here), "{}", pair.story());
+}
+
+/// The peer was first, perhaps with another shard of this host: that shard is told to want the child that it has. It
+/// brings the child back, even with `dpd_action = none`.
+///
+/// Fault: in `on_want`, note nothing if the child is carried. In the daemon's `Operator::restart`, give no `Want` to the
+/// shard that carries the child.
+#[test]
+fn a_child_that_the_peer_began_can_be_wanted() {
+    let mut setup = wanting(36);
+    setup.b.connection.remote_addrs = vec![AddressSpec::single(address(1))];
+    let mut pair = setup.build();
+    pair.initiate(B, Some("net"));
+    pair.run_for(2 * SECOND);
+    want(&mut pair, "net");
+    assert_eq!(pair.a().ikes().len(), 1);
+    let end = pair.now() + 400 * SECOND;
+    pair.net.tap(move |packet| if packet.sent < end { Fate::Drop } else { Fate::Pass });
+    pair.run_for(400 * SECOND);
+    assert_eq!(pair.a().children_up().len(), 0, "{}", pair.story());
+    assert_eq!(pair.a().endpoint.neglected(), []);
+    let up = |w: &ike_tests::World| !w.hosts[A].children_up().is_empty();
+    assert!(pair.run_until(250 * SECOND, up), "{}", pair.story());
+}
