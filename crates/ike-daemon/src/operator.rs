@@ -340,7 +340,7 @@ impl Operator {
         let operator = self.clone();
         tokio::spawn(async move {
             // Another shard may have it.
-            if operator.handle.carries(&connection, &child).await.unwrap_or(false) {
+            if operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false) {
                 return;
             }
             let name = connection.clone();

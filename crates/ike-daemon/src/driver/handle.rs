@@ -220,11 +220,26 @@ impl Handle {
         Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
     }
 
-    /// True if a shard has the child up, or makes it.
-    pub(crate) async fn carries(&self, connection: &str, child: &str) -> Result<bool, Stopped> {
+    /// If a shard has the child up, or makes it, that shard wants it from now on; the result says whether there is one.
+    /// The shard that wanted it until now does not see how it ends there.
+    pub(crate) async fn want_where_carried(
+        &self,
+        connection: &str,
+        child: &str,
+    ) -> Result<bool, Stopped> {
         let carries =
             self.all(|answer| Request::Carries(connection.to_owned(), child.to_owned(), answer));
-        Ok(carries.await?.contains(&true))
+        let shards: Vec<_> = (0..)
+            .zip(carries.await?)
+            .filter_map(|(index, carries)| carries.then_some(index))
+            .collect();
+        for index in &shards {
+            let (connection, child) = (connection.to_owned(), child.to_owned());
+            let want = Command::Want { connection, child };
+            // It fails if a reload has taken the child away: then nobody wants it.
+            let _ = self.ask(*index, |answer| Request::Command(want, answer)).await?;
+        }
+        Ok(!shards.is_empty())
     }
 
     /// How long until the child is started again; `None` if it is not wanted.
