@@ -5,11 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{
-    ConnectionConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey,
-    ProposalConfig, Retransmission, Unique,
-};
-use ike_proto::crypto::Secret;
+use ike_proto::config::{ConnectionConfig, ProposalConfig, Retransmission, Unique};
 use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::{Command, Event, RequestId};
 
@@ -59,30 +55,12 @@ pub fn live(seed: u64, tracing: bool) -> Result<Summary, String> {
     Ok(life.summary())
 }
 
-/// Gives one pair in four a post-quantum preshared key, used in one of the ways there are.
-fn share_ppk(setup: &mut Setup, seed: u64) {
-    let mut rng = Seeded::new(seed ^ 0x5050_4b00);
-    if !rng.chance(250) {
-        return;
+/// Gives one pair in four a post-quantum preshared key.
+fn share_ppk(setup: &mut Setup) {
+    let mut rng = Seeded::new(setup.seed ^ 0x5050_4b00);
+    if rng.chance(250) {
+        setup.share_ppk(&mut rng);
     }
-    let exchange = match rng.below(3) {
-        0 => PpkExchange::Auth,
-        1 => PpkExchange::Intermediate,
-        _ => PpkExchange::Any,
-    };
-    let rekey = match rng.below(3) {
-        0 => PpkRekey::No,
-        1 => PpkRekey::Yes,
-        _ => PpkRekey::Require,
-    };
-    let required = rng.chance(500);
-    setup.both(|side| {
-        let id = PpkId::new(&b"ppk"[..]);
-        let secret = Secret::copy_from(&seed.to_be_bytes());
-        side.settings.ppks = vec![Arc::new(PostQuantumKey { ids: vec![id], secret })];
-        let ids = vec![PpkMatch::Any];
-        side.connection.ppk = PpkConfig { ids, required, exchange, rekey };
-    });
 }
 
 /// Lets one pair in four have SAs per CPU (RFC 9611). What the CPUs of such a pair do is drawn by the
@@ -184,7 +162,7 @@ impl Life {
             }
             arrange(side, &mut rng, unique, tries);
         }
-        share_ppk(&mut setup, seed);
+        share_ppk(&mut setup);
         let cpus = share_cpus(&mut setup, seed);
         name_none(&mut setup, seed);
         let slow = be_slow(&mut setup, seed, pfs);
@@ -302,22 +280,14 @@ impl Life {
         self.pair.run_for(time);
     }
 
-    fn any<T: Copy>(&mut self, all: &[T]) -> Option<T> {
-        let count = u64::try_from(all.len()).unwrap_or_default();
-        if count == 0 {
-            return None;
-        }
-        all.get(usize::try_from(self.rng.below(count)).unwrap_or_default()).copied()
-    }
-
     fn some_child(&mut self, host: usize) -> Option<ike_proto::ChildSaId> {
         let ids: Vec<_> = self.pair.hosts[host].children().iter().map(|child| child.id).collect();
-        self.any(&ids)
+        self.rng.any(&ids)
     }
 
     fn some_ike(&mut self, host: usize) -> Option<ike_proto::IkeSaId> {
         let ids: Vec<_> = self.pair.hosts[host].ikes().iter().map(|ike| ike.id).collect();
-        self.any(&ids)
+        self.rng.any(&ids)
     }
 
     fn rekey_child(&mut self, host: usize) {
@@ -359,7 +329,7 @@ impl Life {
         let sas: Vec<_> = self.pair.hosts[host].plane.outbound().map(|(id, _)| id).collect();
         let mut sas = sas;
         sas.sort_by_key(|sa| sa.spi);
-        if let Some(sa) = self.any(&sas) {
+        if let Some(sa) = self.rng.any(&sas) {
             self.pair.plane_event(host, PlaneEvent::SoftExpire(sa));
         }
     }
@@ -368,7 +338,7 @@ impl Life {
         let sas: Vec<_> = self.pair.hosts[host].plane.inbound().map(|(id, _)| id).collect();
         let mut sas = sas;
         sas.sort_by_key(|sa| sa.spi);
-        if let Some(sa) = self.any(&sas) {
+        if let Some(sa) = self.rng.any(&sas) {
             self.pair.plane_event(host, PlaneEvent::HardExpire(sa));
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ike_proto::dataplane::precedence::Order;
 use ike_proto::dataplane::{Event, PolicyAction, PolicyId, SaId, TrafficSelector};
 
-use crate::plane::{Candidate, Plane};
+use crate::plane::{Candidate, Plane, Since};
 use crate::world::World;
 
 /// Source and destination of a packet inside a tunnel.
@@ -252,7 +252,7 @@ fn sealed(host: usize, sa: SaId, plane: &Plane) -> Verdict {
 }
 
 /// The order of its selectors, whether it is on standby, and since when it is there.
-type Rank = (Order, bool, Reverse<u64>);
+type Rank = (Order, bool, Reverse<Since>);
 
 /// Where the candidate stands for a packet; `None` if it does not match.
 fn order(candidate: &Candidate<'_>, inner: Inner) -> Option<Order> {

@@ -34,8 +34,8 @@ pub struct Plane {
     sources: HashMap<SaId, IpAddr>,
     /// SAs that reached a hard limit: they carry nothing any more.
     expired: HashSet<SaId>,
-    /// When each policy was installed first: a number that grows.
-    since: HashMap<PolicyId, u64>,
+    /// When each policy was installed first.
+    since: HashMap<PolicyId, Since>,
     installed: u64,
     /// The driver's own policies, which stand in for children that are not up, by the names of those.
     pub shunts: BTreeMap<String, PolicySpec>,
@@ -43,13 +43,16 @@ pub struct Plane {
     leftover: Option<Box<Self>>,
 }
 
+/// When a policy was installed, in the order of a machine's whole data plane: the time, and a number that grows.
+pub type Since = (Duration, u64);
+
 /// A policy that a packet may meet.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
     /// The policy.
     pub policy: &'a PolicySpec,
-    /// When it was installed: a number that grows. Zero for what an earlier run left.
-    pub since: u64,
+    /// When it was installed. Zero for what an earlier run left.
+    pub since: Since,
     /// The table that has its SAs.
     pub plane: &'a Plane,
 }
@@ -87,6 +90,14 @@ impl Plane {
         }
     }
 
+    /// Takes away the SAs that an earlier run left: its policies drop packets from now on.
+    pub fn forget_leftover_sas(&mut self) {
+        if let Some(old) = &mut self.leftover {
+            let sas = old.sas_in_order();
+            old.expired.extend(sas);
+        }
+    }
+
     /// Takes away what an earlier run left.
     pub fn forget_leftover(&mut self) {
         self.leftover = None;
@@ -94,13 +105,17 @@ impl Plane {
 
     /// Every policy that packets may meet: the engine's, the driver's own, and what an earlier run left.
     pub fn candidates(&self) -> Vec<Candidate<'_>> {
-        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or(0);
+        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or_default();
         let engines = self.table().policies();
         let own = engines.map(|policy| Candidate { policy, since: since(policy), plane: self });
-        let shunts = self.shunts.values().map(|policy| Candidate { policy, since: 0, plane: self });
+        let shunts = self.shunts.values().map(|policy| Candidate {
+            policy,
+            since: Since::default(),
+            plane: self,
+        });
         let left = self.leftover.iter().flat_map(|old| {
             let policies = old.table().policies();
-            policies.map(|policy| Candidate { policy, since: 0, plane: old })
+            policies.map(|policy| Candidate { policy, since: Since::default(), plane: old })
         });
         own.chain(shunts).chain(left).collect()
     }
@@ -172,6 +187,13 @@ impl Plane {
             .map(|(id, _)| (id, self.keys.get(&id).copied().unwrap_or_default()))
     }
 
+    /// The SAs of both directions, in an order that repeats.
+    pub fn sas_in_order(&self) -> Vec<SaId> {
+        let mut sas: Vec<_> = self.inbound().chain(self.outbound()).map(|(id, _)| id).collect();
+        sas.sort_by_key(|sa| (sa.spi, sa.dst));
+        sas
+    }
+
     /// SPIs of the inbound SAs, in order.
     pub fn inbound_spis(&self) -> Vec<u32> {
         let mut spis: Vec<_> = self.inbound().map(|(id, _)| id.spi).collect();
@@ -188,7 +210,7 @@ impl Plane {
 
     /// True if another policy of the same owner protects the same traffic, and comes before `policy`.
     fn is_behind_another(&self, policy: &PolicySpec) -> bool {
-        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or(0);
+        let since = |policy: &PolicySpec| self.since.get(&policy.id).copied().unwrap_or_default();
         let rank = |policy: &PolicySpec| (policy.standby, Reverse(since(policy)));
         self.table().policies().any(|other| {
             matches!(other.action, PolicyAction::Protect { .. })
@@ -295,7 +317,7 @@ impl DataPlane for Plane {
         self.sources.extend(source);
         if let Some(policy) = policy {
             self.installed += 1;
-            self.since.entry(policy).or_insert(self.installed);
+            self.since.entry(policy).or_insert((self.now, self.installed));
         }
         if let Some((old, new)) = moved {
             let key = self.keys.remove(&old).map(|key| (new, key));

@@ -30,6 +30,15 @@ impl Seeded {
         self.below(1000) < u64::from(thousandths)
     }
 
+    /// One of these; `None`, and no number drawn, if there is none.
+    pub fn any<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        let count = u64::try_from(all.len()).unwrap_or_default();
+        if count == 0 {
+            return None;
+        }
+        all.get(usize::try_from(self.below(count)).unwrap_or_default()).copied()
+    }
+
     /// A number from 0 up to, but not, 1.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ike_proto::config::{
-    AddressSpec, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, PreSharedKey,
-    ProposalConfig, TsSpec,
+    AddressSpec, ChildConfig, ConnectionConfig, EndpointConfig, IdMatch, PostQuantumKey, PpkConfig,
+    PpkExchange, PpkId, PpkMatch, PpkRekey, PreSharedKey, ProposalConfig, TsSpec,
 };
 use ike_proto::crypto::{CryptoProvider, Secret};
 use ike_proto::wire::payload::IdData;
@@ -16,6 +16,7 @@ use crate::cheap;
 use crate::network::Conditions;
 use crate::pair::Pair;
 use crate::plane::Plane;
+use crate::random::Seeded;
 use crate::world::World;
 
 /// IKE proposals without additional key exchanges.
@@ -129,6 +130,29 @@ impl Setup {
         self.a.crypto = cheap::real();
         self.b.crypto = cheap::real();
         self
+    }
+
+    /// Gives both ends a post-quantum preshared key, used in one of the ways there are.
+    pub fn share_ppk(&mut self, rng: &mut Seeded) {
+        let exchange = match rng.below(3) {
+            0 => PpkExchange::Auth,
+            1 => PpkExchange::Intermediate,
+            _ => PpkExchange::Any,
+        };
+        let rekey = match rng.below(3) {
+            0 => PpkRekey::No,
+            1 => PpkRekey::Yes,
+            _ => PpkRekey::Require,
+        };
+        let required = rng.chance(500);
+        let secret = self.seed.to_be_bytes();
+        self.both(|side| {
+            let id = PpkId::new(&b"ppk"[..]);
+            let secret = Secret::copy_from(&secret);
+            side.settings.ppks = vec![Arc::new(PostQuantumKey { ids: vec![id], secret })];
+            let ids = vec![PpkMatch::Any];
+            side.connection.ppk = PpkConfig { ids, required, exchange, rekey };
+        });
     }
 
     /// Does the same to both ends.

@@ -7,7 +7,7 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildSaId, Command, IkeSaId, IkeState, IkeStatus};
 use xfrm::Fault;
 
-use super::plan::{ADDRESSES_OF_A, ladder};
+use super::plan::ADDRESSES_OF_A;
 use super::{Life, Met};
 use crate::machine::{Crash, Resume};
 use crate::pair::{A, B};
@@ -68,26 +68,18 @@ impl Life {
         // One that has something, if there is one.
         let busy = |host: &usize| !self.world.hosts[*host].endpoint.ike_sas().is_empty();
         let busy: Vec<_> = shards.iter().copied().filter(busy).collect();
-        self.any(&busy).unwrap_or(shards[0])
-    }
-
-    fn any<T: Copy>(&mut self, all: &[T]) -> Option<T> {
-        let count = u64::try_from(all.len()).unwrap_or_default();
-        if count == 0 {
-            return None;
-        }
-        all.get(usize::try_from(self.rng.below(count)).unwrap_or_default()).copied()
+        self.rng.any(&busy).unwrap_or(shards[0])
     }
 
     fn some_child(&mut self, host: usize) -> Option<ChildSaId> {
         let ids: Vec<_> = self.world.hosts[host].children().iter().map(|child| child.id).collect();
-        self.any(&ids)
+        self.rng.any(&ids)
     }
 
     fn some_ike(&mut self, host: usize) -> Option<IkeSaId> {
         let ikes = self.world.hosts[host].ikes_in(IkeState::Established);
         let ids: Vec<_> = ikes.iter().map(|ike| ike.id).collect();
-        self.any(&ids)
+        self.rng.any(&ids)
     }
 
     pub(super) fn command(&mut self, host: usize, command: Command) {
@@ -109,17 +101,9 @@ impl Life {
         }
     }
 
-    /// The SAs of a host, of both directions, in an order that repeats.
-    fn sas(&self, host: usize) -> Vec<SaId> {
-        let plane = &self.world.hosts[host].plane;
-        let mut sas: Vec<_> = plane.inbound().chain(plane.outbound()).map(|(id, _)| id).collect();
-        sas.sort_by_key(|sa| (sa.spi, sa.dst));
-        sas
-    }
-
     fn soft_limit(&mut self, host: usize) {
-        let sas = self.sas(host);
-        if let Some(sa) = self.any(&sas) {
+        let sas = self.world.hosts[host].plane.sas_in_order();
+        if let Some(sa) = self.rng.any(&sas) {
             self.world.plane_event(host, PlaneEvent::SoftExpire(sa));
             self.react();
         }
@@ -132,7 +116,7 @@ impl Life {
             let most = if self.rng.chance(500) { 100 } else { 1500 };
             self.pause(most);
         }
-        let sas = self.sas(host);
+        let sas = self.world.hosts[host].plane.sas_in_order();
         // Of an IKE SA that has a request about a child outstanding.
         let rekeying = |ike: &IkeStatus| {
             let exchange = ike.outstanding;
@@ -145,12 +129,12 @@ impl Life {
         let is_rekeyed =
             |sa: &SaId| children.iter().any(|child| child.inbound == *sa || child.outbound == *sa);
         let in_flight: Vec<_> = sas.iter().copied().filter(is_rekeyed).collect();
-        let sa = match self.any(&in_flight) {
+        let sa = match self.rng.any(&in_flight) {
             Some(sa) => {
                 self.meet(Met::HardInFlight);
                 Some(sa)
             }
-            None => self.any(&sas),
+            None => self.rng.any(&sas),
         };
         if let Some(sa) = sa {
             self.meet(Met::HardLimit);
@@ -269,10 +253,6 @@ impl Life {
     pub(super) fn go_to(&mut self, number: Option<usize>, told: bool) {
         let address = number.map(|number| ADDRESSES_OF_A[number].into());
         self.world.relocate(A, address, told);
-        let Self { drivers, world, .. } = self;
-        if told {
-            drivers[A].on_network(world);
-        }
         self.react();
     }
 
@@ -335,8 +315,8 @@ impl Life {
             self.meet(Met::ReauthenticationLost);
             self.pause(100);
             let config = self.world.hosts[host].endpoint.config();
-            let ladder = ladder(config.retransmission);
-            self.without_network(ladder + Duration::from_secs(5));
+            let schedule = config.retransmission.longest();
+            self.without_network(schedule + Duration::from_secs(5));
         }
     }
 

@@ -1,5 +1,6 @@
-//! What a daemon does around the engines of one machine: begins what is to be up, passes on what one shard has to say
-//! to another, and drops the packets of children that are not up.
+//! What a daemon does around the engines of one machine: tells them what is wanted, passes on what one shard has to say
+//! to another, and drops the packets of children that are not up. When a wanted child is started, and started again, is
+//! the engines' part alone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +22,7 @@ const FIRST_SHUNT: u64 = 1 << 63;
 pub struct Driver {
     /// Its machine.
     pub machine: usize,
-    /// The shard that begins connections and has the traps.
+    /// The shard that knows what is wanted and has the traps.
     pub home: usize,
     /// The peer's address, as configured.
     pub remote: IpAddr,
@@ -35,7 +36,7 @@ pub struct Driver {
     trapped: BTreeSet<String>,
     /// What was seen of each shard's log.
     seen: Vec<usize>,
-    /// Children to begin once there is an address.
+    /// Children to be trapped once there is an address.
     waiting: BTreeSet<String>,
     retry_at: Option<Duration>,
 }
@@ -75,13 +76,23 @@ impl Driver {
             world.tell_network(host);
         }
         for child in self.wanted.clone() {
-            self.waiting.insert(child.name.clone());
+            match child.start_action {
+                Action::Trap => _ = self.waiting.insert(child.name.clone()),
+                Action::Start => self.want(world, self.home, &child.name),
+                Action::None => {}
+            }
         }
-        self.begin(world);
+        self.set_traps(world);
     }
 
-    /// Begins what waits for an address, if there is one by now.
-    fn begin(&mut self, world: &mut World) {
+    /// Wants a child up. The engine knows from then on.
+    fn want(&mut self, world: &mut World, host: usize, child: &str) {
+        let (connection, child) = (CONNECTION.to_owned(), child.to_owned());
+        let _ = self.command(world, host, Command::Want { connection, child });
+    }
+
+    /// Installs the traps that wait for an address, if there is one by now.
+    fn set_traps(&mut self, world: &mut World) {
         if self.waiting.is_empty() {
             return;
         }
@@ -91,14 +102,8 @@ impl Driver {
             return;
         }
         self.retry_at = None;
-        for child in self.wanted.clone() {
-            if !self.waiting.remove(&child.name) {
-                continue;
-            }
-            match child.start_action {
-                Action::Trap => self.install_trap(world, &child.name),
-                _ => self.initiate(world, &child.name, None),
-            }
+        for child in std::mem::take(&mut self.waiting) {
+            self.install_trap(world, &child);
         }
     }
 
@@ -107,23 +112,44 @@ impl Driver {
         self.retry_at
     }
 
-    /// The addresses of the machine have changed, and it was told.
-    pub fn on_network(&mut self, world: &mut World) {
-        self.begin(world);
+    /// The shard that has an IKE SA with the peer; the one at home, if none has or several have.
+    fn shard_with(&self, world: &World) -> usize {
+        let serves = |host: &usize| world.hosts[*host].endpoint.serves(CONNECTION, self.remote);
+        let serving: Vec<_> = world.shards_of(self.machine).into_iter().filter(serves).collect();
+        match serving.contains(&self.home) {
+            true => self.home,
+            false => serving.first().copied().unwrap_or(self.home),
+        }
     }
 
-    /// Brings up a child on the shard that has an IKE SA for it, or begins one at home.
-    pub fn initiate(&mut self, world: &mut World, child: &str, packet: Option<Flow>) {
-        let shards = world.shards_of(self.machine);
-        let serves = |host: &usize| world.hosts[*host].endpoint.serves(CONNECTION, self.remote);
-        let host = shards.into_iter().find(serves).unwrap_or(self.home);
+    /// Brings up a child that a packet wants, on the shard that has an IKE SA for it.
+    fn acquire(&mut self, world: &mut World, child: &str, packet: Flow) {
+        if world.offline.contains(&self.home) {
+            // There is no route; the next packet meets the trap again.
+            return;
+        }
+        let host = self.shard_with(world);
         let (connection, child) = (CONNECTION.to_owned(), Some(child.to_owned()));
-        let (local, remote) = (world.address(host), self.remote);
-        let _ = self.command(
-            world,
-            host,
-            Command::Initiate { connection, child, local, remote, packet },
-        );
+        let (local, remote, packet) = (world.address(host), self.remote, Some(packet));
+        let initiate = Command::Initiate { connection, child, local, remote, packet };
+        let _ = self.command(world, host, initiate);
+    }
+
+    /// A shard wants a child that another shard can make on an IKE SA that it has.
+    fn restart(&mut self, world: &mut World, child: &str, (local, remote): (IpAddr, IpAddr)) {
+        let has = |host: &usize| world.hosts[*host].endpoint.carries(CONNECTION, Some(child));
+        let mut carriers = world.shards_of(self.machine);
+        carriers.retain(has);
+        for host in &carriers {
+            // It is wanted there from now on.
+            self.want(world, *host, child);
+        }
+        if !carriers.is_empty() {
+            return;
+        }
+        let host = self.shard_with(world);
+        let (connection, child) = (CONNECTION.to_owned(), child.to_owned());
+        let _ = self.command(world, host, Command::Ensure { connection, child, local, remote });
     }
 
     fn install_trap(&mut self, world: &mut World, child: &str) {
@@ -161,7 +187,7 @@ impl Driver {
             return;
         }
         if self.retry_at.is_some_and(|at| at <= world.now()) {
-            self.begin(world);
+            self.set_traps(world);
         }
         self.protect_trapped(world);
         for (index, host) in world.shards_of(self.machine).into_iter().enumerate() {
@@ -176,9 +202,9 @@ impl Driver {
     fn on_event(&mut self, world: &mut World, host: usize, event: Said) {
         match event {
             Said::Up(child) => self.on_child_up(world, host, child),
-            Said::Restart(child) => self.initiate(world, &child, None),
+            Said::Restart(child, ends) => self.restart(world, &child, ends),
             Said::Trap(child) => self.install_trap(world, &child),
-            Said::Acquire(child, packet) => self.initiate(world, &child, Some(packet)),
+            Said::Acquire(child, packet) => self.acquire(world, &child, packet),
             Said::Other => {}
         }
     }
@@ -239,7 +265,7 @@ impl Driver {
 /// What of an event concerns a driver.
 enum Said {
     Up(ike_proto::ChildSaId),
-    Restart(String),
+    Restart(String, (IpAddr, IpAddr)),
     Trap(String),
     Acquire(String, Flow),
     Other,
@@ -249,7 +275,9 @@ impl Said {
     fn of(event: &Event) -> Self {
         match event {
             Event::ChildUp { child, .. } => Self::Up(*child),
-            Event::Restart { child, .. } => Self::Restart(child.clone()),
+            Event::Restart { child, local, remote, .. } => {
+                Self::Restart(child.clone(), (*local, *remote))
+            }
             Event::Trap { child, .. } => Self::Trap(child.clone()),
             Event::Acquire { child, packet, .. } => Self::Acquire(child.clone(), *packet),
             _ => Self::Other,

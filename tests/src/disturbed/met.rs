@@ -102,6 +102,8 @@ met! {
     BothWant => "both ends want the children",
     /// Children that wait for packets.
     Traps => "traps",
+    /// `dpd_action = none`.
+    NoDpdAction => "children wanted without a dpd_action",
     /// A child was deleted by the peer.
     DeletedChild => "child deleted by the peer",
     /// An IKE SA was deleted by the peer.
@@ -142,6 +144,7 @@ impl Life {
             (plan.slow, Met::SlowExchanges),
             (plan.both_want, Met::BothWant),
             (plan.traps, Met::Traps),
+            (plan.no_dpd_action && !plan.traps, Met::NoDpdAction),
             (plan.per_cpu, Met::PerCpu),
             (plan.certificates, Met::Certificates),
             (plan.ppk, Met::Ppk),

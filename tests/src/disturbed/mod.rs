@@ -22,7 +22,7 @@ use crate::setup::address;
 use crate::world::World;
 use driver::Driver;
 pub use met::Met;
-use plan::{Plan, Prepared};
+use plan::{Plan, Prepared, SETTLE};
 pub use proof::Properties;
 
 /// What came of a life.
@@ -189,7 +189,7 @@ impl Life {
         }
     }
 
-    /// The kernel's own limits end what a crashed program left.
+    /// What a crashed program left goes: by the daemon that has started again, or by the kernel's own limits.
     fn forget_leftover(&mut self, machine: usize) {
         self.leftover_until[machine] = None;
         for host in self.world.shards_of(machine) {
@@ -205,11 +205,19 @@ impl Life {
             [0]
         .children
         .iter();
-        let longest = children.map(|child| child.life_time).max();
+        let longest = children.map(|child| child.life_time).max().unwrap_or_default();
+        // A trap does not take the place of a child that goes on: it is not meant to.
+        let keeps = self.plan.keeps_sas && !self.plan.traps;
         self.leftover_until[machine] = match what {
-            Crash::Program => longest.map(|life| self.world.now() + life),
+            Crash::Program if keeps => Some(self.world.now() + longest),
+            Crash::Program => Some(self.world.now() + SETTLE),
             Crash::Machine => None,
         };
+        if !keeps {
+            for host in self.world.shards_of(machine) {
+                self.world.hosts[host].plane.forget_leftover_sas();
+            }
+        }
         self.start(machine);
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ike_proto::Registry;
 use ike_proto::config::{
-    Action, AddressSpec, AuthConfig, ConnectionConfig, LocalAuth, PostQuantumKey, PpkConfig,
-    PpkExchange, PpkId, PpkMatch, PpkRekey, RemoteAuth, Retransmission, Shard, TicketKey, Unique,
+    Action, AddressSpec, AuthConfig, ConnectionConfig, LocalAuth, RemoteAuth, Retransmission,
+    Shard, TicketKey, Unique,
 };
 use ike_proto::crypto::{CryptoProvider, Secret};
 
@@ -29,8 +29,14 @@ pub const SOFT_BYTES: u64 = 20_000;
 /// Packets likewise.
 pub const SOFT_PACKETS: u64 = 40;
 
+/// How long the policies of an earlier run stay without `--keep-sas`, as a daemon has it.
+pub const SETTLE: Duration = Duration::from_secs(10);
+
 /// The longest a failed attempt waits before the next, as a daemon has it: a minute and a quarter of it.
 const BACK_OFF: Duration = Duration::from_secs(75);
+
+/// No bound is longer: DPD, one schedule of retransmissions, one back-off.
+const LONGEST_BOUND: Duration = Duration::from_secs(300);
 
 /// IKE proposals; the first has as many additional key exchanges as there can be.
 const IKE: [&str; 7] = [
@@ -69,6 +75,12 @@ pub struct Plan {
     pub both_want: bool,
     /// A's children wait for packets.
     pub traps: bool,
+    /// `dpd_action` says nothing: that children are wanted is enough.
+    pub no_dpd_action: bool,
+    /// A daemon that starts again goes on with the SAs that its kernel has (`--keep-sas`).
+    pub keeps_sas: bool,
+    /// `unique`.
+    pub unique: Unique,
     /// Peers show certificates, which are valid for a year.
     pub certificates: bool,
     /// A reauthenticates.
@@ -121,8 +133,9 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
         }
     }
     propose(&mut setup, &mut plan, rng);
-    let unique = match rng.below(8) {
-        0 => Unique::Never,
+    plan.unique = match rng.below(8) {
+        // With `unique = never` two ends that start at once have two of each (docs/both-ends-start.md).
+        0 if !plan.both_want => Unique::Never,
         1 | 2 => Unique::Replace,
         _ => Unique::No,
     };
@@ -136,12 +149,15 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
         },
     };
     for (machine, side) in [(A, &mut setup.a), (B, &mut setup.b)] {
-        arrange(side, machine, &plan, unique, rng);
+        arrange(side, machine, &plan, rng);
         side.settings.retransmission = retransmission;
     }
-    share_ppk(&mut setup, &mut plan, seed, rng);
+    if plan.ppk {
+        setup.share_ppk(rng);
+    }
     let dpd = setup.a.connection.dpd_delay.max(setup.b.connection.dpd_delay);
-    plan.bound = dpd + ladder(retransmission) + BACK_OFF;
+    plan.bound = dpd + retransmission.longest() + BACK_OFF;
+    assert!(plan.bound <= LONGEST_BOUND, "seed {seed}: {:?}", plan.bound);
     let world = build(setup, &plan, seed, rng, tracing, &crypto);
     Prepared { plan, world, crypto }
 }
@@ -164,6 +180,9 @@ fn draw(rng: &mut Seeded) -> Plan {
         mobike: rng.chance(500),
         both_want,
         traps: !both_want && rng.chance(200),
+        no_dpd_action: rng.chance(400),
+        keeps_sas: rng.chance(500),
+        unique: Unique::No,
         certificates: rng.chance(250),
         reauthenticates: rng.chance(300),
         tight: rng.chance(300),
@@ -200,7 +219,7 @@ fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) {
 }
 
 /// Timers short enough to fire during a life, and what the plan wants.
-fn arrange(side: &mut Side, machine: usize, plan: &Plan, unique: Unique, rng: &mut Seeded) {
+fn arrange(side: &mut Side, machine: usize, plan: &Plan, rng: &mut Seeded) {
     let seconds = Duration::from_secs;
     let rekey_time = seconds(60 + rng.below(600));
     let wants = machine == A || plan.both_want;
@@ -218,11 +237,15 @@ fn arrange(side: &mut Side, machine: usize, plan: &Plan, unique: Unique, rng: &m
         over_time: seconds(if plan.tight { 15 + rng.below(30) } else { 300 }),
         dpd_delay: seconds(20 + rng.below(40)),
         keyingtries: 0,
-        unique,
+        unique: plan.unique,
         mobike: plan.mobike,
         session_resumption: plan.resumption,
         local_addrs: anywhere.clone(),
-        remote_addrs: if machine == A { vec![AddressSpec::single(address(2))] } else { anywhere },
+        remote_addrs: match machine {
+            A => vec![AddressSpec::single(address(2))],
+            _ if plan.both_want => vec![AddressSpec::single(address(1))],
+            _ => anywhere,
+        },
         ..side.connection.clone()
     };
     if plan.certificates {
@@ -261,6 +284,9 @@ fn arrange(side: &mut Side, machine: usize, plan: &Plan, unique: Unique, rng: &m
             child.rekey_time + seconds(if plan.tight { 5 + rng.below(30) } else { 400 });
         child.rand_time = child.rekey_time / 5;
         (child.start_action, child.close_action, child.dpd_action) = (action, action, action);
+        if plan.no_dpd_action && action == Action::Start {
+            child.dpd_action = Action::None;
+        }
         if plan.limits {
             child.limits.soft_bytes = SOFT_BYTES;
             child.limits.hard_bytes = SOFT_BYTES * 5 / 4;
@@ -275,30 +301,6 @@ fn arrange(side: &mut Side, machine: usize, plan: &Plan, unique: Unique, rng: &m
         side.plane.capabilities.per_cpu = true;
         side.plane.capabilities.cpus = 2;
     }
-}
-
-fn share_ppk(setup: &mut Setup, plan: &mut Plan, seed: u64, rng: &mut Seeded) {
-    if !plan.ppk {
-        return;
-    }
-    let exchange = match rng.below(3) {
-        0 => PpkExchange::Auth,
-        1 => PpkExchange::Intermediate,
-        _ => PpkExchange::Any,
-    };
-    let rekey = match rng.below(3) {
-        0 => PpkRekey::No,
-        1 => PpkRekey::Yes,
-        _ => PpkRekey::Require,
-    };
-    let required = rng.chance(500);
-    setup.both(|side| {
-        let id = PpkId::new(&b"ppk"[..]);
-        let secret = Secret::copy_from(&seed.to_be_bytes());
-        side.settings.ppks = vec![Arc::new(PostQuantumKey { ids: vec![id], secret })];
-        let ids = vec![PpkMatch::Any];
-        side.connection.ppk = PpkConfig { ids, required, exchange, rekey };
-    });
 }
 
 fn build(
@@ -354,19 +356,6 @@ fn build(
 /// Where A may be. The first is its home.
 pub const ADDRESSES_OF_A: [[u8; 4]; 4] =
     [[10, 0, 0, 1], [10, 0, 0, 11], [10, 0, 0, 12], [10, 0, 0, 13]];
-
-/// How long a request is sent again before its sender gives up.
-pub fn ladder(retransmission: Retransmission) -> Duration {
-    // What follows the path takes as long as strongSwan's ladder.
-    let strongswan = Retransmission::strongswan();
-    let Retransmission { timeout, base, tries, .. } = match retransmission.timeout {
-        Some(_) => retransmission,
-        None => strongswan,
-    };
-    let first = timeout.unwrap_or_default().as_secs_f64();
-    let waits = (0..=tries.unwrap_or_default()).map(|n| first * base.powf(f64::from(n)));
-    Duration::from_secs_f64(waits.sum())
-}
 
 fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or_default()

@@ -15,6 +15,10 @@ use crate::pair::{A, B};
 const STEP: Duration = Duration::from_secs(1);
 /// The longest that two of one child may be there at once, as while it is rekeyed.
 const OVERLAP: Duration = Duration::from_secs(30);
+/// How long packets may stay away in between: one may overtake the message that makes its SA known.
+const HICCUP: Duration = Duration::from_secs(2);
+/// How long all must be well at the end.
+const STEADY: Duration = Duration::from_secs(40);
 /// The longest until children carry traffic again after an own change of address.
 const AFTER_MOVE: Duration = Duration::from_secs(10);
 /// The longest until both ends have the same SAs.
@@ -46,6 +50,30 @@ impl Properties {
     /// begin at once make two of each.
     pub const HELD: Self =
         Self { alive: false, single: false, moves: false, agree: false, ..Self::ALL };
+}
+
+/// Since when something is so, short gaps apart.
+struct Streak {
+    gap: Duration,
+    /// Its beginning, and when it was last so.
+    span: Option<(Duration, Duration)>,
+}
+
+impl Streak {
+    fn new(gap: Duration) -> Self {
+        Self { gap, span: None }
+    }
+
+    /// At `now` it is so, or not. Returns the beginning of the streak.
+    fn note(&mut self, now: Duration, is_so: bool) -> Option<Duration> {
+        match &mut self.span {
+            Some((_, last)) if is_so => *last = now,
+            None if is_so => self.span = Some((now, now)),
+            Some((_, last)) if now > *last + self.gap => self.span = None,
+            _ => {}
+        }
+        self.span.map(|(begun, _)| begun)
+    }
 }
 
 impl Life {
@@ -116,6 +144,8 @@ impl Life {
         took.map(Some).map_err(|what| format!("after a move: {what}"))
     }
 
+    /// From some moment within the bounds on, all is well for [`STEADY`]. Until the bounds are reached a disturbance may
+    /// have consequences: a request that it has swallowed may be given up only now, and an IKE SA with it.
     fn prove(
         &mut self,
         alive_by: Duration,
@@ -123,59 +153,33 @@ impl Life {
         asked: bool,
     ) -> Result<Duration, String> {
         let begun = self.world.now();
-        let (mut alive_at, mut single_at) = (None, None);
+        let (mut alive, mut single) = (Streak::new(HICCUP), Streak::new(OVERLAP));
         loop {
             let took = self.world.now() - begun;
-            let alive = self.send_packets(TEST_PACKET);
-            let single = if self.properties.single { self.one_of_each() } else { Ok(()) };
+            let arrived = self.send_packets(TEST_PACKET);
+            let counted = if self.properties.single { self.one_of_each() } else { Ok(()) };
             self.prove_closed()?;
-            match alive {
-                Ok(()) => _ = alive_at.get_or_insert(took),
-                Err(why) if took >= alive_by && alive_at.is_none() && asked => {
-                    return Err(format!("no traffic {took:?} after the last disturbance: {why}"));
-                }
-                Err(_) => {}
-            }
-            match single {
-                Ok(()) if alive_at.is_some() => _ = single_at.get_or_insert(took),
-                Err(why) if took >= single_by + OVERLAP && single_at.is_none() && asked => {
-                    return Err(format!("{took:?} after the last disturbance: {why}"));
-                }
-                _ => {}
-            }
-            if let (Some(alive_at), Some(_)) = (alive_at, single_at) {
-                self.prove_steady(asked)?;
+            let alive_at = alive.note(took, arrived.is_ok());
+            let single_at = single.note(took, counted.is_ok());
+            if let (Some(alive_at), Some(single_at)) = (alive_at, single_at)
+                && took >= alive_at.max(single_at) + STEADY
+            {
                 return Ok(alive_at);
             }
-            if !asked && took > single_by + OVERLAP {
-                return Ok(took);
-            }
-            self.run_for(STEP);
-        }
-    }
-
-    /// What carries traffic goes on to do so, and nothing is doubled for longer than a rekey takes.
-    fn prove_steady(&mut self, asked: bool) -> Result<(), String> {
-        let (mut silent, mut doubled) = (Duration::ZERO, Duration::ZERO);
-        for _ in 0..40 {
-            self.run_for(STEP);
-            let alive = self.send_packets(TEST_PACKET);
-            self.prove_closed()?;
-            silent = if alive.is_ok() { Duration::ZERO } else { silent + STEP };
-            let single = if self.properties.single { self.one_of_each() } else { Ok(()) };
-            doubled = if single.is_ok() { Duration::ZERO } else { doubled + STEP };
-            match (alive, single) {
-                // A packet may overtake the message that makes its SA known.
-                (Err(why), _) if silent > 2 * STEP && asked => {
-                    return Err(format!("traffic ended without a disturbance: {why}"));
+            let late = match (arrived, counted) {
+                (Err(why), _) if alive_at.is_none() && took >= alive_by => Some(why),
+                (_, Err(why)) if single_at.is_none() && took >= single_by + OVERLAP => Some(why),
+                _ => None,
+            };
+            match late {
+                Some(why) if asked => {
+                    return Err(format!("{took:?} after the last disturbance: {why}"));
                 }
-                (_, Err(why)) if doubled > OVERLAP && asked => {
-                    return Err(format!("for {doubled:?}: {why}"));
-                }
+                Some(_) if took > single_by + OVERLAP => return Ok(took),
                 _ => {}
             }
+            self.run_for(STEP);
         }
-        Ok(())
     }
 
     /// Nothing has left in clear.
