@@ -217,3 +217,25 @@ fn a_child_that_the_peer_began_can_be_wanted() {
     let up = |w: &ike_tests::World| !w.hosts[A].children_up().is_empty();
     assert!(pair.run_until(250 * SECOND, up), "{}", pair.story());
 }
+
+/// A second command to reauthenticate joins the first one: there is one new IKE SA, and both commands are answered.
+///
+/// Fault: in `reauthenticate`, leave `joins_reauthentication` out.
+#[test]
+fn two_commands_to_reauthenticate_make_one_ike_sa() {
+    let mut pair = wanting(37).build();
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    assert!(pair.run_until(5 * SECOND, both_up));
+    pair.net.conditions.delay = SECOND / 10;
+    let ike = pair.ike_id(A);
+    let first = pair.command(A, Command::Reauthenticate(ike));
+    pair.run_for(SECOND / 20);
+    let second = pair.command(A, Command::Reauthenticate(ike));
+    pair.run_for(10 * SECOND);
+    assert_eq!(pair.a().done(first), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.a().done(second), Some(Ok(())));
+    assert!(both_up(&pair), "{}", pair.story());
+    assert_ne!(pair.ike_id(A), ike);
+    pair.assert_agreement();
+}

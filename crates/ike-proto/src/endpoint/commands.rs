@@ -419,9 +419,34 @@ impl Endpoint {
         ike: IkeSaId,
         request: Option<RequestId>,
     ) -> Result<(), Failure> {
+        if self.joins_reauthentication(ike, request) {
+            return Ok(());
+        }
         let new = self.replacement_of(ike, request).ok_or(Failure::NotFound)?;
         self.begin(now, new);
         Ok(())
+    }
+
+    /// True if `ike` is being reauthenticated already; `request` is answered when that has ended. A second attempt would
+    /// make a second IKE SA.
+    fn joins_reauthentication(&mut self, ike: IkeSaId, request: Option<RequestId>) -> bool {
+        let wanted = Wanted { child: None, request, packet: None };
+        for id in self.index.replacing(ike) {
+            let entry = self.entries.get_mut(&id).map(|slot| &mut slot.entry);
+            if let Some(Entry::Attempt(attempt)) = entry {
+                if wanted.request.is_some() {
+                    attempt.add(wanted);
+                }
+                return true;
+            }
+        }
+        match self.wants.parked_for(ike) {
+            Some(new) => {
+                new.wanted.extend(wanted.request.is_some().then_some(wanted));
+                true
+            }
+            None => false,
+        }
     }
 
     /// The attempt that would replace `ike`, with all that it has.

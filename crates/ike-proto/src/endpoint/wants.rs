@@ -170,6 +170,16 @@ impl Wants {
         self.parked().any(|new| new.replaces == Some(ike))
     }
 
+    /// The attempt that would replace `ike`, and waits for its time or for addresses.
+    pub(super) fn parked_for(&mut self, ike: IkeSaId) -> Option<&mut NewAttempt> {
+        let asked = self.asked.values_mut().filter_map(|asked| match asked {
+            Asked::Again(new) => Some(new),
+            Asked::Want(_) => None,
+        });
+        let again = self.again.iter_mut().map(|again| &mut again.new);
+        again.chain(asked).map(|new| &mut **new).find(|new| new.replaces == Some(ike))
+    }
+
     /// True if an attempt at `name` waits for its time, or for addresses.
     fn is_parked(&self, name: &Name) -> bool {
         self.parked().any(|new| {
