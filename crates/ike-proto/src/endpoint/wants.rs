@@ -113,6 +113,12 @@ impl Want {
             held: Vec::new(),
         })
     }
+
+    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
+    /// not wanted for that.
+    fn is_wish(&self) -> bool {
+        self.by != By::Action || self.up.is_none()
+    }
 }
 
 /// An attempt to be made again.

@@ -22,10 +22,4 @@ impl<T> DerefMut for Watched<T> {
         self.changed = true;
         &mut self.value
     }
-
-    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
-    /// not wanted for that.
-    fn is_wish(&self) -> bool {
-        self.by != By::Action || self.up.is_none()
-    }
 }
