@@ -34,6 +34,9 @@ fn want(pair: &mut Pair) {
     pair.command(A, Command::Want { connection, child });
 }
 
+/// What gives A limits of so many seconds, soft and hard.
+type Limits = fn(&mut Setup, u32, u32);
+
 /// True if "net" is up at both ends, and exactly once.
 fn is_up(world: &ike_tests::World) -> bool {
     world.hosts.iter().all(|host| host.children_up().len() == 1)
@@ -88,24 +91,50 @@ fn after_a_suspend_the_soft_limits_run_first() {
     }
 }
 
-/// The peer has restarted meanwhile and knows nothing of the SAs. The last request that A sends to it goes through the
-/// whole schedule.
+/// The peer has restarted meanwhile and knows nothing of the SAs: they are begun anew before the last request to it has
+/// gone through the whole schedule, be it the IKE SA that is over or only its child.
 ///
-/// Fault: in `after`, take `End::Silent` to `Next::Nothing`.
+/// Fault: in `grace`, leave `SILENT_GRACE` out; in `on_child_life_over`, end the child alone.
 #[test]
 fn after_a_suspend_with_a_peer_that_has_restarted() {
-    let mut setup = wanting(4);
-    limits(&mut setup, 15, 19);
-    let mut pair = setup.build();
-    want(&mut pair);
-    comes_up(&mut pair, 5 * SECOND);
-    pair.hosts[B].plane = Plane::new();
-    pair.restart(B, cheap::provider());
-    pair.sleep_through(A, 22 * SECOND);
-    let took = comes_up(&mut pair, 200 * SECOND);
-    assert!(took < 175 * SECOND, "{took:?}");
-    pair.run_for(5 * SECOND);
-    assert!(is_up(&pair));
+    for (seed, limit) in [(4, limits as Limits), (5, child_limits as Limits)] {
+        let mut setup = wanting(seed);
+        limit(&mut setup, 15, 19);
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        pair.hosts[B].plane = Plane::new();
+        pair.restart(B, cheap::provider());
+        pair.sleep_through(A, 22 * SECOND);
+        comes_up(&mut pair, 10 * SECOND);
+        pair.run_for(200 * SECOND);
+        // Rekeying goes on.
+        assert!(pair.run_until(5 * SECOND, is_up), "{}", pair.story());
+        assert!(pair.a().ikes().len() <= 2, "{}", pair.story());
+    }
+}
+
+/// The peer is there, and the first requests after the suspend are lost: what is begun anew leaves one of each.
+///
+/// Fault: in `grace`, take `SILENT_GRACE` for every peer.
+#[test]
+fn after_a_suspend_the_network_comes_late() {
+    for seed in 6..16 {
+        let mut setup = wanting(seed);
+        limits(&mut setup, 15, 19);
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        pair.sleep_through(A, 22 * SECOND);
+        let late = pair.now() + u32::try_from(seed - 5).unwrap_or(1) * SECOND;
+        pair.net.tap(move |packet| if packet.sent < late { Fate::Drop } else { Fate::Pass });
+        pair.run_until(15 * SECOND, |w| w.now() >= late);
+        comes_up(&mut pair, 20 * SECOND);
+        pair.run_for(200 * SECOND);
+        // Rekeying goes on.
+        assert!(pair.run_until(5 * SECOND, is_up), "{}", pair.story());
+        assert!(pair.a().ikes().len() <= 2, "{}", pair.story());
+    }
 }
 
 /// Rekeying is off, or the peer does not do it: at its hard limit the child is made anew, and nothing leaves in clear
@@ -264,6 +293,41 @@ fn an_sa_without_mobike_is_replaced_when_its_address_is_gone() {
         w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
     });
     assert!(up, "{}", pair.story());
+}
+
+/// The old address goes, and each part of the new network (an address, its routes, the default route) is told by itself.
+/// The replacement that waits for a way to the peer stays the only one.
+///
+/// Fault: in `leave_stranded`, leave `wants.replaces` out.
+#[test]
+fn a_network_that_comes_in_parts_replaces_an_ike_sa_once() {
+    let mut setup = wanting(13);
+    setup.both(|side| side.connection.local_addrs = vec![AddressSpec::Any(None)]);
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(MINUTE);
+    pair.offline.insert(A);
+    pair.set_address(A, address(8));
+    for _ in 0..3 {
+        pair.tell_network(A);
+        pair.run_for(4 * SECOND);
+    }
+    pair.set_address(A, address(9));
+    pair.tell_network(A);
+    pair.offline.clear();
+    for _ in 0..3 {
+        pair.tell_network(A);
+    }
+    pair.run_until(10 * SECOND, |w| {
+        w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
+    });
+    // The Delete of the old one finds no way, and is given up.
+    pair.run_for(200 * SECOND);
+    assert_eq!(pair.a().ikes().len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
 }
 
 /// An attempt under way follows a change of address at once.

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use ike_proto::Now;
 use nix::time::{ClockId, clock_gettime};
 
-/// After a resume, deadlines that have passed are noticed within this time.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+/// After a resume, deadlines that have passed are noticed within this time. A tunnel that is wanted carries traffic ten
+/// seconds after a resume, and an exchange that a peer does not answer takes five of them.
+pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 
 /// Nobody is hurt by a timer that is so late: those of the runtime have milliseconds.
 pub(super) const SLACK: Duration = Duration::from_micros(100);

@@ -171,11 +171,6 @@ impl Wants {
         wants.chain(self.again.iter().map(|again| again.at)).min()
     }
 
-    /// True if an attempt that would replace `ike` waits for its time, or for addresses.
-    fn replaces(&self, ike: IkeSaId) -> bool {
-        self.parked().any(|new| new.replaces == Some(ike))
-    }
-
     /// The attempt that would replace `ike`, and waits for its time or for addresses.
     pub(super) fn parked_for(&mut self, ike: IkeSaId) -> Option<&mut NewAttempt> {
         let asked = self.asked.values_mut().filter_map(|asked| match asked {
@@ -186,13 +181,6 @@ impl Wants {
         again.chain(asked).map(|new| &mut **new).find(|new| new.replaces == Some(ike))
     }
 
-    /// True if an attempt at `name` waits for its time, or for addresses.
-    fn is_parked(&self, name: &Name) -> bool {
-        self.parked().any(|new| {
-            new.connection.name == name.0 && new.wanted.iter().any(|wanted| wanted.is_for(&name.1))
-        })
-    }
-
     /// Attempts that wait for their time, or for addresses.
     fn parked(&self) -> impl Iterator<Item = &NewAttempt> {
         let asked = self.asked.values().filter_map(|asked| match asked {
@@ -200,6 +188,18 @@ impl Wants {
             Asked::Want(_) => None,
         });
         self.again.iter().map(|again| &again.new).chain(asked).map(|new| &**new)
+    }
+
+    /// True if an attempt at `name` is parked.
+    fn is_parked(&self, name: &Name) -> bool {
+        self.parked().any(|new| {
+            new.connection.name == name.0 && new.wanted.iter().any(|wanted| wanted.is_for(&name.1))
+        })
+    }
+
+    /// True if an attempt that is to replace `ike` is parked.
+    fn replaces(&self, ike: IkeSaId) -> bool {
+        self.parked().any(|new| new.replaces == Some(ike))
     }
 }
 

@@ -220,12 +220,16 @@ impl IkeSa {
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews = established.queue.iter().any(rekeys)
             || !matches!(established.activity(child), ChildActivity::Idle);
-        let grace = child.soft_at.map(|soft| soft + ctx.config.retransmission.longest());
-        match grace.filter(|until| renews && *until > ctx.now.mono) {
-            Some(until) => {
+        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, self.grace(ctx, soft)));
+        match grace {
+            Some((_, until)) if until > ctx.now.mono => {
                 self.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
-            None => self.expire_child(ctx, id),
+            // The IKE SA is of no use to a wanted child if the peer has not said a word: a new one is begun.
+            Some((soft, _)) if self.last_heard <= soft && self.holds_or_starts(ctx, child) => {
+                self.expire(ctx)
+            }
+            _ => self.expire_child(ctx, id),
         }
     }
 

@@ -12,6 +12,9 @@ use crate::ike_sa::standby::STANDBY;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
 
+/// A hard limit that has come waits so long for a peer that does not answer.
+const SILENT_GRACE: Duration = Duration::from_secs(5);
+
 impl IkeSa {
     /// Arms what an established SA wakes for.
     pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
@@ -98,18 +101,30 @@ impl IkeSa {
         }
     }
 
-    /// The hard limit of the IKE SA has come. What has begun to replace it only now, as after a suspended host's
-    /// resume, has one schedule of retransmissions to end. What is wanted is begun anew along with the Delete.
+    /// Until when a hard limit waits for the renewal that began at `soft`, as after a suspended host's resume: one
+    /// schedule of retransmissions. A peer that has been silent since then may have lost the SA.
+    pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
+        let schedule = ctx.config.retransmission.longest();
+        soft + if self.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
+    }
+
+    /// The hard limit of the IKE SA has come. A renewal that is under way has until the end of the `grace`.
     fn on_life_over(&mut self, ctx: &mut Context<'_>, timer: Timer) {
         let State::Established(established) = &self.state else { return };
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
         let renews = established.renewing
             || established.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
             || established.queue.iter().any(rekeys);
-        let grace = established.soft_at.map(|soft| soft + ctx.config.retransmission.longest());
+        let grace = established.soft_at.map(|soft| self.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
             return self.timers.set(TimerKey::Ike(timer), until);
         }
+        self.expire(ctx);
+    }
+
+    /// Ends the IKE SA by a hard limit. What is wanted is begun anew along with the Delete.
+    pub(super) fn expire(&mut self, ctx: &mut Context<'_>) {
+        let State::Established(established) = &self.state else { return };
         if established.phase == IkePhase::Alive {
             for name in self.names_of_children() {
                 let ended = self.ending(Some(&name), &Failure::Expired, true, None);
