@@ -71,7 +71,8 @@ fn class_07_ike_sa_init_is_not_begun_again_with_a_method_never_offered() {
 /// (exchange/rekey_ike.rs), leave out `usable_methods`.
 #[test]
 fn class_07_no_rekey_is_begun_again_with_a_method_never_offered() {
-    let commands: [(&str, fn(&Bench) -> Command); 2] = [
+    type Rekey = fn(&Bench) -> Command;
+    let commands: [(&str, Rekey); 2] = [
         ("the IKE SA", |bench| Command::RekeyIke(bench.host().ike().id)),
         ("a child", |bench| Command::RekeyChild(bench.host().child().id)),
     ];

@@ -597,11 +597,14 @@ impl Attempt {
                     self.window.hold_request();
                 }
             }
-            Retransmit::GiveUp if self.candidates.is_empty() => {
-                let failure = self.failure.take().unwrap_or(Failure::Timeout);
-                self.give_up(ctx, failure);
+            Retransmit::GiveUp => {
+                // A response that waits for its key exchange may keep the attempt: nothing is sent again meanwhile.
+                self.window.abandon_request();
+                if self.candidates.is_empty() {
+                    let failure = self.failure.take().unwrap_or(Failure::Timeout);
+                    self.give_up(ctx, failure);
+                }
             }
-            Retransmit::GiveUp => self.window.abandon_request(),
             Retransmit::Nothing => {}
         }
         let doubtful = self.candidates.is_empty() && self.opinions_left > 0;

@@ -153,7 +153,7 @@ impl Wants {
             && self
                 .all
                 .get(&(connection.to_owned(), Some(child.to_owned())))
-                .is_some_and(Want::is_wish)
+                .is_some_and(|want| want.is_wish())
     }
 
     /// True if nothing is wanted.
@@ -477,7 +477,7 @@ impl Endpoint {
             lift(self);
             return self.unwant_name(&name);
         };
-        let wanted = self.wants.all.get(&name).is_some_and(Want::is_wish);
+        let wanted = self.wants.all.get(&name).is_some_and(|want| want.is_wish());
         let config = name.1.as_ref().and_then(|child| connection.child(child));
         // A series of attempts ends with its last one (`on_attempt_failed`).
         let wishes = Wishes::of(connection, config.map(|c| &**c), wanted, u32::MAX);
