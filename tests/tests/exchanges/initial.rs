@@ -54,6 +54,23 @@ fn steps_that_never_end_cost_the_attempt() {
     }
 }
 
+/// The last retransmission is due while the response waits for its key exchange: the attempt waits on, and comes up or
+/// ends.
+///
+/// Fault: in `Attempt::on_timeout`, leave out `abandon_request`. The endpoint does not return then.
+#[test]
+fn a_response_outlasts_the_last_retransmission() {
+    for (fate, up) in [(After(9 * SECOND), true), (Never, false)] {
+        let mut setup = setup(12, METHODS[0], "");
+        setup.a.settings.retransmission.tries = Some(1);
+        let mut pair = setup.build();
+        fates(&mut pair, A, [After(Duration::ZERO), fate]);
+        let request = pair.initiate(A, Some("net"));
+        pair.run_for(Duration::from_secs(120));
+        assert_eq!(outcome(&pair, request).is_ok(), up, "{}", pair.story());
+    }
+}
+
 /// The same of steps that break off.
 #[test]
 fn steps_that_break_off_cost_the_attempt_at_most() {

@@ -13,6 +13,7 @@ use ike_daemon::daemon::{Daemon, open};
 use ike_daemon::driver::Listen;
 use ike_daemon::operator::Target;
 use ike_daemon::plane::Plane;
+use ike_proto::config::AddressSpec;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -76,10 +77,14 @@ fn configuration(us: &str, port: u16, shards: u8, unique: &str) -> Config {
 }
 
 async fn daemon(us: &str, port: u16, shards: u8, unique: &str) -> Daemon {
-    let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    daemon_at(Ipv4Addr::LOCALHOST, configuration(us, port, shards, unique)).await
+}
+
+async fn daemon_at(address: Ipv4Addr, config: Config) -> Daemon {
+    let (addresses, shards) = (vec![IpAddr::V4(address)], config.shards);
     let listen = Listen { addresses, lenient: false, shards, ..Listen::default() };
     let (sockets, plane) = open(&listen, ANY, |_| Ok(Plane::none())).expect("sockets");
-    start(configuration(us, port, shards, unique), sockets, plane).await
+    start(config, sockets, plane).await
 }
 
 /// The shards that the SAs of `sas` are on, by the SPIs of this end.
@@ -271,14 +276,22 @@ async fn initial_contact_holds_across_shards() {
     }
 }
 
+/// The others are elsewhere: from its own address a peer may authenticate anew.
+///
+/// Fault: in `Endpoint::all_are_at`, answer `true`; or in `Registry::establish`, tell the others of this shard alone.
 #[tokio::test]
 async fn unique_keep_holds_across_shards() {
     let gateway = daemon("gateway", 4500, 4, "keep").await;
     let first = daemon("peers", gateway.ports().nat_t, 1, "never").await;
     first.operator().up(&ike("site0")).await.unwrap();
     let kept = until(&gateway, "the first", |s| s.len() == 1).await;
-    for _ in 0..6 {
-        let next = daemon("peers", gateway.ports().nat_t, 1, "never").await;
+    for n in 2..8 {
+        let elsewhere = Ipv4Addr::new(127, 0, 0, n);
+        let mut config = configuration("peers", gateway.ports().nat_t, 1, "never");
+        for connection in &mut config.endpoint.connections {
+            Arc::make_mut(connection).local_addrs = vec![AddressSpec::single(elsewhere.into())];
+        }
+        let next = daemon_at(elsewhere, config).await;
         // It is up for a moment.
         let _ = next.operator().up(&ike("site0")).await;
         until(&next, "deleted", <[_]>::is_empty).await;

@@ -234,7 +234,11 @@ impl IkeSa {
         if what != Mobility::Routability {
             mobike.told.clone_from(&further);
         }
-        let nat = self.nat.supported && what == Mobility::Update;
+        //= RFC 4555 §3.8
+        //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
+        //# notifications MAY be included in any INFORMATIONAL request
+        // libreswan copies COOKIE2 to no response without them.
+        let nat = self.nat.supported && what != Mobility::Addresses;
         let nat = nat.then(|| self.nat_hashes(ctx));
         let protected = !self.nat.supported && what != Mobility::Routability;
         let protected = protected.then(|| no_nats(self.path, true));
