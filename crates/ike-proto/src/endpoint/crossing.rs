@@ -15,7 +15,7 @@
 //! A deliberate second one does not cross: `unique = never`, another connection, another address, virtual IPs,
 //! and identities that nobody has shown (RFC 7619).
 //!
-//! The two may belong to different shards: what these must know is in [`Registry`](super::Registry), and
+//! The two may belong to different shards: what these must know is in [`Registry`], and
 //! [`Notice`]s say when.
 
 use std::collections::BTreeSet;
