@@ -13,7 +13,6 @@ use ike_daemon::daemon::{Daemon, open};
 use ike_daemon::driver::Listen;
 use ike_daemon::operator::Target;
 use ike_daemon::plane::Plane;
-use ike_proto::config::AddressSpec;
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -27,6 +26,10 @@ use crate::daemons::{life, loses_no_packet, reloads, traps};
 const PEERS: usize = 24;
 
 fn configuration(us: &str, port: u16, shards: u8, unique: &str) -> Config {
+    configuration_at(Ipv4Addr::LOCALHOST, us, port, shards, unique)
+}
+
+fn configuration_at(address: Ipv4Addr, us: &str, port: u16, shards: u8, unique: &str) -> Config {
     let mut text = format!(
         "[charon]
         port = 0
@@ -55,7 +58,7 @@ fn configuration(us: &str, port: u16, shards: u8, unique: &str) -> Config {
         let ours = if ours.is_empty() { format!("10.2.{n}.0/24") } else { ours.to_owned() };
         text += &format!(
             "[connections.site{id}]
-            local_addrs = '127.0.0.1'
+            local_addrs = '{address}'
             remote_addrs = '127.0.0.1'
             remote_port = {port}
             unique = '{unique}'
@@ -287,10 +290,7 @@ async fn unique_keep_holds_across_shards() {
     let kept = until(&gateway, "the first", |s| s.len() == 1).await;
     for n in 2..8 {
         let elsewhere = Ipv4Addr::new(127, 0, 0, n);
-        let mut config = configuration("peers", gateway.ports().nat_t, 1, "never");
-        for connection in &mut config.endpoint.connections {
-            Arc::make_mut(connection).local_addrs = vec![AddressSpec::single(elsewhere.into())];
-        }
+        let config = configuration_at(elsewhere, "peers", gateway.ports().nat_t, 1, "never");
         let next = daemon_at(elsewhere, config).await;
         // It is up for a moment.
         let _ = next.operator().up(&ike("site0")).await;
