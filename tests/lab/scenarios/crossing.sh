@@ -1,5 +1,5 @@
 # Both ends start at the same moment, or one a little after the other, again and again: one IKE SA and one child stay,
-# and no packet is lost meanwhile.
+# and this end loses no packet meanwhile.
 # TIMEOUT: 400
 # CASES: strongswan ours
 # PLANE: userspace
@@ -34,5 +34,6 @@ for round in 1 2 3 4 5 6; do
     # A strongSwan that was up first may go on with its old request.
     sleep 8
     wait_for 30 both_have 'installed(1)' || fail "more than one in round $round after all"
-    ping_end
+    # strongSwan sends by a new child before its IKE_AUTH response leaves: this packet is lost, unless it waits here.
+    if [ "$CASE" = strongswan ]; then ping_end 1; else ping_end; fi
 done
