@@ -152,24 +152,27 @@ fn the_next_header_must_fit_the_mode_and_the_packet() {
     assert_eq!(pair.open_from(&outer(&tunnel), &esp), Err(DropReason::InnerMalformed));
 }
 
+/// Opens packets of an insider who chooses the payload with its padding, pad length and next header.
+fn padded(tunnel: &Tunnel) -> impl FnMut(&[u8]) -> Result<Vec<u8>, DropReason> {
+    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
+    let lengths = CIPHERS.lengths(sa.suite).unwrap();
+    let key = CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap();
+    let (mut pair, outer, mut seq) = (tunnel.connect(), outer(tunnel), 0);
+    move |data| {
+        seq += 1;
+        let header = [common::SPI.to_be_bytes(), u32::to_be_bytes(seq)].concat();
+        let (iv, mut data, mut icv) = (vec![1; lengths.iv], data.to_vec(), vec![0; lengths.icv]);
+        let frame = Frame { iv: &iv, aad: &header, trailer: &[] };
+        key.seal(frame, &mut data, &mut icv).unwrap();
+        pair.open_from(&outer, &[header, iv, data, icv].concat())
+    }
+}
+
 /// The payload data can be empty, but pad length and next header cannot be missing.
 #[test]
 fn padding_that_lies() {
     let tunnel = Tunnel { suite: CBC, ..Tunnel::v4() };
-    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
-    let lengths = CIPHERS.lengths(sa.suite).unwrap();
-    let key = CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap();
-    let mut pair = tunnel.connect();
-    let mut seq = 0;
-    let mut open = |data: &[u8]| {
-        seq += 1;
-        let mut header = common::SPI.to_be_bytes().to_vec();
-        header.extend_from_slice(&u32::to_be_bytes(seq));
-        let (iv, mut data, mut icv) = (vec![1; lengths.iv], data.to_vec(), vec![0; lengths.icv]);
-        let frame = Frame { iv: &iv, aad: &header, trailer: &[] };
-        key.seal(frame, &mut data, &mut icv).unwrap();
-        pair.open_from(&outer(&tunnel), &[header, iv, data, icv].concat())
-    };
+    let mut open = padded(&tunnel);
     let mut block = [0; 16];
     block[14..].copy_from_slice(&[15, 4]);
     assert_eq!(open(&block), Err(DropReason::Padding), "longer than the packet");
@@ -188,19 +191,7 @@ fn padding_that_lies() {
 #[test]
 fn padding_of_every_length_is_inspected() {
     let tunnel = Tunnel { suite: CBC, ..Tunnel::v4() };
-    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
-    let lengths = CIPHERS.lengths(sa.suite).unwrap();
-    let key = CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap();
-    let mut pair = tunnel.connect();
-    let mut seq = 0;
-    let mut open = |data: &[u8]| {
-        seq += 1;
-        let header = [common::SPI.to_be_bytes(), u32::to_be_bytes(seq)].concat();
-        let (iv, mut data, mut icv) = (vec![1; lengths.iv], data.to_vec(), vec![0; lengths.icv]);
-        let frame = Frame { iv: &iv, aad: &header, trailer: &[] };
-        key.seal(frame, &mut data, &mut icv).unwrap();
-        pair.open_from(&outer(&tunnel), &[header, iv, data, icv].concat())
-    };
+    let mut open = padded(&tunnel);
     for pad in 1..=255_u8 {
         // A packet that fills the blocks together with this padding and the two octets behind it.
         let packet = (0..16).map(|more| tunnel.packet(more));

@@ -60,17 +60,26 @@ fn a_list_that_was_changed_on_its_way_is_sent_again() {
     assert_eq!(sent.len(), 0, "it has to end");
 }
 
+/// The gateway says that it is elsewhere: its address, the end there, and what the client sends.
+fn told_from_elsewhere(
+    bench: &mut Bench,
+    peer: &mut Handmade,
+) -> (IpAddr, SocketAddr, Vec<Vec<u8>>) {
+    let elsewhere = ip("10.0.0.22");
+    let from = SocketAddr::new(elsewhere, 500);
+    let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
+    let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
+    let sent = bench.give_from(from, &request);
+    assert_eq!(sent.len(), 2, "an answer and an update: {:?}", bench.host().dropped);
+    (elsewhere, from, sent)
+}
+
 /// The gateway says that it is elsewhere, and answers the update without COOKIE2: that shows nothing.
 #[test]
 fn an_update_answered_without_the_cookie_moves_no_child() {
     for honest in [false, true] {
         let (mut bench, mut peer) = bench();
-        let elsewhere = ip("10.0.0.22");
-        let from = SocketAddr::new(elsewhere, 500);
-        let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
-        let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
-        let sent = bench.give_from(from, &request);
-        assert_eq!(sent.len(), 2, "an answer and an update: {:?}", bench.host().dropped);
+        let (elsewhere, from, sent) = told_from_elsewhere(&mut bench, &mut peer);
         let update = peer.open(&sent[1]).expect("sealed for the peer");
         assert!(notifies(&update).contains(&NotifyType::UPDATE_SA_ADDRESSES));
         assert_eq!(bench.host().child().outbound.dst, address(2), "until it has shown that");
@@ -153,12 +162,7 @@ fn a_wrong_cookie_closes_the_ike_sa() {
     ];
     for (what, change) in wrong {
         let (mut bench, mut peer) = bench();
-        let elsewhere = ip("10.0.0.22");
-        let from = SocketAddr::new(elsewhere, 500);
-        let list = [notify(NotifyType::NO_ADDITIONAL_ADDRESSES, &[])];
-        let request = peer.seal(ExchangeType::INFORMATIONAL, 0, false, &list);
-        let sent = bench.give_from(from, &request);
-        assert_eq!(sent.len(), 2, "an answer and an update: {:?}", bench.host().dropped);
+        let (elsewhere, from, sent) = told_from_elsewhere(&mut bench, &mut peer);
         let mut cookie =
             cookie2(&peer.open(&sent[1]).expect("sealed for the peer").octets).to_vec();
         change(&mut cookie);
