@@ -8,7 +8,7 @@ settings() {
     impatient us
     ike us dpd_delay 30s
     ike us reauth_time 8s
-    ike us over_time 14s
+    ike us over_time 17s
     ike us rand_time 0s
 }
 # The hard limit falls into what is watched.

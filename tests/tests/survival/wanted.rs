@@ -240,6 +240,44 @@ fn a_reauthentication_that_was_lost_is_made_up_for() {
     }
 }
 
+/// No packet passes for a while that one attempt to reauthenticate does not fill: the next one follows at once, for the
+/// old IKE SA comes nearer to its hard limit.
+///
+/// Fault: in `attempt_again`, wait for `new.tries` failures.
+#[test]
+fn a_reauthentication_is_tried_again_at_once_while_the_old_ike_sa_is_up() {
+    for seed in 30..38 {
+        let mut setup = wanting(seed);
+        setup.a.connection.rekey_time = Duration::ZERO;
+        setup.a.connection.reauth_time = 15 * SECOND;
+        setup.a.connection.rand_time = Duration::ZERO;
+        setup.a.connection.over_time = 40 * SECOND;
+        setup.a.connection.dpd_delay = 2 * MINUTE;
+        setup.both(|side| {
+            side.settings.retransmission = Retransmission {
+                timeout: Some(SECOND),
+                base: 1.0,
+                tries: Some(3),
+                ..Retransmission::strongswan()
+            };
+        });
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        let dark = 14 * SECOND..40 * SECOND;
+        pair.net.tap(move |packet| match dark.contains(&packet.sent) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        });
+        pair.run_for(40 * SECOND);
+        let up = pair.run_until(7 * SECOND, |w| {
+            let made = |event: &Event| matches!(event, Event::IkeUp { .. }).then_some(());
+            w.hosts[A].events(made).len() > 1
+        });
+        assert!(up, "seed {seed}\n{}", pair.story());
+    }
+}
+
 /// The lid is closed at home and opened in the office: every try looks its addresses up again.
 ///
 /// Fault: in `again_between` and `start_between`, take the addresses of the last attempt.

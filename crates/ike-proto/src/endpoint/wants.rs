@@ -632,8 +632,13 @@ impl Endpoint {
         new: NewAttempt,
         reason: &Failure,
     ) {
-        let wait = self.back_off(new.tries);
-        let at = (begun + wait).max(now.mono);
+        // An IKE SA that is still up has a hard limit: nothing is gained by trying less often before it.
+        let renews = new.replaces.is_some_and(|old| self.entries.contains_key(&old));
+        let failures = match renews && *reason == Failure::Timeout {
+            true => new.tries.min(1),
+            false => new.tries,
+        };
+        let at = (begun + self.back_off(failures)).max(now.mono);
         let children: Vec<_> =
             new.wanted.iter().map(|w| w.child.as_ref().map(|c| c.name.clone())).collect();
         for child in children {
