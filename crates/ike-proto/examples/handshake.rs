@@ -82,13 +82,13 @@ fn run(hosts: &mut [Host; 2], now: Now, input: Input<'_>) {
                     let done = vec![Reply::Done; batch.len()];
                     endpoint.handle(now, Input::Completed(ticket, Ok(done)));
                 }
-                // Pre-shared keys need no signature.
                 // No connection here uses TCP.
                 Output::Stream(..) => {}
                 Output::Ask(ticket, question) => {
                     let answer = match question {
-                        // A FrodoKEM, say. Another thread could do it meanwhile.
+                        // A slow method, such as FrodoKEM. Another thread could do it meanwhile.
                         Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+                        // Pre-shared keys need no signature.
                         _ => Answer::Failed("no private key".to_owned()),
                     };
                     endpoint.handle(now, Input::Answered(ticket, answer));
