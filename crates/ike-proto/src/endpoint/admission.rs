@@ -1,4 +1,5 @@
-//! How many strangers are let in, and how often they are answered (RFC 7296 §2.6, §2.21.4).
+//! Limits for unauthenticated peers: how many are admitted, and how often they are answered (RFC 7296 §2.6,
+//! §2.21.4).
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -10,13 +11,13 @@ use crate::event::IkeSaId;
 use crate::shares::{Full, Origin, Shares};
 use crate::table::Table;
 
-/// Unprotected answers a second.
+/// Unprotected answers per second.
 const COURTESIES: u32 = 100;
-/// Requests refused in a second that count as one half-open SA.
+/// Requests refused in one second that count as one half-open SA.
 const REFUSED: usize = 8;
 
-/// What answers are counted by: an IPv4 address, or the /64 that any host on an IPv6 link may take its addresses
-/// from.
+/// The key by which answers are counted: an IPv4 address, or a /64, from which any host on an IPv6 link may choose
+/// its addresses.
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -27,18 +28,18 @@ pub(super) fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Octets of IKE_SA_INIT messages that make a half-open SA count once more against `init_limit_half_open`: they
-/// are kept as long as it is half-open, and are most of what it costs.
+/// Octets of IKE_SA_INIT messages for which a half-open SA counts once more against `init_limit_half_open`. The
+/// messages are kept while the SA is half-open, and are most of its memory.
 const UNIT: usize = 2048;
 
-/// SAs that this end answered and that are not authenticated yet.
+/// SAs as responder that are not authenticated yet.
 pub(super) struct HalfOpen {
     all: usize,
-    /// What they count, by origin.
+    /// Their weights, by origin.
     shares: Shares<IkeSaId>,
-    /// Those of each origin.
+    /// The SAs of each origin.
     by_origin: Table<Origin, IdSet>,
-    /// What arrives has to wait: a key exchange is for those alone who receive what is sent to them.
+    /// This end is behind with its input: only peers with a cookie may cause a key exchange.
     pub(super) behind: bool,
 }
 
@@ -49,42 +50,42 @@ impl Default for HalfOpen {
     }
 }
 
-/// What a half-open SA counts whose IKE_SA_INIT request has so many octets.
+/// The weight of a half-open SA whose IKE_SA_INIT request has `octets`.
 pub(super) fn weight(octets: usize) -> usize {
     octets.div_ceil(UNIT).max(1)
 }
 
-/// Why a request is dropped: its origin has as many half-open SAs as it may, all of them in use.
+/// Why a request is dropped: its origin has its maximum of half-open SAs, and all of them are active.
 pub(super) const BLOCKED: &str = "too many half-open IKE SAs with this address";
-/// The same of all origins.
+/// The same for the maximum of all origins.
 pub(super) const FULL: &str = "too many half-open IKE SAs";
 
-/// What is to become of an IKE_SA_INIT request.
+/// The decision about an IKE_SA_INIT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It may go on.
+    /// The request may go on.
     Open,
-    /// It must bring a cookie.
+    /// The request must bring a cookie.
     Cookie,
-    /// There are too many half-open SAs already; says of what.
+    /// There are too many half-open SAs. Says in which respect.
     Full(&'static str),
 }
 
 impl HalfOpen {
-    /// How many there are.
+    /// The number of half-open SAs.
     pub(super) fn all(&self) -> usize {
         self.all
     }
 
-    /// One more, with a request of `octets`.
+    /// Adds one whose request has `octets`.
     pub(super) fn add(&mut self, id: IkeSaId, origin: Origin, octets: usize) {
         self.all += 1;
-        // `make_room` has seen to the limit.
+        // `make_room` has applied the limit.
         self.shares.add(id, origin, weight(octets));
         self.by_origin.entry(origin).or_default().insert(id);
     }
 
-    /// One less.
+    /// Removes one.
     pub(super) fn remove(&mut self, id: IkeSaId) {
         self.all = self.all.saturating_sub(1);
         if let Some(origin) = self.shares.origin_of(id)
@@ -98,34 +99,34 @@ impl HalfOpen {
         self.shares.give_back(id, usize::MAX);
     }
 
-    /// Those begun from `origin`, the oldest first.
+    /// The half-open SAs from `origin`, the oldest first.
     pub(super) fn from(&self, origin: Origin) -> impl Iterator<Item = IkeSaId> {
         self.by_origin.get(&origin).into_iter().flat_map(IdSet::iter)
     }
 
-    /// How many were begun from `origin`.
+    /// The number of half-open SAs from `origin`.
     pub(super) fn count_from(&self, origin: Origin) -> usize {
         self.by_origin.get(&origin).map_or(0, IdSet::len)
     }
 
-    /// True if an origin with `from` of them has as many as one address may have.
+    /// True if an origin with `from` half-open SAs has the maximum of one address.
     pub(super) fn is_blocked(config: &EndpointConfig, from: usize) -> bool {
         let most = config.block_threshold as usize;
         most != 0 && from >= most
     }
 
-    /// True if with one more that counts `weight` there are more than there may be in all.
+    /// True if one more of this `weight` would exceed the limit for all.
     pub(super) fn is_full(&self, config: &EndpointConfig, weight: usize) -> bool {
         let most = config.init_limit_half_open as usize;
         most != 0 && self.shares.used().saturating_add(weight) > most
     }
 
-    /// Which of them have to go before one of `origin` that counts `weight` is let in: of whoever has the
-    /// most, the oldest.
+    /// The SAs that have to end before one of `origin` with this `weight` is admitted: the oldest ones of the
+    /// origin that has the most.
     ///
     /// # Errors
     ///
-    /// [`Full`] if it counts more than there may be in all.
+    /// [`Full`] if the weight alone exceeds the limit for all.
     pub(super) fn make_room(
         &mut self,
         config: &EndpointConfig,
@@ -138,8 +139,8 @@ impl HalfOpen {
         gone
     }
 
-    /// Judges a new request that counts `weight`, from an origin that has `from` half-open SAs. `refused` is how
-    /// many were refused in the last second: such a request leaves no half-open SA, and may have cost as much.
+    /// Judges a new request with this `weight`, from an origin that has `from` half-open SAs. `refused` requests
+    /// were refused in the last second. They leave no half-open SA, but may have cost as much as one.
     pub(super) fn judge(
         &self,
         config: &EndpointConfig,
@@ -150,7 +151,7 @@ impl HalfOpen {
         let over = |limit: u32, count: usize| limit != 0 && count >= limit as usize;
         let blocked = Self::is_blocked(config, from);
         if blocked || self.is_full(config, weight) {
-            // Others give way to a peer that is where it says, and to nobody else.
+            // SAs give way only to a peer that has proven its address.
             let cookies = config.cookie_threshold != 0 || config.cookie_threshold_ip != 0;
             return match (cookies, blocked) {
                 (true, _) => Admission::Cookie,
@@ -158,7 +159,7 @@ impl HalfOpen {
                 (false, false) => Admission::Full(FULL),
             };
         }
-        // The request itself is one of them.
+        // The request itself counts as well.
         let all = self.all.saturating_add(refused / REFUSED).saturating_add(1);
         let hurried = self.behind && config.cookie_threshold != 0;
         if hurried
@@ -171,7 +172,7 @@ impl HalfOpen {
     }
 }
 
-/// A bucket of unprotected answers, refilled every second.
+/// A bucket of unprotected answers. It is refilled every second.
 pub(super) struct Courtesy {
     most: u32,
     left: u32,
@@ -183,7 +184,7 @@ impl Courtesy {
         Self::of(COURTESIES)
     }
 
-    /// So many a second.
+    /// A bucket of `most` answers a second.
     pub(super) fn of(most: u32) -> Self {
         Self { most, left: most, since: None }
     }
@@ -199,7 +200,7 @@ impl Courtesy {
     }
 }
 
-/// How many were refused in the present second.
+/// Requests refused in the present second.
 #[derive(Default)]
 pub(super) struct Refused {
     count: usize,
@@ -219,7 +220,7 @@ impl Refused {
     }
 }
 
-/// True if a second has gone by.
+/// True if a second has passed.
 fn is_over(since: Option<Instant>, now: Instant) -> bool {
     since.is_none_or(|since| now.saturating_duration_since(since).as_secs() >= 1)
 }

@@ -1,7 +1,7 @@
 //! An initiator's attempt at an IKE SA, from the first IKE_SA_INIT until a peer is authenticated.
 //!
-//! IKE_SA_INIT responses are not authenticated. Each one that could be genuine becomes a candidate, a
-//! half-made [`IkeSa`] of its own; the first whose IKE_AUTH response proves itself wins, and a forged
+//! IKE_SA_INIT responses are not authenticated. Each response that could be genuine becomes a candidate, a
+//! half-made [`IkeSa`] of its own. The first candidate whose IKE_AUTH response is authentic wins. A forged
 //! response costs the genuine peer nothing (RFC 7296 §2.4, §2.21.1).
 
 mod candidates;
@@ -41,22 +41,22 @@ pub(crate) use resuming::Carried;
 use waiting::{Waiting, What};
 pub(crate) use wanted::Wanted;
 
-/// Times a request is made again for a COOKIE or INVALID_KE_PAYLOAD between two tries of the ladder; a
-/// peer that keeps asking is ignored until the next (bug class 19).
+/// How often a request is rebuilt for a COOKIE or INVALID_KE_PAYLOAD between two retransmissions. A peer that asks
+/// more often is ignored until the next retransmission (bug class 19).
 const MAX_RESTARTS: usize = 4;
-/// Candidates taken between two tries of the ladder: more than one is an attack already. The genuine
-/// peer answers each try, and so has a chance again after each. It may answer every request made: the
-/// answer to the last is the one that fits, and must find room.
+/// Candidates accepted between two retransmissions. More than one already means an attack. The genuine peer
+/// answers each retransmission, and so has a new chance after each. It may answer every rebuilt request. Only the
+/// answer to the last one fits, and there must be room for it.
 const MAX_CANDIDATES: usize = MAX_RESTARTS + 2;
-/// How long an answer that fails the attempt waits for one that contradicts it.
+/// How long a response that fails the attempt waits for one that contradicts it.
 const SECOND_OPINION: Duration = Duration::from_secs(1);
-/// Times the peer is asked again before such an answer is believed. A failed IKE_AUTH, which took
-/// more than one forged datagram, costs two of them.
+/// How often the peer is asked again before such a response is believed. A failed IKE_AUTH, for which an attacker
+/// must forge more than one datagram, costs two of them.
 const SECOND_OPINIONS: u8 = 3;
-/// Hints at a restart of the peer that one attempt follows.
+/// How many hints at a restart of the peer one attempt follows.
 const MAX_HINTS: u8 = 8;
 
-/// The attempt.
+/// An attempt.
 pub(crate) struct Attempt {
     pub(crate) id: IkeSaId,
     pub(crate) spi_i: u64,
@@ -67,63 +67,63 @@ pub(crate) struct Attempt {
     pub(crate) vips: Vec<IpAddr>,
     /// The SA a reauthentication replaces.
     pub(crate) replaces: Option<IkeSaId>,
-    /// Attempts made before this one (`keyingtries`).
+    /// Number of earlier attempts of the series (`keyingtries`).
     pub(crate) tries: u32,
     pub(crate) candidates: Vec<IkeSa>,
-    /// How it has come to this gateway.
+    /// How the attempt came to this gateway by redirects.
     pub(crate) redirected: Option<Redirected>,
-    /// The ticket that goes along with it.
+    /// The ticket of the attempt.
     pub(crate) ticket: Option<Carried>,
-    /// Why it takes the transport it takes.
+    /// The reason for its transport.
     pub(crate) origin: Origin,
-    /// True if SEPARATE_TRANSPORTS is asked for.
+    /// True if the request has SEPARATE_TRANSPORTS.
     separate: bool,
-    /// The TCP connection of it, or of what comes after IKE_SA_INIT.
+    /// The TCP connection, of IKE_SA_INIT or of the messages after it.
     tcp: Option<Line>,
-    /// Of a request that waits for a connection.
+    /// The method of a request that waits for a connection.
     method: KeMethodId,
-    /// When to look whether UDP is of any use.
+    /// When to check whether UDP gets through.
     fall_back_at: Option<Instant>,
-    /// When an answer came last.
+    /// When the last answer came.
     heard: Instant,
-    /// The address that it was sent from is not this host's any more.
+    /// This host no longer has the address from which the attempt sends.
     pub(crate) stranded: bool,
-    /// It is over, and goes on in another way.
+    /// The attempt is done, and continues in another form.
     pub(crate) switch: Option<Switch>,
     started: Instant,
     initial_contact: bool,
     proposals: Vec<Proposal>,
-    /// The ways of taking a PPK in that every request announces (RFC 8784 §3).
+    /// The ways to use a PPK that every request announces (RFC 8784 §3).
     ppk: Announced,
-    /// What every request says of fragment acknowledgements.
+    /// What every request announces about fragment acknowledgements.
     fragment_ack: Option<FragmentAckTypes>,
     nonce: [u8; 32],
     cookie: Option<Vec<u8>>,
     /// Requests sent, the newest last.
     sent: Vec<Sent>,
-    /// Requests made again, and candidates taken, since the last try of the ladder.
+    /// Rebuilt requests, and accepted candidates, since the last retransmission.
     restarts: usize,
     admitted: usize,
-    /// True once a try of the ladder was not enough: what makes requests anew from then on does not
-    /// start it over, so that it ends.
+    /// True after the first retransmission. Rebuilt requests then do not start the schedule again, so that it
+    /// ends.
     retrying: bool,
-    /// Responses already looked at.
+    /// Responses that were examined already.
     seen: Vec<Arc<[u8]>>,
-    /// First keys that a candidate had: SK_ei of a suite, and the response that made them.
+    /// First keys that a candidate had: SK_ei for a suite, and the response from which they were derived.
     used: Vec<(CipherSuite, Secret, Arc<[u8]>)>,
     window: Window,
-    /// What waits for slow key exchanges.
+    /// Messages that wait for slow key exchanges.
     put_off: Vec<Waiting>,
-    /// The best known reason why nothing came of it, and when it counts.
+    /// The best known reason for a failure, and the time from which it counts.
     failure: Option<Failure>,
     give_up_at: Option<Instant>,
     opinions_left: u8,
-    /// Hints at a restart of the peer that are still taken, and when the last was.
+    /// How many hints at a restart of the peer are still followed, and when the last one came.
     hints_left: u8,
     hinted: Option<Instant>,
 }
 
-/// True for an unprotected answer that says INVALID_IKE_SPI.
+/// True for an unprotected response with INVALID_IKE_SPI.
 fn is_unknown_spi(message: &Message<'_>) -> bool {
     message.header.flags.response
         && message.payloads.iter().any(|payload| match payload {
@@ -132,20 +132,20 @@ fn is_unknown_spi(message: &Message<'_>) -> bool {
         })
 }
 
-/// Why an attempt takes the transport it takes.
+/// Why an attempt uses its transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It is the first choice.
+    /// The configuration says so.
     Configured,
-    /// UDP got no answer just now.
+    /// UDP got no answer in this series.
     FellBack,
-    /// UDP got none a while ago.
+    /// UDP got no answer some time ago.
     Remembered,
-    /// It begins over UDP and stays there: the peer takes no TCP connection.
+    /// UDP from beginning to end: the peer accepts no TCP connection.
     OneTransport,
 }
 
-/// How an attempt that is of no use goes on.
+/// How an attempt without a chance continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// Over TCP (RFC 9329 §5.1).
@@ -156,7 +156,7 @@ pub(crate) enum Switch {
     OneTransport,
     /// To another gateway (RFC 5685).
     Redirect(IpAddr),
-    /// With the ticket, or without it.
+    /// The other way round: with the ticket, or without it.
     Anew,
 }
 
@@ -165,11 +165,11 @@ struct Line {
     path: Path,
     stream: Stream,
     reopen_at: Option<Instant>,
-    /// True once there was one.
+    /// True once the connection was open.
     worked: bool,
 }
 
-/// What an attempt is made for.
+/// What an attempt is made from.
 pub(crate) struct NewAttempt {
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) path: Path,
@@ -207,7 +207,7 @@ impl Attempt {
         let separate = connection.separate_transports == SeparateTransports::Yes
             && match origin {
                 Origin::Configured => true,
-                // Where IKE does not get through in UDP, ESP would not.
+                // If IKE does not get through over UDP, ESP over UDP would not either.
                 Origin::FellBack | Origin::Remembered => !ctx.plane.tcp_esp,
                 Origin::OneTransport => false,
             };
@@ -227,7 +227,7 @@ impl Attempt {
             .map(|(number, proposal)| proposal.to_wire(number, Spi::None))
             .collect();
         let id = ctx.ids.ike();
-        // What it asks is its own.
+        // Questions of the request belong to this attempt.
         ctx.ids.owner = id;
         let spi_i = ctx.ids.first_spi(ctx.rng);
         let mut attempt = Self {
@@ -279,7 +279,7 @@ impl Attempt {
         Ok(attempt)
     }
 
-    /// Sends an IKE_SA_INIT request with `method`; a method used before keeps its key.
+    /// Sends an IKE_SA_INIT request with `method`. A method that was used before keeps its key.
     fn send(&mut self, ctx: &mut Context<'_>, method: KeMethodId) -> Result<(), Failure> {
         if let Some(held) = self.presented().cloned() {
             self.send_ticket(ctx, &held);
@@ -318,14 +318,14 @@ impl Attempt {
             self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng)
         };
         if !replaced {
-            // A fresh window takes its first request.
+            // A new window accepts its first request.
             let _ =
                 self.window.start_request(ctx.now.mono, self.first_exchange(), datagrams, ctx.rng);
         }
         self.depart(ctx);
     }
 
-    /// Sends what is due of the request.
+    /// Sends the datagrams of the request that are due.
     fn depart(&mut self, ctx: &mut Context<'_>) {
         while let Some(Departure { octets, again }) = self.window.take_request(ctx.now.mono) {
             let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
@@ -366,7 +366,7 @@ impl Attempt {
         ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
     }
 
-    /// A datagram for this attempt's SPI.
+    /// Handles a datagram for this attempt's SPI.
     pub(crate) fn on_datagram(
         &mut self,
         ctx: &mut Context<'_>,
@@ -379,7 +379,7 @@ impl Attempt {
             if header.exchange != self.first_exchange() {
                 return ctx.dropped(path, "response to another exchange");
             }
-            // In TCP it comes by the connection that the request left by, and by no other.
+            // Over TCP a response is accepted only on the connection of its request.
             let tcp = path.transport == Transport::Tcp;
             if tcp != self.is_over_tcp() || (tcp && path != self.path) {
                 return ctx.dropped(path, "IKE_SA_INIT response by another transport");
@@ -400,9 +400,9 @@ impl Attempt {
         }
     }
 
-    /// Somebody says that the peer does not know the SPI it gave out: it may have restarted. Nobody has
-    /// authenticated that (RFC 7296 §2.21.4), so it is a hint to ask again, and no more. A peer that has
-    /// restarted answers anew; another one repeats its answer, or says nothing.
+    /// Handles a hint that the peer does not know its own SPI and may have restarted. The hint is not
+    /// authenticated (RFC 7296 §2.21.4), so the attempt only asks again. A peer that has restarted sends a new
+    /// answer. Any other peer repeats its answer, or sends nothing.
     fn on_unknown_spi(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
         let lately = |at: Instant| now.saturating_duration_since(at) < SECOND_OPINION;
@@ -413,14 +413,14 @@ impl Attempt {
         }
     }
 
-    /// The path carries less than was thought.
+    /// Handles a smaller path MTU.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
             candidate.on_path_mtu(ctx);
         }
     }
 
-    /// The answer to what a candidate asked.
+    /// Hands an answer to the candidate that asked.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         let asker = |candidate: &&mut IkeSa| {
             candidate.state.ticket() == Some(ticket) || candidate.awaits_exchange(ticket)
@@ -433,8 +433,8 @@ impl Attempt {
         self.reap(ctx);
     }
 
-    /// A response sends this client to another gateway. Nobody has authenticated it; that it knows the nonce
-    /// shows that it comes from who has seen the request.
+    /// Handles a response that redirects this client. It is not authenticated. Its nonce only shows that its sender
+    /// has seen the request.
     fn on_redirect(&mut self, ctx: &mut Context<'_>, path: Path, data: &[u8]) {
         if !ctx.config.follow_redirects || !self.candidates.is_empty() {
             return ctx.dropped(path, "REDIRECT not asked for");
@@ -454,7 +454,7 @@ impl Attempt {
         }
     }
 
-    /// The gateway, which has proven itself, sends this client to another one before the end of IKE_AUTH.
+    /// Follows a redirect by an authenticated gateway before the end of IKE_AUTH.
     fn redirected_to(&mut self, ctx: &mut Context<'_>, gateway: IpAddr) {
         if let Err(why) = self.follow(ctx, gateway) {
             let failure = Failure::Policy(why);
@@ -466,7 +466,7 @@ impl Attempt {
         }
     }
 
-    /// Goes to `gateway` next; says why not.
+    /// Begins again at `gateway`. The error says why not.
     fn follow(&mut self, ctx: &Context<'_>, gateway: IpAddr) -> Result<(), &'static str> {
         let family = |ip: &IpAddr| ip.to_canonical().is_ipv4() == gateway.is_ipv4();
         let own = ctx.network.addresses.iter().copied();
@@ -522,7 +522,7 @@ impl Attempt {
         }
     }
 
-    /// Remembers a failure for when nothing better comes: the response that says so may be forged.
+    /// Remembers a failure until something better comes, because the response may be forged.
     fn doubt(&mut self, ctx: &Context<'_>, failure: Failure) {
         self.failure = Some(failure);
         if !self.candidates.is_empty() {
@@ -544,7 +544,7 @@ impl Attempt {
         self.struggles() && self.restarts <= MAX_RESTARTS
     }
 
-    /// True if no candidate has a living peer, as far as anybody can tell.
+    /// True if no candidate seems to have a live peer.
     fn struggles(&self) -> bool {
         self.candidates.iter().all(|candidate| candidate.window.tries() > 0)
     }
@@ -557,14 +557,14 @@ impl Attempt {
         }
     }
 
-    /// Nothing can come of the attempt, whatever the peer says.
+    /// Ends the attempt: the peer cannot change the result.
     fn give_up(&mut self, ctx: &Context<'_>, failure: Failure) {
         self.failure = Some(failure);
         self.give_up_at = Some(ctx.now.mono);
         self.opinions_left = 0;
     }
 
-    /// Sends IKE_SA_INIT once more: a genuine peer answers again, and to this very request.
+    /// Sends IKE_SA_INIT once more. A genuine peer answers again, and answers this request.
     fn ask_again(&mut self, ctx: &mut Context<'_>) {
         (self.restarts, self.admitted) = (0, 0);
         if let Some(sent) = self.sent.last() {
@@ -578,8 +578,8 @@ impl Attempt {
             candidate.on_timeout(ctx);
         }
         self.reap(ctx);
-        // With candidates their own requests are the ones that count; a genuine peer whose
-        // IKE_SA_INIT response was lost behind a forged one is asked again now and then.
+        // With candidates, their own requests count. The IKE_SA_INIT response of a genuine peer may have been lost
+        // behind a forged one, so the peer is asked again from time to time.
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
             Retransmit::Again if self.is_over_tcp() => {
                 self.window.hold_request();
@@ -598,7 +598,8 @@ impl Attempt {
                 }
             }
             Retransmit::GiveUp => {
-                // A response that waits for its key exchange may keep the attempt: nothing is sent again meanwhile.
+                // A response that waits for its key exchange may keep the attempt alive. Nothing is retransmitted
+                // meanwhile.
                 self.window.abandon_request();
                 if self.candidates.is_empty() {
                     let failure = self.failure.take().unwrap_or(Failure::Timeout);
@@ -617,7 +618,7 @@ impl Attempt {
         self.on_resume_timeout(ctx);
     }
 
-    /// The candidate that proved itself, if one did.
+    /// The candidate whose peer is authenticated, if there is one.
     pub(crate) fn take_winner(&mut self) -> Option<IkeSa> {
         let index = self
             .candidates
@@ -630,7 +631,7 @@ impl Attempt {
         Some(winner)
     }
 
-    /// Why the attempt is over, if it is.
+    /// The reason of the failure, if the attempt has failed.
     pub(crate) fn failed(&self, now: Instant) -> Option<Failure> {
         if self.switch.is_some() {
             return Some(Failure::Timeout);
@@ -642,7 +643,7 @@ impl Attempt {
         over.then(|| self.failure.clone().unwrap_or(Failure::Timeout))
     }
 
-    /// Gives up what the candidates hold. For an attempt that failed, won or was cancelled.
+    /// Releases what the candidates hold. For an attempt that has failed, has won or was cancelled.
     pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
         self.give_up_exchanges(ctx);
         for candidate in &mut self.candidates {
@@ -651,7 +652,7 @@ impl Attempt {
         }
     }
 
-    /// Others have got the octets that its candidates had of `pool`.
+    /// Other peers have got the octets of `pool` that the candidates had.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
         for candidate in &mut self.candidates {
             candidate.give_way(ctx, pool);
@@ -659,22 +660,22 @@ impl Attempt {
         self.reap(ctx);
     }
 
-    /// Another IKE SA with this peer has been established meanwhile: this one will not be the only one.
+    /// Another IKE SA with this peer has been established meanwhile, so this one will not be the only one.
     pub(crate) fn is_not_first_contact(&mut self) {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
-            // Its IKE_AUTH request may be waiting for a signature.
+            // The IKE_AUTH request of a candidate may be waiting for a signature.
             if let Some(waiting) = candidate.state.unproven() {
                 waiting.initial_contact = false;
             }
         }
     }
 
-    /// When something is due.
+    /// The next deadline.
     pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         let line = self.line_deadline();
         let exchange = self.exchange_deadline();
-        // It does not end before what is being done for it.
+        // The attempt does not end before the work that is being done for it.
         let end = self.give_up_at.filter(|_| exchange.is_none());
         let own = [
             self.window.next_retransmit(),
@@ -688,7 +689,7 @@ impl Attempt {
         own.into_iter().chain(theirs).flatten().min()
     }
 
-    /// When it was begun.
+    /// When the attempt began.
     pub(crate) fn begun(&self) -> Instant {
         self.started
     }

@@ -1,4 +1,4 @@
-//! Little about many: what counters and gauges need of an IKE SA, without a copy of anything.
+//! A little about many IKE SAs: what counters and gauges need, without copies.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::ike_sa::IkeSa;
 pub struct IkeBrief<'a> {
     /// Id.
     pub id: IkeSaId,
-    /// Connection name; empty where it is not known yet.
+    /// Connection name; empty while it is not known.
     pub connection: &'a str,
     /// State.
     pub state: IkeState,
@@ -36,9 +36,9 @@ pub struct ChildBrief<'a> {
     pub name: &'a str,
     /// State.
     pub state: ChildState,
-    /// What arrives.
+    /// The SA of incoming traffic.
     pub inbound: SaId,
-    /// What leaves.
+    /// The SA of outgoing traffic.
     pub outbound: SaId,
     /// From the first message of its exchange to installed.
     pub setup_time: Duration,
@@ -91,7 +91,7 @@ impl Endpoint {
         self.by_spi.get(&spi).and_then(|id| self.brief(*id))
     }
 
-    /// The ids of all IKE SAs and attempts, in no order: to ask for a few at a time.
+    /// The ids of all IKE SAs and attempts, in no order. A caller can ask for a few at a time.
     pub fn ids(&self) -> Vec<IkeSaId> {
         self.entries.keys().copied().collect()
     }

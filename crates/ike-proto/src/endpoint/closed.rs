@@ -1,8 +1,7 @@
-//! What is left of IKE SAs that are gone: their last answers, which the peers may have to ask for
-//! again (RFC 7296 §2.1).
+//! The last answers of IKE SAs that are gone. Their peers may have to ask for them again (RFC 7296 §2.1).
 //!
-//! No key is kept. A request made again is bitwise identical, so that it is known by its octets, of a
-//! fragmented one by those of its first fragment.
+//! No key is kept. A repeated request is bitwise identical. So it is recognized by its octets, and a fragmented
+//! one by those of its first fragment.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,14 +12,14 @@ use crate::ike_sa::window::{Answered, Datagrams};
 use crate::table::OwnTable;
 use crate::wire::Header;
 
-/// How long an answer is kept: as long as the first few tries of a usual ladder take.
+/// How long an answer is kept: the time of the first few retransmissions of a usual schedule.
 const KEPT: Duration = Duration::from_secs(30);
-/// Times one answer is sent again. An old request may be played back.
+/// How often one answer is sent again. An attacker may replay an old request.
 const TIMES: u8 = 16;
 /// Octets counted for an answer besides its datagrams.
 const OVERHEAD: usize = 256;
-/// The most octets of answers to peers that were authenticated, and to those that were not: these
-/// must not push out the others.
+/// Octets of answers to authenticated peers at most, and to peers that were not authenticated. The latter must not
+/// displace the former.
 const KNOWN: usize = 4 << 20;
 const STRANGERS: usize = 1 << 20;
 
@@ -31,7 +30,7 @@ pub(super) struct Closed {
     strangers: Shelf,
 }
 
-/// Answers in the order in which they were put here.
+/// Answers in the order in which they were added.
 struct Shelf {
     order: VecDeque<(Instant, u64)>,
     octets: usize,
@@ -43,7 +42,7 @@ struct Answer {
     /// True if the peer sets the I flag.
     from_initiator: bool,
     to: Path,
-    /// The peer may be anywhere: it is behind a NAT, or opens TCP connections.
+    /// The peer may be at another address: it is behind a NAT, or opens TCP connections.
     roams: bool,
     last: Answered,
     until: Instant,
@@ -51,13 +50,13 @@ struct Answer {
     left: u8,
 }
 
-/// What a request for an SPI that no IKE SA has is.
+/// The kind of a request for an SPI that no IKE SA has.
 pub(super) enum Late {
-    /// Nothing of such an SA is left.
+    /// No answer of such an SA is kept.
     Unknown,
-    /// Of an SA that is gone, and over and done with.
+    /// Its SA is gone, and the request needs no answer.
     Ignore,
-    /// Made again: this is the answer.
+    /// It is repeated, and this is the answer.
     Again(Path, Datagrams),
 }
 
@@ -70,8 +69,8 @@ impl Closed {
         }
     }
 
-    /// Takes the last answer of `sa`, which is gone; `known` if its peer was authenticated. Returns
-    /// when [`expire`](Self::expire) is due, if it was not before.
+    /// Keeps the last answer of `sa`, which is gone. `known` if its peer was authenticated. Returns when
+    /// [`expire`](Self::expire) is due, if it was not due before.
     pub(super) fn keep(&mut self, now: Instant, sa: &mut IkeSa, known: bool) -> Option<Instant> {
         let last = sa.window.take_answered()?;
         let none = self.answers.is_empty();
@@ -96,7 +95,7 @@ impl Closed {
         none.then_some(until)
     }
 
-    /// Judges a request with this header. `digest` is that of the datagram.
+    /// Judges a request with this header. `digest` is that of its datagram.
     pub(super) fn judge(
         &mut self,
         path: Path,
@@ -117,7 +116,7 @@ impl Closed {
             && digest() == last.request;
         if same && answer.left > 0 {
             answer.left -= 1;
-            // What was captured could be played back from anywhere.
+            // An attacker could replay a captured request from any address.
             let alike = path.transport.is_reliable() == answer.to.transport.is_reliable();
             let to = if answer.roams && alike { path } else { answer.to };
             return Late::Again(to, last.response.clone());
@@ -128,7 +127,7 @@ impl Closed {
         if header.message_id <= last.message_id { Late::Ignore } else { Late::Unknown }
     }
 
-    /// Forgets what is old. Returns when that is due again.
+    /// Drops old answers. Returns when the next one becomes old.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         for known in [true, false] {
             while self.shelf(known).order.front().is_some_and(|(until, _)| *until <= now) {

@@ -1,4 +1,4 @@
-//! What an operator or the driver asks for.
+//! Commands of operators and of the driver.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Endpoint {
         self.out.push_back(Output::Event(Event::Done(request, result)));
     }
 
-    /// An operator takes a child down.
+    /// Handles an operator's command to take a child down.
     fn unwant_child(&mut self, child: ChildSaId) {
         let Some(ike) = self.ids.esp.ike_of(child) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
@@ -155,7 +155,7 @@ impl Endpoint {
         }
     }
 
-    /// Brings up a child: on an SA with this peer that is there or being made, or on a new one.
+    /// Brings up a child: on an SA with this peer that exists or is being made, or on a new one.
     pub(super) fn initiate(
         &mut self,
         now: Now,
@@ -165,7 +165,7 @@ impl Endpoint {
     ) {
         let remote = path.remote.ip();
         if let (Some(packet), Some(child)) = (wanted.packet, &wanted.child) {
-            // Looked for where the trap is, which may be another shard, and a while ago.
+            // The trap may belong to another shard, and the decision may be a while ago.
             let of_this = |trap: &&Trap| {
                 (&trap.connection, &trap.child.name) == (&connection.name, &child.name)
             };
@@ -261,8 +261,8 @@ impl Endpoint {
                 attempt.vips = vips;
                 let (id, spi) = (attempt.id, attempt.spi_i);
                 self.insert(now, id, spi, Entry::Attempt(Box::new(attempt)));
-                // INITIAL_CONTACT would take another SA of the same identities down (RFC 7296 §2.4).
-                // Looked for when other shards find this one: their attempts may begin just now.
+                // INITIAL_CONTACT would end another SA of the same identities (RFC 7296 §2.4). The check comes
+                // after other shards can find this attempt, because their attempts may begin at the same moment.
                 if let Some(Slot { entry: Entry::Attempt(attempt), keys, .. }) =
                     self.entries.get_mut(&id)
                     && keys.has_company()
@@ -287,14 +287,14 @@ impl Endpoint {
         }
     }
 
-    /// The virtual IPs that this end has by `ike`.
+    /// The virtual IPs that this end has on `ike`.
     fn own_virtual_ips(&self, ike: IkeSaId) -> Vec<IpAddr> {
         let assignment = self.entries.get(&ike).and_then(|slot| slot.status().assignment);
         let own = assignment.filter(|assignment| assignment.ours);
         own.map(|assignment| assignment.addresses.clone()).unwrap_or_default()
     }
 
-    /// An attempt is over without an SA: tries again as `keyingtries` says, or reports.
+    /// Handles an attempt that ended without an SA: tries again as `keyingtries` says, or reports the failure.
     pub(super) fn on_attempt_failed(&mut self, now: Now, mut attempt: Attempt, reason: Failure) {
         let tries = attempt.tries + 1;
         let connection = Arc::clone(&attempt.connection);
@@ -302,7 +302,7 @@ impl Endpoint {
         let wanted = attempt.wanted.clone();
         let (switch, origin) = (attempt.switch, attempt.origin);
         let (redirected, stranded, begun) = (attempt.redirected, attempt.stranded, attempt.begun());
-        // What was presented and failed has to be done in the ordinary way, unless nobody wants it any more.
+        // After a failure with a ticket the attempt is made without it, unless it is not wanted any more.
         let failed = attempt.is_resuming() && reason != Failure::Terminated;
         let switch = switch.or_else(|| {
             attempt.give_up_ticket();
@@ -345,7 +345,7 @@ impl Endpoint {
             let redirected = Self::back_home(redirected);
             let mut new = again(path, origin, tries, redirected, ticket);
             if connection.keyingtries == 0 && !stranded {
-                // Whoever waits hears of the first failure; it goes on all the same.
+                // Waiting commands get the first failure. The series continues.
                 let waiting = new.wanted.iter_mut().filter_map(|wanted| wanted.request.take());
                 let waiting: Vec<_> = waiting.collect();
                 self.tell_failed(id, &connection, &reason);
@@ -362,7 +362,7 @@ impl Endpoint {
         }
     }
 
-    /// True if an attempt that failed is made again as a whole.
+    /// True if a failed attempt is made again as a whole.
     fn goes_on(&self, connection: &ConnectionConfig, reason: &Failure, tries: u32) -> bool {
         let wishes = Wishes::of(connection, None, false, tries);
         self.shutdown.is_none() && after(End::of_attempt(reason), wishes).starts()
@@ -374,7 +374,7 @@ impl Endpoint {
         self.out.push_back(Output::Event(event));
     }
 
-    /// A series of attempts is over: what follows for each of its children is decided for each.
+    /// Handles the end of a series of attempts. What follows is decided for each of its children.
     fn on_series_failed(
         &mut self,
         now: Now,
@@ -385,7 +385,8 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
     ) {
         self.tell_failed(id, connection, reason);
-        // A series that was to replace an IKE SA is the end of nothing; if that has ended meanwhile, this is as its end.
+        // A series that was to replace an IKE SA ends nothing. If that IKE SA has ended meanwhile, the series ends
+        // as the SA did.
         let (end, was_up) = match replaces {
             Some(_) if *reason != Failure::Replaced => (End::Lifetime, true),
             _ => (End::of_attempt(reason), false),
@@ -405,14 +406,14 @@ impl Endpoint {
             })));
         }
         if let Some(old) = replaces.filter(|_| *reason != Failure::Replaced) {
-            // There may be time for another one before its end.
+            // There may be time for another attempt before the IKE SA ends.
             let careful = may_lock_account(connection, reason);
             let wait = if careful { FIRST_CAREFUL_WAIT } else { Duration::ZERO };
             self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, wait));
         }
     }
 
-    /// Starts the SA that takes the place of `ike` (make before break, RFC 7296 §2.8.3).
+    /// Starts the SA that replaces `ike` (make before break, RFC 7296 §2.8.3).
     pub(super) fn reauthenticate(
         &mut self,
         now: Now,
@@ -427,8 +428,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// True if `ike` is being reauthenticated already; `request` is answered when that has ended. A second attempt would
-    /// make a second IKE SA.
+    /// True if `ike` is being reauthenticated already. `request` is answered when that has ended. A second attempt
+    /// would make a second IKE SA.
     fn joins_reauthentication(&mut self, ike: IkeSaId, request: Option<RequestId>) -> bool {
         let wanted = Wanted { child: None, request, packet: None };
         for id in self.index.replacing(ike) {
@@ -449,7 +450,7 @@ impl Endpoint {
         }
     }
 
-    /// The attempt that would replace `ike`, with all that it has.
+    /// The attempt that would replace `ike`, with all its children.
     pub(super) fn replacement_of(
         &self,
         ike: IkeSaId,
@@ -489,7 +490,7 @@ impl Endpoint {
             self.cancel(now, ike);
             return self.done(request, Ok(()));
         }
-        // Who does not answer the Delete is not to come back by a ticket meanwhile.
+        // A peer that does not answer the Delete must not come back with a ticket meanwhile.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
             self.end_ticket(now, ike, sa.spis_of_tickets());
         }
@@ -497,7 +498,7 @@ impl Endpoint {
         self.ike_task(now, request, ike, task);
     }
 
-    /// Sends a Delete if the window has room for it, and does not wait for the answer.
+    /// Sends a Delete if the window has room for it. Does not wait for the answer.
     fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
         self.unwant_of(ike);
         let Some(slot) = self.entries.get(&ike) else {
@@ -515,7 +516,7 @@ impl Endpoint {
         self.done(request, Ok(()));
     }
 
-    /// Ends an attempt, or a half-open SA, without a word to the peer.
+    /// Ends an attempt or a half-open SA without a message to the peer.
     fn cancel(&mut self, now: Now, id: IkeSaId) {
         let entry = self.entries.get(&id).map(|slot| &slot.entry);
         if matches!(entry, Some(Entry::Attempt(_) | Entry::Parked(_))) {
@@ -550,8 +551,8 @@ impl Endpoint {
         }
     }
 
-    /// A packet met a trap: the driver finds the addresses and initiates.
-    /// Where the policy is of a child already, a CPU wants one of its own (RFC 9611).
+    /// A packet met a trap: the driver looks for the addresses and initiates. If the policy belongs to a child
+    /// already, a CPU requests a child of its own (RFC 9611).
     pub(super) fn on_acquire(
         &mut self,
         now: Now,
@@ -564,7 +565,7 @@ impl Endpoint {
         }
         let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
         if let Some(cpu) = cpu {
-            // Met by the trap's name, perhaps, because both have the same selectors.
+            // The packet may carry the name of a trap, because both have the same selectors.
             let shared = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
                 Some(Entry::Sa(sa)) => {
                     Some((id, sa.shared_policy(&trap.child.name, packet, &trap.processing)?))
@@ -583,8 +584,8 @@ impl Endpoint {
         }
     }
 
-    /// True if `packet`, met by a trap, needs no further child of this name: one is being made, or there is
-    /// one for it. `trap` is how the trap treats packets, if it is one of this shard.
+    /// True if `packet`, which met a trap, needs no further child of this name: one is being made, or one exists
+    /// for it. `trap` says how the trap treats packets, if it belongs to this shard.
     fn is_served(
         &self,
         connection: &str,
@@ -602,7 +603,7 @@ impl Endpoint {
     }
 
     fn reload(&mut self, config: EndpointConfig) {
-        // The shard is part of every SPI handed out and cannot change.
+        // The shard is part of every SPI in use and cannot change.
         let config = super::usable::usable(config, &self.crypto);
         self.budget.set_limit(config.reassembly_memory);
         self.mtus.reconfigure(config.fragment_size);

@@ -1,14 +1,14 @@
 //! Stateless cookies (RFC 7296 §2.6).
 //!
-//! `Cookie = version | prf(secret, Ni | IPi | porti | SPIi)`: nothing is kept for an address that has
-//! not proven that it receives. Two secrets are good at a time, so that a change loses nobody.
+//! `Cookie = version | prf(secret, Ni | IPi | porti | SPIi)`. Nothing is kept for an address that has not proven
+//! that it receives. Two secrets are valid at a time, so that a change of the secret refuses no peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::crypto::{Prf, Secret, SecureRandom};
 
-/// How long new cookies are made from one secret.
+/// How long new cookies are made with one secret.
 const SECRET_LIFE: Duration = Duration::from_secs(60);
 
 /// Octets of the secret.
@@ -41,7 +41,7 @@ impl Cookies {
         let age = now.saturating_duration_since(since);
         if age >= SECRET_LIFE {
             let former = std::mem::replace(&mut self.current, draw(rng));
-            // None was made for long: then those of the former secret are old, too.
+            // If no cookie was made for a long time, those of the former secret are old, too.
             self.previous = Some(former).filter(|_| age < 2 * SECRET_LIFE);
             self.version = self.version.wrapping_add(1);
             self.since = Some(now);
@@ -52,8 +52,8 @@ impl Cookies {
         cookie
     }
 
-    /// True if `cookie` was made here for this request lately: within two lives of a secret, whether others have
-    /// been made since or not.
+    /// True if `cookie` was made here for this request within two lives of a secret, whether other cookies were
+    /// made since or not.
     pub(crate) fn check(
         &self,
         now: Instant,

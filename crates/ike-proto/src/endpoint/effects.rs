@@ -1,4 +1,4 @@
-//! What an IKE SA does to others of its endpoint.
+//! Effects of an IKE SA on other SAs of its endpoint.
 
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
@@ -11,11 +11,11 @@ use crate::ike_sa::succession::Inheritance;
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
-/// Replaced SAs of one line that may wait for the peer's Delete at a time.
+/// Replaced SAs of one line that may wait for the peer's Delete at the same time.
 const MAX_PREDECESSORS: usize = 3;
 
 impl Endpoint {
-    /// Runs what the input's SAs asked for, and what that asks for in turn.
+    /// Runs the effects that the input's SAs queued, and the effects that these cause.
     pub(super) fn run_effects(&mut self, now: Now) {
         while let Some(effect) = self.next_effect() {
             match effect {
@@ -66,8 +66,8 @@ impl Endpoint {
         self.effects.pop_front().or_else(|| self.budget.next_given_way().map(given_way))
     }
 
-    /// Ends what `ike` puts an end to without a Delete, and has it answer. Those of another shard go when that hears
-    /// of it.
+    /// Ends the older SAs that `ike` ends without a Delete, and then lets `ike` answer. SAs of another shard end
+    /// when that shard hears of it.
     fn end_others(&mut self, now: Now, ike: IkeSaId, answer: LastAnswer) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let forgets = sa.forgets_others(answer.is_first_contact());
@@ -92,7 +92,7 @@ impl Endpoint {
             Unique::No => initial_contact,
             Unique::Keep | Unique::Replace => true,
         };
-        // They may be many, and are looked at only where that leads to something.
+        // There may be many of them, so they are examined only if that matters.
         let (matters, initiator) = (matters && !sa.initiator, sa.initiator);
         let resumes = if initiator { None } else { self.resumes(ike) };
         let mut others = self.index_identity(ike, matters || resumes.is_some());
@@ -148,7 +148,7 @@ impl Endpoint {
             //# It MAY be sent when an IKE SA is established after a crash, and the
             //# recipient MAY use this information to delete any other IKE SAs it has
             //# to the same authenticated identity without waiting for a timeout.
-            // Without a Delete, since their peer has forgotten them.
+            // No Delete is sent, because the peer has forgotten them.
             _ if initial_contact => {
                 let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
@@ -156,7 +156,7 @@ impl Endpoint {
                     self.notify(now, other, Notice::Forgotten);
                 }
             }
-            // One from the same address authenticates anew, as in charon.
+            // An SA from the same address is a new authentication of the same client, as in charon.
             Unique::Keep if !self.all_are_at(&others, ike) => {
                 let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
                 self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
@@ -172,7 +172,8 @@ impl Endpoint {
         }
     }
 
-    /// True if the peers of `others` have the address that the peer of `ike` has. Of those of another shard nobody knows.
+    /// True if all peers of `others` have the address of `ike`'s peer. The addresses for SAs of another shard are
+    /// not known here.
     fn all_are_at(&self, others: &[IkeSaId], ike: IkeSaId) -> bool {
         let address = |id: &IkeSaId| match &self.entries.get(id)?.entry {
             Entry::Sa(sa) => Some(sa.path.remote.ip().to_canonical()),
@@ -182,8 +183,8 @@ impl Endpoint {
         others.iter().all(|other| address(other).is_some_and(|it| Some(it) == own))
     }
 
-    /// The reauthentication of `old` is done. It began with the children that `old` had then: those that have come
-    /// since are made on `ike`.
+    /// The reauthentication of `old` is done. It began with the children that `old` had then. Children that `old`
+    /// has got since are made on `ike`.
     fn make_what_came_since(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
         let sa = |id: IkeSaId| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) => Some(sa),
@@ -199,7 +200,7 @@ impl Endpoint {
     //= RFC 9329 §6.1
     //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
     //# is a rekey of an existing IKE SA
-    /// Ends those that the peer has begun by the connection of `ike` and not authenticated.
+    /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) if sa.path.transport == Transport::Tcp => sa.path,
@@ -221,15 +222,15 @@ impl Endpoint {
     //= RFC 7296 §2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
-    /// Attempts that began when there was no IKE SA with this peer say no such thing any more: it would
-    /// drop the one that has come meanwhile.
+    /// Attempts that began when there was no IKE SA with this peer must not send INITIAL_CONTACT any more: it
+    /// would end the SA that exists now.
     fn deny_first_contact(&mut self, now: Now, (local, remote): &(IdData, IdData)) {
         for id in self.index.take_attempts(local, remote) {
             self.notify(now, id, Notice::NotFirstContact);
         }
     }
 
-    /// Tells an IKE SA, or an attempt, of this shard or another.
+    /// Sends a notice to an IKE SA or an attempt, of this shard or another.
     pub(super) fn notify(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
         if self.config.shard.has(ike.0) {
             self.on_notice(now, ike, notice);
@@ -240,7 +241,7 @@ impl Endpoint {
 
     pub(super) fn on_notice(&mut self, now: Now, ike: IkeSaId, notice: Notice) {
         match notice {
-            // What is on its way to an SA that is rekeyed meanwhile is for its successor, too.
+            // A notice to an SA that is rekeyed meanwhile is for its successor, too.
             Notice::Forgotten => {
                 for ike in self.line_from(ike) {
                     self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Replaced));
@@ -266,12 +267,12 @@ impl Endpoint {
         }
     }
 
-    /// An IKE SA and those that it was rekeyed into, one after the other.
+    /// An IKE SA and its successors by rekeys, in order.
     fn line_from(&self, ike: IkeSaId) -> Vec<IkeSaId> {
         let successor = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) => match &sa.state {
                 State::Established(established) => match established.phase {
-                    // A redundant one names itself.
+                    // A redundant SA names itself.
                     IkePhase::Replaced(to) if to != *ike => Some(to),
                     _ => None,
                 },
@@ -282,7 +283,8 @@ impl Endpoint {
         std::iter::successors(Some(ike), successor).collect()
     }
 
-    /// Notes the identities of an established SA. The others of all shards between them, if they are `asked` for.
+    /// Records the identities of an established SA. Returns the other SAs of all shards between them, if they are
+    /// `asked` for.
     fn index_identity(&mut self, id: IkeSaId, asked: bool) -> Vec<IkeSaId> {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
@@ -302,7 +304,7 @@ impl Endpoint {
             return self.with_sa(now, from, |sa, ctx| sa.disown(ctx, estate));
         }
         self.with_sa(now, to, |sa, ctx| sa.inherit(ctx, estate));
-        // A reauthentication under way replaces whatever has come of the SA it began with.
+        // A reauthentication in progress replaces the successor of the SA with which it began.
         for id in self.index.replacing(from) {
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             match &mut slot.entry {
@@ -317,8 +319,8 @@ impl Endpoint {
         self.renew_ticket(now, from, to);
     }
 
-    /// A replaced SA waits for the peer's Delete. Who rekeys again and again without one has a few of
-    /// them waiting, and no more.
+    /// A replaced SA waits for the peer's Delete. If a peer rekeys repeatedly without a Delete, only a few of its
+    /// SAs wait.
     fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
             Some(Entry::Sa(sa)) => std::mem::take(&mut sa.predecessors),

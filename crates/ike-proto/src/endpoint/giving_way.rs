@@ -1,4 +1,4 @@
-//! Which half-open IKE SA, and which kept message of a stranger, gives way when there are too many.
+//! Which half-open IKE SA, and which kept message of an unauthenticated peer, gives way when a limit is reached.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use crate::event::{Failure, IkeSaId, Now};
 use crate::ike_sa::memory::Pool;
 use crate::shares::Origin;
 
-/// How long a half-open SA must have heard nothing before it gives way to another of the same address. Most
-/// peers go on sooner. It bounds the key exchanges that one address is given, too: `block_threshold` of them in
-/// that time.
+/// How long a half-open SA must have received nothing before it gives way to another SA of the same address. Most
+/// peers continue sooner. It also limits the key exchanges of one address: `block_threshold` of them in that time.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Why a half-open SA ends.
@@ -19,8 +18,8 @@ fn gave_way() -> Failure {
 }
 
 impl Endpoint {
-    /// Makes room for one more half-open SA, whose request has `octets` and whose origin has `from` of them. `proven`
-    /// if its peer receives what is sent to its address.
+    /// Makes room for one more half-open SA, whose request has `octets`. Its origin has `from` half-open SAs.
+    /// `proven` if the peer has shown that it receives at its address.
     ///
     /// # Errors
     ///
@@ -50,8 +49,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Of the half-open SAs from `origin` the one that has heard nothing for the longest time. Whatever waits
-    /// for this end is not silent.
+    /// The half-open SA from `origin` that has received nothing for the longest time. An SA that waits for this
+    /// end is not silent.
     fn longest_silent(&self, now: Now, origin: Origin) -> Option<IkeSaId> {
         let heard = |ike: IkeSaId| match &self.entries.get(&ike)?.entry {
             Entry::Parked(parked) => parked.heard(),
@@ -71,7 +70,7 @@ impl Endpoint {
         }
     }
 
-    /// The octets that `ike` had of `pool` are those of another by now.
+    /// Handles the loss of the octets of `pool` that `ike` had: another SA has them now.
     pub(super) fn give_way(&mut self, now: Now, pool: Pool, ike: IkeSaId) {
         let Some((entries, mut ctx)) = self.parts(now, ike) else { return };
         match entries.get_mut(&ike).map(|slot| &mut slot.entry) {

@@ -1,11 +1,11 @@
-//! A set of IKE SAs that has one member nearly always: an address or a pair of identities with hundreds of
-//! them is a flood or a test.
+//! A set of IKE SAs that nearly always has one member. An address or a pair of identities with hundreds of SAs is
+//! a flood or a test.
 
 use std::collections::BTreeSet;
 
 use crate::event::IkeSaId;
 
-/// The set. One member takes no allocation.
+/// The set. One member needs no allocation.
 #[derive(Debug, Default)]
 #[expect(
     clippy::box_collection,
@@ -19,7 +19,7 @@ pub(super) enum IdSet {
 }
 
 impl IdSet {
-    /// False if it was there.
+    /// Adds a member. False if it was there.
     pub(super) fn insert(&mut self, id: IkeSaId) -> bool {
         match self {
             Self::One(one) if *one == id => return false,
@@ -30,7 +30,7 @@ impl IdSet {
         true
     }
 
-    /// False if it was not there.
+    /// Removes a member. False if it was not there.
     pub(super) fn remove(&mut self, id: IkeSaId) -> bool {
         match self {
             Self::One(one) if *one == id => *self = Self::Empty,
@@ -48,7 +48,7 @@ impl IdSet {
         true
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Empty => 0,

@@ -1,4 +1,4 @@
-//! Finds IKE SAs and attempts by what they are about: no input looks at all of them.
+//! Finds IKE SAs and attempts by their peer, identities or successor, so that no input looks at all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,16 +15,16 @@ use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
-/// Entries by connection and peer, by who replaces whom, and the identities that are in use.
+/// Entries by connection and peer, and by the SA that they replace; and the identities in use.
 #[derive(Default)]
 pub(super) struct Index {
     /// Attempts and established SAs.
     by_peer: Table<(Arc<str>, IpAddr), IdSet>,
-    /// By connection alone: its name has one copy here.
+    /// The same by connection alone. Its name has one copy here.
     names: Table<Arc<str>, IdSet>,
-    /// The same, whatever their connection.
+    /// The same by address, for all connections.
     by_address: Table<IpAddr, IdSet>,
-    /// Reauthentications under way, by what they replace.
+    /// Reauthentications in progress, by the SA that they replace.
     replacing: OwnTable<IkeSaId, IdSet>,
     /// Which identities are in use.
     registry: Registry,
@@ -32,17 +32,17 @@ pub(super) struct Index {
     streams: HashMap<Path, IdSet>,
 }
 
-/// An identity in the one form of all that are the same, with an order.
+/// An identity in a form that is equal for equal identities and has an order.
 pub(super) type IdKey = (u8, Vec<u8>);
 
-/// What an entry is found by.
+/// The keys by which an entry is found.
 #[derive(Default)]
 pub(super) struct Keys {
     peer: Option<Box<Peer>>,
     replaces: Option<IkeSaId>,
     /// The TCP connection, and whether an established SA uses it.
     stream: Option<Box<(Path, bool)>>,
-    /// SPIs of the IKE SAs that it is being rekeyed into, if it is; zero is none.
+    /// SPIs of the IKE SAs that a rekey of this one is making; zero for none.
     pub(super) coming: Option<Box<[u64; 2]>>,
 }
 
@@ -53,24 +53,24 @@ struct Peer {
     /// Its key in the index.
     name: Arc<str>,
     contact: Arc<Between>,
-    /// There was, or may have been, another between the same identities already.
+    /// There was, or may have been, another SA between the same identities already.
     company: bool,
 }
 
 impl Keys {
-    /// True if it is counted as one between these identities.
+    /// True if it is counted between these identities.
     pub(super) fn is_between(&self, between: &Between) -> bool {
         self.peer.as_ref().is_some_and(|peer| *peer.contact == *between)
     }
 
-    /// True if it was not the first between its identities, as far as they are known.
+    /// True if it was not the first between its identities, as far as these are known.
     pub(super) fn has_company(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.company)
     }
 }
 
 impl Index {
-    /// An empty one, which tells `registry` who is in contact with whom.
+    /// An empty index, which records contacts in `registry`.
     pub(super) fn new(registry: Registry) -> Self {
         Self { registry, ..Self::default() }
     }
@@ -86,22 +86,22 @@ impl Index {
         key.and_then(|key| self.by_peer.get(&key)).into_iter().flat_map(IdSet::iter)
     }
 
-    /// Attempts and established SAs of a connection, whoever the peer is.
+    /// Attempts and established SAs of a connection, with any peer.
     pub(super) fn of(&self, connection: &str) -> impl Iterator<Item = IkeSaId> + use<'_> {
         self.names.get(connection).into_iter().flat_map(IdSet::iter)
     }
 
-    /// Attempts and established SAs with the peer, or all the peers, at `address`.
+    /// Attempts and established SAs with all peers at `address`.
     pub(super) fn at(&self, address: IpAddr) -> Vec<IkeSaId> {
         self.by_address.get(&address.to_canonical()).into_iter().flat_map(IdSet::iter).collect()
     }
 
-    /// What is being made to replace `ike`.
+    /// The attempts to replace `ike`.
     pub(super) fn replacing(&self, ike: IkeSaId) -> Vec<IkeSaId> {
         self.replacing.get(&ike).into_iter().flat_map(IdSet::iter).collect()
     }
 
-    /// Attempts of all shards that may come to be between these identities; each is named once.
+    /// Attempts of all shards that may lead to an SA between these identities. Each is returned once.
     pub(super) fn take_attempts(&self, local: &IdData, remote: &IdData) -> Vec<IkeSaId> {
         if !self.registry.has_attempts() {
             return Vec::new();
@@ -109,11 +109,11 @@ impl Index {
         self.registry.take_attempts(folded(local), key_of(remote))
     }
 
-    /// Brings the index up to date with an entry.
+    /// Updates the index for an entry.
     pub(super) fn update(&mut self, id: IkeSaId, slot: &mut Slot) {
         let Slot { entry, keys, .. } = slot;
         let (connection, path, replaces, established) = match entry {
-            // Strangers, as below.
+            // Its peer is not authenticated, as below.
             Entry::Parked(parked) => (None, parked.path(), None, None),
             Entry::Attempt(attempt) => {
                 (Some(&attempt.connection), attempt.path, attempt.replaces, None)
@@ -122,7 +122,7 @@ impl Index {
                 State::Established(established) => {
                     (Some(&sa.connection), sa.path, sa.reauthenticates, Some(established))
                 }
-                // A stranger so far.
+                // Its peer is not authenticated yet.
                 _ => (None, sa.path, None, None),
             },
         };
@@ -155,7 +155,7 @@ impl Index {
         self.set_peer(id, keys, peer.map(Box::new));
     }
 
-    /// Forgets an entry. Its TCP connection is for the caller to take away before.
+    /// Removes an entry. The caller must have removed its TCP connection before.
     pub(super) fn remove(&mut self, id: IkeSaId, mut keys: Keys) {
         self.set_replaces(id, &mut keys, None);
         self.set_peer(id, &mut keys, None);
@@ -166,13 +166,13 @@ impl Index {
         self.streams.get(path).into_iter().flat_map(IdSet::iter).collect()
     }
 
-    /// Forgets a connection that is closed: nobody need close it.
+    /// Removes a connection that is closed already.
     pub(super) fn forget_stream(&mut self, path: &Path) {
         self.streams.remove(path);
     }
 
-    /// Notes which TCP connection an entry uses, and whether it is an established SA. What follows from
-    /// it for the connection before and for this one.
+    /// Records which TCP connection an entry uses, and whether the entry is an established SA. Returns what that
+    /// means for the connection before and for this one.
     pub(super) fn set_stream(
         &mut self,
         id: IkeSaId,
@@ -218,7 +218,7 @@ impl Index {
 
     fn set_peer(&mut self, id: IkeSaId, keys: &mut Keys, mut peer: Option<Box<Peer>>) {
         let same = |a: &Peer, b: &Peer| (&a.name, a.address) == (&b.name, b.address);
-        // An attempt that becomes an SA stays where it is.
+        // An attempt that becomes an SA keeps its place.
         let kept = peer.as_ref().zip(keys.peer.as_ref()).is_some_and(|(new, old)| same(new, old));
         if let Some(peer) = peer.as_ref().filter(|_| !kept) {
             let key = (Arc::clone(&peer.name), peer.address);
@@ -264,8 +264,8 @@ impl Index {
     }
 }
 
-/// One form of an identity for all that [`IdData::matches`] takes for the same. Distinguished names that
-/// differ in their string types stay different.
+/// The same form for all identities that [`IdData::matches`] accepts as equal. Distinguished names that differ in
+/// their string types stay different.
 pub(crate) fn folded(id: &IdData) -> IdData {
     let mut id = id.clone();
     if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
@@ -274,7 +274,7 @@ pub(crate) fn folded(id: &IdData) -> IdData {
     id
 }
 
-/// A key that differs only where the identities do: all distinguished names have one.
+/// A key that differs only if the identities differ. All distinguished names have the same key.
 pub(super) fn key_of(id: &IdData) -> IdKey {
     let data = if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { folded(id).data };
     (id.kind.0, data)

@@ -1,4 +1,4 @@
-//! The endpoint: routes datagrams by SPI, admits strangers, and owns every IKE SA.
+//! The endpoint: routes datagrams by SPI, admits new peers, and owns every IKE SA.
 
 mod admission;
 pub(crate) mod aftermath;
@@ -77,8 +77,8 @@ use wants::{STARTS, Wants};
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
 ///
 /// - Input: [`handle`](Self::handle), at any time, with the time it happened.
-/// - Output: [`poll_output`](Self::poll_output) until it yields [`Output::Timeout`]. What is not taken
-///   stays queued, in order.
+/// - Output: [`poll_output`](Self::poll_output) until it returns [`Output::Timeout`]. Outputs that the caller does
+///   not take stay queued, in order.
 /// - Views: [`ike_sas`](Self::ike_sas), [`half_open`](Self::half_open).
 pub struct Endpoint {
     config: EndpointConfig,
@@ -106,13 +106,13 @@ pub struct Endpoint {
     half_open: HalfOpen,
     traps: Vec<Trap>,
     wants: Wants,
-    /// Removals that failed.
+    /// Removals that failed and are to be repeated.
     chores: Vec<Chore>,
     closed: Closed,
-    /// Answers to messages outside any SA that may be sent yet (RFC 7296 §2.21.4).
+    /// Answers to messages outside any SA that may still be sent in this second (RFC 7296 §2.21.4).
     courtesy: Courtesy,
     crash: Crash,
-    /// IKE_SA_INIT requests refused lately.
+    /// IKE_SA_INIT requests refused in the last second.
     refused: Refused,
     blocked_udp: BlockedUdp,
     tickets: Tickets,
@@ -127,17 +127,17 @@ type Entries = OwnTable<IkeSaId, Slot>;
 enum Entry {
     Attempt(Box<Attempt>),
     Sa(Box<IkeSa>),
-    /// An IKE SA to be.
+    /// A half-open IKE SA in its small form.
     Parked(Box<Parked>),
 }
 
 struct Slot {
     entry: Entry,
     deadline: Option<Instant>,
-    /// Counted as half-open.
+    /// True if it counts as half-open.
     half_open: bool,
     identity: Option<Arc<(IdData, IdData)>>,
-    /// The hash of the IKE_SA_INIT request it answered.
+    /// The hash of the IKE_SA_INIT request that it answered.
     request: Option<u64>,
     keys: index::Keys,
 }
@@ -166,7 +166,7 @@ pub struct TrapStatus {
 }
 
 impl Endpoint {
-    /// An endpoint without any SA. `plane` is what the data plane behind it can do.
+    /// An endpoint without any SA. `plane` says what its data plane supports.
     pub fn new(
         config: EndpointConfig,
         crypto: Arc<CryptoProvider>,
@@ -176,7 +176,7 @@ impl Endpoint {
         Self::shard(config, crypto, rng, plane, Registry::default())
     }
 
-    /// An endpoint that is one of several, `config.shard` says which, and shares `registry` with them.
+    /// An endpoint that is one of several shards. `config.shard` says which one. All shards share `registry`.
     pub fn shard(
         config: EndpointConfig,
         crypto: Arc<CryptoProvider>,
@@ -223,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes one input. Its outputs are appended to the queue.
+    /// Handles one input. Its outputs are appended to the queue.
     pub fn handle(&mut self, now: Now, input: Input<'_>) {
         self.now = Some(now);
         self.crash.begin(now.mono);
@@ -252,7 +252,7 @@ impl Endpoint {
         self.check_shutdown();
     }
 
-    /// The next output. [`Output::Timeout`] means that there is none until then.
+    /// The next output. [`Output::Timeout`] means that there is none before that time.
     pub fn poll_output(&mut self) -> Output {
         match self.out.pop_front() {
             Some(output) => output,
@@ -265,20 +265,20 @@ impl Endpoint {
         self.entries.get(&id).map(Slot::status)
     }
 
-    /// Every IKE SA and attempt, in the order they were made.
+    /// Every IKE SA and attempt, in the order in which they were made.
     pub fn ike_sas(&self) -> Vec<IkeStatus> {
         let mut all: Vec<_> = self.entries.values().map(Slot::status).collect();
         all.sort_by_key(|status| status.id);
         all
     }
 
-    /// The numbers of all IKE SAs and attempts, in no order: who describes thousands of them a few at a time
-    /// by [`ike_sa`](Self::ike_sa) does not hold up the others.
+    /// The numbers of all IKE SAs and attempts, in no order. A caller with thousands of them describes a few at a
+    /// time by [`ike_sa`](Self::ike_sa), so that messages do not wait.
     pub fn ike_ids(&self) -> Vec<IkeSaId> {
         self.entries.keys().copied().collect()
     }
 
-    /// How many IKE SAs and attempts there are, and how many of them are not established.
+    /// The number of IKE SAs and attempts, and how many of them are not established.
     pub fn counts(&self) -> (usize, usize) {
         let established = |slot: &&Slot| matches!(&slot.entry, Entry::Sa(sa) if matches!(sa.state, State::Established(_)));
         let all = self.entries.len();
@@ -296,18 +296,18 @@ impl Endpoint {
         self.traps.iter().map(status).collect()
     }
 
-    /// True if there is an IKE SA of this connection with the peer at `remote` that a new child would be
-    /// made on, or an attempt at one.
+    /// True if there is an IKE SA of this connection with the peer at `remote`, or an attempt at one, on which a
+    /// new child would be made.
     pub fn serves(&self, connection: &str, remote: IpAddr) -> bool {
         self.sa_towards(connection, remote).is_some()
     }
 
-    /// IKE SAs that this end answered and that are not authenticated yet.
+    /// IKE SAs as responder that are not authenticated yet.
     pub fn half_open(&self) -> usize {
         self.half_open.all()
     }
 
-    /// IKE SAs whose tickets are void before they are over (RFC 5723 §9.8), of all shards.
+    /// IKE SAs whose tickets were made void before they expired (RFC 5723 §9.8), of all shards.
     pub fn void_tickets(&self) -> usize {
         self.registry.spent()
     }
@@ -333,7 +333,7 @@ impl Endpoint {
         if begins && !header.flags.response {
             return self.on_init_request(now, path, octets, &message);
         }
-        // The receiver's SPI: the sender of the I flag is the initiator.
+        // The receiver's SPI: a message with the I flag comes from the initiator.
         let spi = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let Some(&id) = self.by_spi.get(&spi) else {
             return self.on_unknown_spi(now, path, &message, octets);
@@ -357,7 +357,7 @@ impl Endpoint {
         self.settle(now, id);
     }
 
-    /// Hands an answer to the SA that asked, if it is still there and still waits for it.
+    /// Hands an answer to the SA that asked, if it still exists and still waits.
     fn on_answered(&mut self, now: Now, ticket: Ticket, answer: Answer) {
         let Some(answer) = self.on_ends(now, ticket, answer) else { return };
         let Some(owner) = self.ids.asked.remove(&ticket) else {
@@ -373,7 +373,7 @@ impl Endpoint {
         self.settle(now, owner);
     }
 
-    /// Nobody waits for these addresses any more.
+    /// Gives back addresses for which no SA waits any more.
     fn refuse_lease(&mut self, answer: Answer) {
         if let Answer::Leased(request, lease) = answer {
             let assignment = Arc::new(request.assignment(lease));
@@ -381,7 +381,7 @@ impl Endpoint {
         }
     }
 
-    /// A message that is not IKEv2, or not well-formed outside its SK payload.
+    /// A message that is not IKEv2, or is malformed outside its SK payload.
     fn on_undecodable(&mut self, now: Now, path: Path, octets: &[u8], error: DecodeError) {
         self.drop_datagram(path, "malformed message");
         let Some(header) = Header::peek(octets) else { return };
@@ -391,7 +391,7 @@ impl Endpoint {
             //# it MUST drop the message and SHOULD send an unauthenticated Notify
             //# message of type INVALID_MAJOR_VERSION containing the highest
             //# (closest) version number it supports.
-            // Which is that of the answer's header. Only a request is answered (RFC 7296 §1.5).
+            // The answer's header has the highest version. Only a request is answered (RFC 7296 §1.5).
             DecodeError::Version(version) if version >> 4 > 2 => {
                 NotifyType::INVALID_MAJOR_VERSION.into()
             }
@@ -472,7 +472,7 @@ impl Endpoint {
                 Some(Entry::Sa(sa)) => sa.on_timeout(&mut ctx),
                 Some(Entry::Parked(_)) | None => {}
             }
-            // Whatever happens, this deadline is past; `settle` arms the next.
+            // This deadline has passed in any case. `settle` sets the next one.
             self.deadlines.remove(&(at, id));
             self.settle(now, id);
             self.run_effects(now);
@@ -502,7 +502,7 @@ impl Endpoint {
         });
     }
 
-    /// The driver knows how large packets to `remote` may be: what is under way there and larger is lost.
+    /// The driver reports how large packets to `remote` may be. Larger datagrams in flight are lost.
     fn on_path_mtu(&mut self, now: Now, remote: IpAddr, octets: u32) {
         if !self.mtus.tell(now.mono, remote, octets) {
             return;
@@ -518,7 +518,7 @@ impl Endpoint {
         }
     }
 
-    /// The table of SAs, and everything else that of `owner` may use while it handles an input.
+    /// The table of SAs, and what the SA `owner` may use of the rest while it handles an input.
     fn parts(&mut self, now: Now, owner: IkeSaId) -> Option<(&mut Entries, Context<'_>)> {
         self.ids.owner = owner;
         let load = self.load();
@@ -543,7 +543,7 @@ impl Endpoint {
         Some((&mut self.entries, ctx))
     }
 
-    /// The same for what is of no SA.
+    /// The same for work that belongs to no SA.
     fn parts_now(&mut self) -> Option<(&mut Entries, Context<'_>)> {
         let now = self.now?;
         self.parts(now, IkeSaId(0))
@@ -558,8 +558,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends an input for one entry: queued requests leave, a winner or a loser is recognised, and the
-    /// deadline is set.
+    /// Ends an input for one entry: sends queued requests, recognizes a winner or a loser, and sets the deadline.
     fn settle(&mut self, now: Now, id: IkeSaId) {
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
@@ -677,7 +676,7 @@ impl Endpoint {
                 if let Some(ticket) = parked.ticket() {
                     self.ids.asked.remove(&ticket);
                 }
-                // What a half-open SA says that is not parked.
+                // The same event as for a half-open SA that is not parked.
                 let connection = String::new();
                 let down = Event::IkeDown { ike: id, connection, established: false, reason };
                 self.out.push_back(Output::Event(down));
@@ -696,5 +695,5 @@ impl Endpoint {
     }
 }
 
-/// Marks a shutdown that was reported.
+/// Marks a shutdown that has been reported.
 const DONE: RequestId = RequestId(u64::MAX);

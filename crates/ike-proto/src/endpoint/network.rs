@@ -1,4 +1,4 @@
-//! The addresses of this host, as IKE SAs with MOBIKE have to know them.
+//! The addresses of this host, for IKE SAs with MOBIKE.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::state::State;
 
 impl Endpoint {
-    /// The addresses of peers to look up the source of packets to, before
-    /// [`Input::Network`](crate::Input::Network) says that this host has `addresses`: of each peer that an IKE
-    /// SA may have to find another path to.
+    /// Addresses of peers for which the caller looks up source addresses, before
+    /// [`Input::Network`](crate::Input::Network) reports that this host has `addresses`. They are the peers to
+    /// which an IKE SA may have to find another path.
     pub fn mobile_peers(&self, addresses: &[IpAddr]) -> BTreeSet<IpAddr> {
         let mut peers = BTreeSet::new();
-        // One that has MOBIKE in a moment as well.
+        // An SA that is about to have MOBIKE counts as well.
         peers.extend(self.entries.values().filter_map(|slot| match &slot.entry {
             Entry::Attempt(attempt) if attempt.connection.mobike => {
                 Some(attempt.path.remote.ip().to_canonical())
@@ -48,7 +48,7 @@ impl Endpoint {
         for id in mobile {
             self.with_sa(now, id, |sa, ctx| sa.on_network(ctx));
         }
-        // Routes may have changed where addresses have not.
+        // Routes may have changed although addresses have not.
         self.start_on_network(now);
     }
 }

@@ -1,5 +1,5 @@
-//! A responder's IKE SA that has answered IKE_SA_INIT and heard nothing since. Most of an [`IkeSa`] is for
-//! what comes then, strangers may be many, and most of them never come back.
+//! A responder's IKE SA that has answered IKE_SA_INIT and has received nothing since. There may be many such SAs,
+//! and most of their peers never come back. So this is smaller than an [`IkeSa`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +23,8 @@ use crate::wire::payload::Payload;
 /// Message ID of the request that follows IKE_SA_INIT.
 const FIRST_REQUEST: u32 = 1;
 
-/// What the IKE SA is made of when its peer goes on: the answer, and neither keys nor anything else that
-/// can be made of it.
+/// The data from which the IKE SA is made when its peer continues: the answer, but no keys and nothing else that
+/// can be derived from it.
 pub(super) struct Parked {
     id: IkeSaId,
     spi_i: u64,
@@ -33,13 +33,13 @@ pub(super) struct Parked {
     started: Instant,
     /// When the response was sent first.
     answered: Instant,
-    /// When the response was sent for the last time.
+    /// When the response was last sent.
     sent: Instant,
-    /// When it is given up.
+    /// When the SA is given up.
     until: Instant,
 }
 
-/// How long a request has been waiting, and how long it may.
+/// How long a request has been waiting, and how long it may wait.
 #[derive(Clone, Copy)]
 pub(super) struct Waited {
     since: Instant,
@@ -48,7 +48,7 @@ pub(super) struct Waited {
 
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
 enum Stage {
-    /// Its key exchange is slow, and being done.
+    /// Its slow key exchange is in progress.
     Asked(Asked),
     Answered(Answer),
 }
@@ -59,16 +59,16 @@ pub(super) struct Asked {
     pub(super) key: Key,
     pub(super) _claim: Claim,
     pub(super) request: Arc<[u8]>,
-    /// Its hash, by which it is known when it comes again.
+    /// Its hash, by which a retransmission is recognized.
     pub(super) hash: u64,
-    /// It brought a cookie.
+    /// True if it brought a cookie.
     pub(super) brought: bool,
     /// This end's SPI.
     pub(super) spi_r: u64,
 }
 
 impl Parked {
-    /// The request waits from now.
+    /// The SA of a request that waits from now on.
     pub(super) fn asked(
         ctx: &Context<'_>,
         id: IkeSaId,
@@ -82,7 +82,7 @@ impl Parked {
         Self { id, spi_i, path, stage, started: now, answered: now, sent: now, until }
     }
 
-    /// What waits for the answer to `ticket`, and since when.
+    /// The request that waits for the answer to `ticket`, and since when.
     pub(super) fn waiting_for(&self, ticket: Ticket) -> Option<(&Asked, Waited)> {
         match &self.stage {
             Stage::Asked(asked) if asked.ticket == ticket => {
@@ -92,7 +92,7 @@ impl Parked {
         }
     }
 
-    /// The question that is open.
+    /// The ticket of the open question.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         match &self.stage {
             Stage::Asked(asked) => Some(asked.ticket),
@@ -100,7 +100,8 @@ impl Parked {
         }
     }
 
-    /// `answer` is sent to `path` now. `waited` if the request was [`asked`](Self::asked) about.
+    /// The SA of a request whose `answer` is sent to `path` now. `waited` if the request was
+    /// [`asked`](Self::asked) about.
     pub(super) fn new(
         ctx: &Context<'_>,
         id: IkeSaId,
@@ -116,12 +117,12 @@ impl Parked {
         Self { id, spi_i, path, stage, started: since, answered: now, sent: now, until }
     }
 
-    /// A datagram with this end's SPI. If it may be what the peer goes on with, the IKE SA to judge it:
-    /// nothing else is worth a key derivation, and time that passes is not.
+    /// Handles a datagram with this end's SPI. Returns the IKE SA if the datagram may be the peer's next request.
+    /// Other datagrams, and timers, are not worth a key derivation.
     ///
     /// # Errors
     ///
-    /// Why it is dropped.
+    /// Why the datagram is dropped.
     pub(super) fn on_datagram(
         &mut self,
         ctx: &Context<'_>,
@@ -138,7 +139,7 @@ impl Parked {
         if (header.spi_i, header.spi_r) != (self.spi_i, answer.spi_r) {
             return Err("SPIs of no IKE SA");
         }
-        // See `IkeSa::takes_from`: it is over UDP so far.
+        // See `IkeSa::takes_from`: the SA uses UDP so far.
         if (path.transport == Transport::Tcp) != answer.extensions.separate {
             return Err("not the transport of the IKE SA");
         }
@@ -154,19 +155,18 @@ impl Parked {
             return Err("message ID out of window");
         }
         let lengths = ctx.crypto.ciphers.lengths(answer.selected.suite);
-        // The length of the padding takes an octet.
+        // The length of the padding needs one octet.
         if lengths.is_none_or(|lengths| sealed.len() <= lengths.iv + lengths.icv) {
             return Err("integrity check failed");
         }
         self.wake(ctx).map_err(|_| "no keys")
     }
 
-    /// The IKE SA. `self` is of no use after that.
+    /// Makes the IKE SA. `self` must not be used after that.
     ///
     /// # Errors
     ///
-    /// That of the backend, if it has not got the algorithms any more that it had; any while the key
-    /// exchange is being done.
+    /// The backend's error, if it no longer has the algorithms. Any error while the key exchange is in progress.
     pub(super) fn wake(&mut self, ctx: &Context<'_>) -> Result<IkeSa, CryptoError> {
         let Answer {
             selected,
@@ -189,7 +189,7 @@ impl Parked {
             None => sa_init::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
             Some(_) => resume::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
         };
-        // The connection that gave the proposal stands in until the peer is authenticated.
+        // The connection of the chosen proposal is used until the peer is authenticated.
         let connection =
             connections.first().map_or_else(|| Arc::new(ConnectionConfig::new("")), Arc::clone);
         let rest = match &resume {
@@ -226,14 +226,14 @@ impl Parked {
         Ok(sa)
     }
 
-    /// The request has come again at `now`: the response, if there is one yet, and where it went.
+    /// Handles a retransmission of the request at `now`. Returns the response, if there is one yet, and its path.
     pub(super) fn answer_again(&mut self, now: Instant) -> Option<(Arc<[u8]>, Path)> {
         let Stage::Answered(answer) = &self.stage else { return None };
         self.sent = now;
         Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
-    /// When the peer was heard last; `None` while it waits for this end.
+    /// When the peer was last heard; `None` while it waits for this end.
     pub(super) fn heard(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Asked(_) => None,
@@ -241,7 +241,7 @@ impl Parked {
         }
     }
 
-    /// Octets of the request that are kept.
+    /// The number of octets of the request that are kept.
     pub(super) fn octets(&self) -> usize {
         match &self.stage {
             Stage::Asked(asked) => asked.request.len(),
@@ -253,7 +253,8 @@ impl Parked {
         self.path
     }
 
-    /// The connection whose first request waits for a slow key exchange: what is answered is not parked over TCP.
+    /// The TCP connection whose first request waits for a slow key exchange. An SA that has answered is not parked
+    /// over TCP.
     pub(super) fn stream_path(&self) -> Option<Path> {
         (self.path.transport == Transport::Tcp).then_some(self.path)
     }
@@ -269,8 +270,7 @@ impl Parked {
         }
     }
 
-    /// What `list` shows of it.
-    /// The connection that it would be for, if it got as far as one.
+    /// The connection that the SA will probably have, for `list`.
     pub(super) fn connection(&self) -> Option<&ConnectionConfig> {
         match &self.stage {
             Stage::Asked(_) => None,

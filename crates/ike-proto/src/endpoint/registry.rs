@@ -1,7 +1,7 @@
-//! What the shards of a host know in common: who is up with whom, and whose outbound SA is whose.
+//! What the shards of a host share: which identities have an IKE SA, and which shard owns an outbound SA.
 //!
-//! It is locked where an IKE SA comes or goes and where a child gets its outbound SA, never for a datagram.
-//! A single endpoint has one to itself.
+//! It is locked when an IKE SA comes or goes and when a child gets its outbound SA, never for a datagram. A single
+//! endpoint has a registry of its own.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -19,47 +19,46 @@ use crate::event::{IkeSaId, Now};
 use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 
-/// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones are the same
-/// one.
+/// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones share one registry.
 #[derive(Clone, Default)]
 pub struct Registry(Arc<Mutex<Tables>>);
 
-/// An identity of this host, and of its peer. Tables and those they are about share one copy.
+/// An identity of this host and one of its peer. Tables and SAs share one copy.
 pub(super) type Identities = (IdData, IdData);
 
-/// The same as far as it is known.
+/// The same, as far as it is known.
 pub(super) type Between = (IdData, Option<IdKey>);
 
 #[derive(Default)]
 struct Tables {
-    /// IKE SAs by their peers, for INITIAL_CONTACT and `unique`.
+    /// Established IKE SAs by identities, for INITIAL_CONTACT and `unique`.
     established: Table<Arc<Identities>, IdSet>,
-    /// Those of them that another one may cross yet.
+    /// Established IKE SAs that another one may still cross.
     parties: Parties,
-    /// What those carry that are to end because they crossed another.
+    /// What redundant IKE SAs carry until they end.
     estates: OwnTable<IkeSaId, Estate>,
-    /// How many attempts and established SAs this host's identities have, and with whom; `None` is
-    /// somebody not known yet.
+    /// The number of attempts and established SAs of this host's identities, by the peer's identity; `None` is an
+    /// identity that is not known yet.
     contacts: Table<Arc<Between>, Contact>,
-    /// How many of these are attempts that [`Registry::take_attempts`] would name.
+    /// How many of these are attempts that [`Registry::take_attempts`] would return.
     attempts: usize,
-    /// How many of these this host's identities have.
+    /// The number of these for each identity of this host.
     locals: Table<IdData, usize>,
-    /// Outbound SAs of several shards: peers choose their SPIs.
+    /// Outbound SAs of several shards, because peers choose their SPIs.
     outbound: Table<SaId, u8>,
-    /// IKE SAs whose tickets are not taken any more.
+    /// IKE SAs whose tickets are void.
     spent: Spent,
-    /// The virtual IPs that IKE SAs with a ticket have given to their peers, by their SPIs.
+    /// The virtual IPs of the peers of IKE SAs with a ticket, by the SPIs of these.
     lent: Table<(u64, u64), Box<[IpAddr]>>,
 }
 
-/// Established SAs that another one may cross. They are in two tables, of which the older one is dropped as a whole
-/// when all of its SAs are too old to be crossed.
+/// Established SAs that another one may cross. They are in two tables. The older table is dropped as a whole when
+/// all of its SAs are too old to be crossed.
 #[derive(Default)]
 struct Parties {
     new: OwnTable<IkeSaId, Party>,
     old: OwnTable<IkeSaId, Party>,
-    /// When `new` was begun.
+    /// When `new` was started.
     since: Option<Instant>,
     key: RandomState,
 }
@@ -96,8 +95,8 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an established SA. The copy of its identities to keep, and, if they are `asked` for, the others
-    /// between them: of two that come at once the second finds the first, and not the other way round.
+    /// Adds an established SA. Returns the copy of its identities to keep, and, if `asked`, the other SAs between
+    /// them. Of two that come at once the second finds the first, and not the other way round.
     pub(super) fn establish(
         &self,
         identities: Identities,
@@ -116,7 +115,7 @@ impl Registry {
         (identities, others)
     }
 
-    /// Takes it out again.
+    /// Removes it again.
     pub(super) fn forget(&self, identities: &Identities, id: IkeSaId) {
         let mut tables = self.tables();
         tables.parties.remove(id);
@@ -127,12 +126,12 @@ impl Registry {
         }
     }
 
-    /// A number for `value` that is the same in all shards, and that no peer can foresee.
+    /// A number for `value` that is the same in all shards and that no peer can predict.
     pub(super) fn digest(&self, value: impl Hash) -> u64 {
         self.tables().parties.key.hash_one(value)
     }
 
-    /// Adds an established SA as one that others may cross. Those that it crosses.
+    /// Adds an established SA as one that others may cross. Returns the SAs that it crosses.
     pub(super) fn note_party(
         &self,
         identities: &Identities,
@@ -154,48 +153,48 @@ impl Registry {
         crossed
     }
 
-    /// True if another one than `id` is established between these identities.
+    /// True if an SA other than `id` is established between these identities.
     pub(crate) fn has_another(&self, identities: &Identities, id: IkeSaId) -> bool {
         let tables = self.tables();
         let all = tables.established.get(identities);
         all.is_some_and(|all| all.iter().any(|other| other != id))
     }
 
-    /// Those whose set-ups overlap with that of `party`.
+    /// The SAs whose set-ups overlap with that of `party`.
     pub(super) fn crossed_by(&self, identities: &Identities, party: &Party) -> Vec<IkeSaId> {
         let tables = self.tables();
         let others = tables.parties_of(identities);
         others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
     }
 
-    /// What the IKE SA `id` carries, which is to end.
+    /// Records what the redundant IKE SA `id` carries.
     pub(super) fn set_estate(&self, id: IkeSaId, estate: Estate) {
         let mut tables = self.tables();
         let asked = tables.estates.get(&id).is_some_and(Estate::is_asked_for);
         tables.estates.insert(id, estate.asked_for(asked));
     }
 
-    /// What it carries, as it was last told.
+    /// What `id` carries, as last recorded.
     pub(super) fn estate(&self, id: IkeSaId) -> Option<Estate> {
         self.tables().estates.get(&id).cloned()
     }
 
-    /// It is over, or stays.
+    /// Removes the record: the SA is gone, or stays.
     pub(super) fn forget_estate(&self, id: IkeSaId) {
         self.tables().estates.remove(&id);
     }
 
-    /// The copy of `between` that is here, if there is one.
+    /// The copy of `between` in this registry, if there is one.
     pub(super) fn shared(&self, between: Between) -> Arc<Between> {
         let tables = self.tables();
         let known = tables.contacts.get_key_value(&between).map(|(known, _)| Arc::clone(known));
         known.unwrap_or_else(|| Arc::new(between))
     }
 
-    /// Takes out what `id` was counted for, and counts it as `new`, in one step: no other shard finds it in
-    /// neither place. That is an established SA, or an attempt, between these identities. True if there is
-    /// another between them, or may be: of two that begin at once the second finds the first, and not the
-    /// other way round.
+    /// Removes the count of `id` and counts it as `new`, in one step, so that other shards always find one of the
+    /// two. `new` is an established SA, or an attempt, between these identities. True if there is, or may be,
+    /// another one between them: of two that begin at once the second finds the first, and not the other way
+    /// round.
     pub(super) fn swap_contact(
         &self,
         id: IkeSaId,
@@ -212,7 +211,7 @@ impl Registry {
         company
     }
 
-    /// How many attempts and established SAs there are between two identities.
+    /// The number of attempts and established SAs between two identities.
     pub(super) fn contacts(&self, between: &Between) -> usize {
         self.tables().contacts.get(between).map_or(0, |contact| contact.count)
     }
@@ -222,8 +221,8 @@ impl Registry {
         self.tables().attempts > 0
     }
 
-    /// Attempts of `local` that may come to be with `remote`, and have not been asked for before: whoever
-    /// asks tells them.
+    /// Attempts of `local` that may lead to an SA with `remote` and that were not returned before. The caller
+    /// notifies them.
     pub(super) fn take_attempts(&self, local: IdData, remote: IdKey) -> Vec<IkeSaId> {
         let mut tables = self.tables();
         let mut all = Vec::new();
@@ -236,76 +235,76 @@ impl Registry {
         all
     }
 
-    /// Takes no ticket of the IKE SA with `spis` from now on, `until` none of it can be good any more. False if
-    /// that was so before.
+    /// Makes the tickets of the IKE SA with `spis` void from now on, `until` none of them can be valid. False if
+    /// they were void before.
     pub(crate) fn spend(&self, spis: (u64, u64), now: Now, until: SystemTime) -> bool {
         self.tables().spent.add(spis, now, until)
     }
 
-    /// True if tickets of the IKE SA with `spis` are not taken.
+    /// True if tickets of the IKE SA with `spis` are void.
     pub(crate) fn is_spent(&self, spis: (u64, u64)) -> bool {
         self.tables().spent.holds(spis)
     }
 
-    /// Takes no ticket of the IKE SA with these SPIs, the initiator's first, `until` none can be good any more: an
-    /// earlier run says so (RFC 5723 §9.8).
+    /// Makes the tickets of the IKE SA with these SPIs (the initiator's first) void, `until` none can be valid.
+    /// For the list of an earlier run (RFC 5723 §9.8).
     pub fn make_void(&self, spis: (u64, u64), now: Now, until: SystemTime) {
         self.spend(spis, now, until);
     }
 
-    /// The IKE SAs whose tickets have become void after the first `seen` of all that have, and until when that
-    /// counts; and how many they are by now. Whoever writes them down can tell a later run.
+    /// The IKE SAs whose tickets have become void after the first `seen` ones, and until when each counts; and
+    /// their number by now. A caller that stores them can tell a later run.
     pub fn void_since(&self, seen: u64) -> (u64, Vec<Void>) {
         self.tables().spent.since(seen)
     }
 
-    /// How many IKE SAs there are whose tickets are not taken.
+    /// The number of IKE SAs whose tickets are void.
     pub(super) fn spent(&self) -> usize {
         self.tables().spent.len()
     }
 
-    /// The peer of the IKE SA with `spis`, which is there, has these virtual IPs and a ticket.
+    /// Records the virtual IPs of the peer of the IKE SA with `spis`, which has a ticket.
     pub(crate) fn lend(&self, spis: (u64, u64), addresses: &[IpAddr]) {
         self.tables().lent.insert(spis, addresses.into());
     }
 
-    /// The virtual IPs of that peer, if its IKE SA is there still.
+    /// The virtual IPs of that peer, if its IKE SA still exists.
     pub(crate) fn lent(&self, spis: (u64, u64)) -> Vec<IpAddr> {
         self.tables().lent.get(&spis).map(|addresses| addresses.to_vec()).unwrap_or_default()
     }
 
-    /// The IKE SA is over.
+    /// Removes them when the IKE SA ends.
     pub(super) fn take_back(&self, spis: (u64, u64)) {
         self.tables().lent.remove(&spis);
     }
 
-    /// True if somebody is established between these identities.
+    /// True if an SA is established between these identities.
     pub(crate) fn has_established(&self, identities: &Identities) -> bool {
         self.tables().established.contains_key(identities)
     }
 
-    /// Who is.
+    /// The SAs established between these identities.
     pub(super) fn all_established(&self, identities: &Identities) -> Vec<IkeSaId> {
         let tables = self.tables();
         tables.established.get(identities).map(|all| all.iter().collect()).unwrap_or_default()
     }
 
-    /// Takes the outbound SA `id` for the shard `index`; false if another has it.
+    /// Assigns the outbound SA `id` to the shard `index`. False if another shard has it.
     pub(crate) fn claim(&self, id: SaId, index: u8) -> bool {
         *self.tables().outbound.entry(id).or_insert(index) == index
     }
 
-    /// True if a shard has the outbound SA.
+    /// True if some shard has the outbound SA.
     pub(crate) fn is_claimed(&self, id: &SaId) -> bool {
         self.tables().outbound.contains_key(id)
     }
 
-    /// The shard that has the outbound SA, where there are several.
+    /// The shard that has the outbound SA, if there are several shards.
     pub(crate) fn claimant(&self, id: &SaId) -> Option<u8> {
         self.tables().outbound.get(id).copied()
     }
 
-    /// Gives the outbound SA back.
+    /// Releases the outbound SA.
     pub(crate) fn release(&self, id: &SaId) {
         self.tables().outbound.remove(id);
     }
@@ -348,8 +347,8 @@ impl Tables {
         }
     }
 
-    /// True if there is an attempt or an SA between these identities, or may be; with anybody, if the peer's
-    /// is `None`.
+    /// True if there is, or may be, an attempt or an SA between these identities; with any peer, if the peer's is
+    /// `None`.
     fn knows(&self, between: &Between) -> bool {
         let (local, remote) = between;
         self.locals.contains_key(local)

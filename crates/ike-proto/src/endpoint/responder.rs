@@ -1,4 +1,4 @@
-//! Admitting strangers: IKE_SA_INIT requests, cookies and limits (RFC 7296 §2.6).
+//! Admission of unauthenticated peers: IKE_SA_INIT requests, cookies and limits (RFC 7296 §2.6).
 
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
@@ -22,26 +22,26 @@ use crate::shares::Origin;
 use crate::wire::Message;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
-/// Octets of the longest IKE_SA_INIT request taken: several times what a long list of proposals and the
-/// largest public value need. It is kept as long as the SA is half-open.
+/// The longest IKE_SA_INIT request that is accepted, in octets: several times as long as a long list of proposals
+/// and the largest public value. The request is kept while the SA is half-open.
 const LONGEST_REQUEST: usize = 16 << 10;
-/// The same in TCP, where no datagram bounds the public value: that of FrodoKEM-1344 has 21,520 octets.
+/// The same over TCP, where no datagram limits the public value: FrodoKEM-1344 has 21,520 octets.
 const LONGEST_IN_TCP: usize = 32 << 10;
 
-/// An IKE_SA_INIT request that was let in.
+/// An IKE_SA_INIT request that was admitted.
 pub(super) struct InitRequest<'a> {
     pub(super) id: IkeSaId,
     pub(super) path: Path,
     pub(super) octets: &'a [u8],
     pub(super) message: &'a Message<'a>,
     hash: u64,
-    /// It brought a cookie.
+    /// True if it brought a cookie.
     brought: bool,
     /// This end's SPI, if it has one already.
     spi_r: Option<u64>,
 }
 
-/// Times an IKE_SA_INIT request's octets that are sent to an address before it is validated.
+/// How many times the octets of an IKE_SA_INIT request may be sent to an address before the address is validated.
 const AMPLIFIED: usize = 3;
 
 impl Endpoint {
@@ -61,9 +61,9 @@ impl Endpoint {
         if octets.len() > if tcp { LONGEST_IN_TCP } else { LONGEST_REQUEST } {
             return self.drop_datagram(path, "IKE_SA_INIT request too long");
         }
-        // Nobody else draws the same 64 bits. Answering its own request, an endpoint that shares one
-        // key with all its peers would be authenticated by itself. That of another shard is not in the
-        // table here; it cannot come but by a TCP connection whose first message was for this one.
+        // Nobody else draws the same 64 bits. An endpoint that answers its own request, with one key for all its
+        // peers, would be authenticated by itself. A request of another shard is not in this table. It can arrive
+        // only on a TCP connection whose first message was for this shard.
         let own = self.by_spi.contains_key(&header.spi_i);
         if own || self.config.shard.may_be_anothers(header.spi_i) {
             return self.drop_datagram(path, "own IKE_SA_INIT request");
@@ -106,7 +106,7 @@ impl Endpoint {
         //# without an accompanied Puzzle; implementations might choose to
         //# have exceptions to this for cases like mitigating TCP sequence
         //# number attacks.
-        // Who wants one always gets one.
+        // With `cookie_threshold = 1` a cookie is demanded over TCP, too.
         let wanted = admission == Admission::Cookie && (!tcp || self.config.cookie_threshold == 1);
         let brought = self.has_cookie(now, path, message);
         if wanted && !brought {
@@ -123,7 +123,7 @@ impl Endpoint {
         self.answer_init(now, &request, connections, None);
     }
 
-    /// Answers a request that was let in.
+    /// Answers a request that was admitted.
     fn answer_init(
         &mut self,
         now: Now,
@@ -160,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends the answer to a request, and keeps what goes on by it.
+    /// Sends the answer to a request, and keeps the half-open SA.
     pub(super) fn answer_with(
         &mut self,
         now: Now,
@@ -172,13 +172,13 @@ impl Endpoint {
         let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
         let Some((_, ctx)) = self.parts(now, id) else { return };
         match answer {
-            // Nobody is to make this end send others much more than he sends himself: not before it is
-            // known that he is where he says. RFC 9000 §8.1 draws the line there.
+            // An attacker must not make this end send much more to others than the attacker sends itself, as long
+            // as the address is not validated. RFC 9000 §8.1 has the same limit.
             answer
                 if !(tcp || brought)
                     && answer.transcript.response.len() > AMPLIFIED * octets.len() =>
             {
-                // It leaves nothing half-open, but has cost a key exchange.
+                // This leaves no half-open SA, but has cost a key exchange.
                 self.refused.count(now.mono);
                 self.remove(now, id, Failure::Replaced);
                 self.demand_cookie(now, path, message);
@@ -194,7 +194,7 @@ impl Endpoint {
         }
     }
 
-    /// The key exchange is done that a request waits for.
+    /// Continues a request whose slow key exchange is done.
     pub(super) fn on_init_exchanged(
         &mut self,
         now: Now,
@@ -210,7 +210,7 @@ impl Endpoint {
         };
         let (path, octets) = (parked.path(), Arc::clone(&asked.request));
         let (hash, brought, spi_r) = (asked.hash, asked.brought, Some(asked.spi_r));
-        // It was decoded before.
+        // The message was decoded once already.
         let Ok(message) = Message::decode(&octets) else { return };
         let octets = &*octets;
         let request = InitRequest { id, path, octets, message: &message, hash, brought, spi_r };
@@ -220,7 +220,7 @@ impl Endpoint {
         self.ids.exchanged.clear();
     }
 
-    /// Adds an entry that began by the request with this hash, or puts it in the place of what waited.
+    /// Adds the entry of the request with this hash, or replaces the entry that waited.
     fn put(&mut self, now: Now, request: &InitRequest<'_>, spi: u64, entry: Entry) {
         let InitRequest { id, hash, spi_r, .. } = *request;
         if spi_r.is_some() {
@@ -236,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// True if a TCP connection is that of an established IKE SA.
+    /// True if a TCP connection belongs to an established IKE SA.
     fn is_taken(&self, path: &Path) -> bool {
         let established = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) => matches!(sa.state, State::Established(_)),
@@ -245,8 +245,8 @@ impl Endpoint {
         self.index.users_of(path).into_iter().any(established)
     }
 
-    /// Answers a retransmitted request from what was kept; true if it was one. It may come from another
-    /// address or port: a NAT has changed its mind, or a copy was faster.
+    /// Answers a retransmitted request with the kept response. True if it was a retransmission. It may come from
+    /// another address or port: a NAT may have changed its mapping, or a copy may have been faster.
     fn answer_again(&mut self, now: Now, path: Path, hash: u64, octets: usize) -> bool {
         //= RFC 7296 §2.1
         //# Instead, a
@@ -254,7 +254,7 @@ impl Endpoint {
         //# its hash, or the Ni payload.
         let Some(id) = self.answered.get(&hash) else { return false };
         let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
-            // Later the request is a duplicate from the depths of the network.
+            // Later the request is an old duplicate.
             Some(Entry::Sa(sa)) => {
                 sa.init_answered(now.mono, true);
                 sa.state.half_open().map(|waiting| {
@@ -267,7 +267,7 @@ impl Endpoint {
             }
             _ => None,
         };
-        // Who has a TCP connection is where he says.
+        // A peer with a TCP connection has proven its address.
         if let Some((response, same_place)) = again
             && (same_place
                 || path.transport.is_reliable()
@@ -278,7 +278,7 @@ impl Endpoint {
         true
     }
 
-    /// Connections whose addresses fit, exact addresses before ranges and `%any`.
+    /// Connections whose addresses fit: exact addresses before ranges and `%any`.
     fn connections_for(&mut self, path: Path) -> Candidates {
         let (local, remote) = (path.local.ip().to_canonical(), path.remote.ip().to_canonical());
         let by_address = self.lookup.by_address();
@@ -286,7 +286,8 @@ impl Endpoint {
         self.lists.share(found.iter().map(|(_, connection)| *connection))
     }
 
-    /// DSCP of what leaves before a connection is chosen: that of the first whose addresses fit.
+    /// DSCP of messages that are sent before a connection is chosen: that of the first connection whose addresses
+    /// fit.
     pub(super) fn dscp(&self, path: Path) -> u8 {
         if !self.lookup.has_dscp() {
             return 0;
@@ -296,7 +297,7 @@ impl Endpoint {
         found.first().map_or(0, |(_, connection)| connection.dscp)
     }
 
-    /// True if the request brought a good cookie: its sender receives what is sent to its address.
+    /// True if the request brought a valid cookie, so that its sender receives at its address.
     fn has_cookie(&self, now: Now, path: Path, message: &Message<'_>) -> bool {
         let Some(cookies) = &self.cookies else { return true };
         let payloads = Payloads(&message.payloads);
@@ -327,10 +328,10 @@ impl Endpoint {
     ) {
         self.drop_datagram(path, "IKE_SA_INIT refused");
         self.refused.count(now.mono);
-        // Without INVALID_KE_PAYLOAD a genuine peer gets no further. It is smaller than any request, and
-        // must not depend on what a flood has left of the other answers.
+        // Without INVALID_KE_PAYLOAD a genuine peer cannot continue. The answer is smaller than any request. It
+        // must not depend on how many other answers a flood has used.
         let needed = refusal.kind == NotifyType::INVALID_KE_PAYLOAD;
-        // What bounds the answers bounds the words, too.
+        // The limit of answers also limits log lines.
         let courtesy = needed || self.courtesy.take(now.mono);
         if courtesy && !needed {
             let (payloads, connections) = (Payloads(&message.payloads), self.connections_for(path));

@@ -24,7 +24,8 @@ use crate::wire::payload::Payload;
 use crate::wire::registry::KeMethodId;
 
 impl Attempt {
-    /// Takes a response that came at `heard`; to the request `answers` if that is known, else to the last one.
+    /// Handles a response that came at `heard`. It answers the request `answers` if that is known, otherwise the
+    /// last one.
     pub(super) fn add_candidate(
         &mut self,
         ctx: &mut Context<'_>,
@@ -90,9 +91,9 @@ impl Attempt {
         }
     }
 
-    /// Gives `accepted` back if its keys were never used. No two requests may be sealed under one key:
-    /// their IVs would be the same. Somebody who alters a copy of the response without touching its
-    /// KE, nonce and SPI would have that, so such a pair shares a candidate.
+    /// Returns `accepted` if its keys were never used. No two requests may be sealed under one key, because their
+    /// IVs would be equal. An attacker could cause that by a copy of the response with the same KE, nonce and SPI
+    /// and another change. So such a pair shares a candidate.
     pub(super) fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
         let (suite, key) = (accepted.session.selected.suite, &accepted.session.keys.ei);
         let known = self.used.iter().find(|used| used.0 == suite && used.1.ct_eq(key.expose()));
@@ -105,7 +106,7 @@ impl Attempt {
             let waiting = candidate.state.unproven()?;
             Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
         });
-        // The IKE_AUTH request that was sent depends on these: with others it is of no use to anybody.
+        // The IKE_AUTH request that was sent depends on these extensions. With others no peer could use it.
         let made_of_it = made_of_it.filter(|candidate| {
             let (first, second) = (candidate.extensions, accepted.extensions);
             !first.full_transcript
@@ -119,7 +120,7 @@ impl Attempt {
         None
     }
 
-    /// Builds the SA on an IKE_SA_INIT response of `octets`, which came at `heard`, and goes on.
+    /// Builds the SA from an IKE_SA_INIT response of `octets`, which came at `heard`, and continues.
     pub(super) fn start_candidate(
         &mut self,
         ctx: &mut Context<'_>,
@@ -157,7 +158,7 @@ impl Attempt {
         let mut waiting = Vec::new();
         let mut child = None;
         for (index, Wanted { child: config, request, packet }) in self.wanted.iter().enumerate() {
-            // An SA that has to have a child takes the first there is.
+            // An SA that must have a child accepts the first one.
             let must = index == 0 && !childless;
             let config = match (config, must) {
                 (Some(config), _) => Some(config),
@@ -190,7 +191,7 @@ impl Attempt {
             }
         }
         let local_id = local_id_at(&self.connection, path);
-        // Who does not sign need not know.
+        // An end that does not sign need not know.
         let deferred = announced.deferred && extensions.intermediate && signs(&self.connection);
         let resume = self.presented().cloned();
         let rest = match &resume {
@@ -222,7 +223,7 @@ impl Attempt {
                 extensions,
                 connection: Arc::clone(&self.connection),
                 session,
-                // `proceed` says what is expected.
+                // `proceed` sets the state.
                 state: State::Closed(Failure::NotFound),
                 started: self.started,
             },
@@ -239,7 +240,8 @@ impl Attempt {
         Ok(())
     }
 
-    /// Drops candidates that failed. After the last one a contradicting response still has a moment.
+    /// Drops candidates that have failed. After the last one there is still a moment for a response that
+    /// contradicts.
     pub(super) fn reap(&mut self, ctx: &mut Context<'_>) {
         let to =
             self.candidates.iter_mut().find_map(|candidate| candidate.state.unproven()?.redirect);
@@ -253,7 +255,7 @@ impl Attempt {
                 failed = Some(reason.clone());
                 genuine |= candidate.genuine;
                 if candidate.window.next_request_id() == Ok(1) {
-                    // It sent nothing, so that another may yet use its keys.
+                    // It has sent nothing, so another candidate may use its keys.
                     let Session { selected, keys, .. } = &candidate.session;
                     let mut made_of = None;
                     used.retain(|(suite, key, response)| {
@@ -263,7 +265,8 @@ impl Attempt {
                         }
                         !its
                     });
-                    // Responses with the same keys were left to it: they may come again, and this one not.
+                    // Responses with the same keys were left to this candidate. They may come again, but not its
+                    // own.
                     seen.retain(|seen| {
                         let mut kept = made_of.iter().chain(used.iter().map(|used| &used.2));
                         kept.any(|response| response == seen)
@@ -277,8 +280,8 @@ impl Attempt {
             self.failure = Some(reason);
             if self.candidates.is_empty() {
                 self.give_up_at = Some(ctx.now.mono);
-                // In TCP nobody else can have answered; and what the genuine peer refused, it refused: a password
-                // that is wrong is not tried again.
+                // Over TCP only the peer can have answered. A refusal by the genuine peer is final: a wrong
+                // password is not tried again.
                 let left = self.opinions_left.saturating_sub(1);
                 self.opinions_left = if self.is_over_tcp() || genuine { 0 } else { left };
             }

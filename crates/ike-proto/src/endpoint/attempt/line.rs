@@ -1,4 +1,4 @@
-//! The TCP connection of an attempt, and the way from one transport to the other (RFC 9329 §5.1).
+//! The TCP connection of an attempt, and the change from one transport to the other (RFC 9329 §5.1).
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use crate::event::{Failure, Path, StreamEvent, TransmitKind, Transport};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::stream::Stream;
 
-/// How long an attempt tries to get its first connection.
+/// How long an attempt tries to open its first connection.
 const OPENING: Duration = Duration::from_secs(60);
-/// How long UDP still has after the fallback time, where nothing was sent again yet.
+/// How long UDP has after the fallback time if nothing was retransmitted yet.
 const ONE_MORE: Duration = Duration::from_secs(1);
 
 impl Attempt {
@@ -23,7 +23,7 @@ impl Attempt {
         self.tcp.as_ref().filter(|line| !line.stream.is_lost()).map(|line| line.path)
     }
 
-    /// The path with this end's address as it is in the connection.
+    /// The path with this end's address in the connection.
     pub(super) fn path_seen(&self) -> Path {
         let local = match &self.tcp {
             Some(line) if self.is_over_tcp() => line.stream.local(),
@@ -32,7 +32,7 @@ impl Attempt {
         Path { local: local.unwrap_or(self.path.local), ..self.path }
     }
 
-    /// The connection, which is opened if there is none.
+    /// The connection. Opens one if there is none.
     pub(super) fn open_line(&mut self, ctx: &mut Context<'_>) -> (Path, Stream) {
         let line = self.tcp.get_or_insert_with(|| {
             let mut path = Path { transport: Transport::Tcp, ..self.path };
@@ -44,7 +44,7 @@ impl Attempt {
         (line.path, line.stream.clone())
     }
 
-    /// Something happened to the connection `path`.
+    /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
         let Some(line) = self.tcp.as_mut().filter(|line| line.path == path) else { return };
         match event {
@@ -81,7 +81,7 @@ impl Attempt {
                     self.give_up(ctx, failure);
                 }
             }
-            // The same octets: AUTH covers them.
+            // The octets are the same, because AUTH covers them.
             Some(sent) if self.candidates.is_empty() => {
                 let octets = sent.octets.clone();
                 self.transmit(ctx, octets, TransmitKind::Retransmission);
@@ -90,12 +90,12 @@ impl Attempt {
         }
     }
 
-    /// There never was a connection.
+    /// The connection was never open.
     fn on_not_opened(&mut self, ctx: &mut Context<'_>, path: Path) {
         if self.is_over_tcp() {
             match self.origin {
                 Origin::Remembered => self.switch = Some(Switch::Udp),
-                // Neither works. UDP is the one that a lossy link may let through yet.
+                // Neither transport works. UDP may still get through a lossy link.
                 Origin::FellBack => self.switch = Some(Switch::OneTransport),
                 Origin::Configured | Origin::OneTransport => {}
             }
@@ -147,7 +147,7 @@ impl Attempt {
     //# It is recommended that the
     //# initial message over UDP be retransmitted at least once before
     //# falling back to TCP
-    /// Turns to TCP if the request in hand got no answer in the time for that.
+    /// Changes to TCP if the present request got no answer within the fallback time.
     fn consider_tcp(&mut self, now: Instant) {
         let TcpUse::Fallback(patience) = self.connection.enable_tcp else { return };
         if self.fall_back_at.is_none_or(|at| at > now) {
@@ -155,7 +155,7 @@ impl Attempt {
         }
         let heard = self.candidates.iter().map(|candidate| candidate.last_heard).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
-        // A signature, a verdict or a key exchange takes its time here, not on the way.
+        // A signature, a verdict or a key exchange takes time at this end, not on the path.
         let busy = !self.put_off.is_empty()
             || self.candidates.iter().any(|candidate| candidate.is_waiting_here());
         let tries = self.candidates.iter().map(|candidate| candidate.window.tries()).max();

@@ -1,5 +1,5 @@
-//! An attempt that presents a ticket (RFC 5723): IKE_SESSION_RESUME stands in the place of IKE_SA_INIT.
-//! Nobody has authenticated what comes back, as there.
+//! An attempt that presents a ticket (RFC 5723): IKE_SESSION_RESUME takes the place of IKE_SA_INIT. Its responses
+//! are not authenticated either.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,39 +11,39 @@ use crate::exchange::resume::initiator::{NoKe, encode_request};
 use crate::ike_sa::context::Context;
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// How long a gateway has to answer IKE_SESSION_RESUME before it is asked by IKE_SA_INIT, and that: five tries of
-/// the ladder.
+/// How long the gateway has to answer IKE_SESSION_RESUME before the client tries IKE_SA_INIT, and then to answer
+/// that: five transmissions of the schedule.
 const PATIENCE: Duration = Duration::from_secs(7);
-/// How long it has to answer IKE_SESSION_RESUME once neither was answered: most likely nobody is there yet, and
-/// who comes back may know the ticket.
+/// How long it has to answer IKE_SESSION_RESUME after both got no answer. Then the gateway is most likely not
+/// there yet, and may know the ticket when it comes back.
 const NOBODY_THERE: Duration = Duration::from_secs(24);
-/// And for how long IKE_SA_INIT is tried then.
+/// How long IKE_SA_INIT is tried after that.
 const ONCE_MORE: Duration = Duration::from_secs(2);
-/// How long it may take in all, if somebody has answered.
+/// How long the attempt may take in all after an answer.
 const IN_ALL: Duration = Duration::from_secs(20);
-/// The turn from which on there is only IKE_SA_INIT, for as long as the ladder goes.
+/// From this turn on there is only IKE_SA_INIT, until the schedule ends.
 const LAST_TURN: u8 = 7;
 
-/// The ticket that goes along with an attempt.
+/// The ticket of an attempt.
 #[derive(Clone)]
 pub(crate) struct Carried {
     pub(crate) held: Arc<Held>,
-    /// The attempt is made by it. If not, it was not taken, or nobody has answered. Nobody has authenticated
-    /// that, so that it is kept until there is an IKE SA.
+    /// True if the attempt presents the ticket. Otherwise the ticket was refused, or there was no answer. Neither
+    /// is authenticated, so the ticket is kept until there is an IKE SA.
     presents: bool,
-    /// Attempts before this one that were made with it and without it by turns.
+    /// Number of earlier attempts, alternately with the ticket and without it.
     turn: u8,
 }
 
 impl Carried {
-    /// To be presented.
+    /// A ticket to be presented.
     pub(crate) fn new(held: Arc<Held>) -> Self {
         Self { held, presents: true, turn: 0 }
     }
 }
 
 impl Attempt {
-    /// The ticket that is presented.
+    /// The ticket, if it is presented.
     pub(super) fn presented(&self) -> Option<&Arc<Held>> {
         match &self.ticket {
             Some(Carried { held, presents: true, .. }) => Some(held),
@@ -51,12 +51,12 @@ impl Attempt {
         }
     }
 
-    /// True if it is made by a ticket.
+    /// True if the attempt presents a ticket.
     pub(crate) fn is_resuming(&self) -> bool {
         self.presented().is_some()
     }
 
-    /// The exchange that it begins by.
+    /// The first exchange of the attempt.
     pub(super) fn first_exchange(&self) -> ExchangeType {
         match self.presented() {
             Some(_) => ExchangeType::IKE_SESSION_RESUME,
@@ -72,8 +72,8 @@ impl Attempt {
         self.send_request(ctx, octets.into(), KeMethodId::NONE, ke);
     }
 
-    /// Somebody says that the gateway does not take the ticket. To begin by IKE_SA_INIT costs what it costs, and
-    /// no more; a gateway that does take it may have answered before.
+    /// Handles an unauthenticated refusal of the ticket. IKE_SA_INIT instead costs only its usual price. The
+    /// gateway may have accepted the ticket before.
     pub(super) fn on_ticket_refused(
         &mut self,
         ctx: &mut Context<'_>,
@@ -89,14 +89,14 @@ impl Attempt {
         ctx.event(Event::TicketRefused { path: self.path, client: true, why });
     }
 
-    /// What follows is made by IKE_SA_INIT.
+    /// Goes on with IKE_SA_INIT only.
     pub(crate) fn give_up_ticket(&mut self) {
         if let Some(carried) = &mut self.ticket {
             (carried.presents, carried.turn) = (false, LAST_TURN);
         }
     }
 
-    /// When it is the turn of the other way to begin.
+    /// When the attempt changes to the other exchange.
     pub(super) fn patience_ends(&self) -> Option<Instant> {
         let Carried { presents, turn, .. } = self.ticket.as_ref()?;
         let (waits, answered) = (self.candidates.is_empty(), self.heard > self.started);

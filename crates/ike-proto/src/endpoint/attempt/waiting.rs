@@ -1,5 +1,5 @@
-//! Slow key exchanges of IKE_SA_INIT that are being done elsewhere: the half for a request, and the secret of
-//! a response. There may be several: responses are not authenticated.
+//! Slow key exchanges of IKE_SA_INIT that are done outside the engine: the public value of a request, and the
+//! secret of a response. There may be several, because responses are not authenticated.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::Message;
 use crate::wire::registry::KeMethodId;
 
-/// What waits for one of them.
+/// A message that waits for a slow key exchange.
 pub(super) struct Waiting {
     ticket: Ticket,
     key: Key,
     _claim: Claim,
-    /// When it is taken for failed.
+    /// When the key exchange counts as failed.
     until: Instant,
     what: What,
 }
@@ -33,7 +33,7 @@ pub(super) struct Response {
     pub(super) path: Path,
     pub(super) octets: Arc<[u8]>,
     pub(super) heard: Instant,
-    /// The request it answers: another may be sent before its secret is there.
+    /// The request that it answers. Another request may be sent before the secret is there.
     pub(super) request: Arc<[u8]>,
 }
 
@@ -45,7 +45,7 @@ impl Attempt {
         self.put_off.push(Waiting { ticket, key, _claim: claim, until, what });
     }
 
-    /// True while the half of `method` is being made.
+    /// True while the public value of `method` is being made.
     pub(super) fn is_making(&self, method: KeMethodId) -> bool {
         let its = |what: &What| matches!(what, What::Request(made) if *made == method);
         self.put_off.iter().any(|waiting| its(&waiting.what))
@@ -59,7 +59,8 @@ impl Attempt {
         })
     }
 
-    /// The answer to what the attempt itself asked; `None` if it did, else the answer again.
+    /// Handles the answer to a question of the attempt itself. Returns the answer if the question was not the
+    /// attempt's.
     pub(super) fn on_exchanged(
         &mut self,
         ctx: &mut Context<'_>,
@@ -77,7 +78,7 @@ impl Attempt {
         None
     }
 
-    /// What is not done by now has failed.
+    /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
         let late = |waiting: &Waiting| waiting.until <= now;
@@ -95,13 +96,13 @@ impl Attempt {
                 if let Err(failure) = self.send(ctx, method) {
                     match self.sent.is_empty() {
                         true => self.give_up(ctx, failure),
-                        // The request before it may yet be answered.
+                        // The earlier request may still be answered.
                         false => self.failure = Some(failure),
                     }
                 }
             }
             What::Response(response) => {
-                // It was decoded before.
+                // The message was decoded once already.
                 if let Ok(message) = Message::decode(&response.octets) {
                     let Response { path, octets, heard, request } = &response;
                     self.add_candidate(ctx, *path, octets, &message, *heard, Some(request));
@@ -111,12 +112,12 @@ impl Attempt {
         ctx.ids.exchanged.clear();
     }
 
-    /// When the first of them is taken for failed.
+    /// When the first of them counts as failed.
     pub(super) fn exchange_deadline(&self) -> Option<Instant> {
         self.put_off.iter().map(|waiting| waiting.until).min()
     }
 
-    /// Waits for nothing any more.
+    /// Gives up all key exchanges.
     pub(super) fn give_up_exchanges(&mut self, ctx: &mut Context<'_>) {
         for waiting in self.put_off.drain(..) {
             ctx.ids.asked.remove(&waiting.ticket);

@@ -1,4 +1,4 @@
-//! What an attempt is made for.
+//! The children for which an attempt is made.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::dataplane::Flow;
 use crate::event::RequestId;
 use crate::ike_sa::state::{Retry, Task};
 
-/// A child wanted of an IKE SA, and who waits for it.
+/// A child that the IKE SA is to have, and the command that waits for it.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) child: Option<Arc<ChildConfig>>,
     pub(crate) request: Option<RequestId>,
-    /// The packet it is wanted for.
+    /// The packet for which the child is wanted.
     pub(crate) packet: Option<Flow>,
 }
 
 impl Wanted {
-    /// A child that nobody waits for.
+    /// A child for which no command waits.
     pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
         Self { child: Some(child), request: None, packet: None }
     }
 
-    /// True if this is begun by this end itself, and `other` is a command for the same child.
+    /// True if this end began this one by itself, and `other` is a command for the same child.
     pub(crate) fn is_joined_by(&self, other: &Self) -> bool {
         let same = match (&self.child, &other.child) {
             (Some(own), Some(other)) => own.name == other.name,
@@ -34,7 +34,7 @@ impl Wanted {
 }
 
 impl Attempt {
-    /// Another child for the same SA. A command for one that this end begins by itself waits for that one.
+    /// Adds another child for the same SA. A command waits for a child that this end has begun by itself.
     pub(crate) fn add(&mut self, wanted: Wanted) {
         if self.is_joined_by(&wanted) {
             return;
@@ -55,7 +55,7 @@ impl Attempt {
         self.wanted.push(wanted);
     }
 
-    /// True if a child that nobody waits for is the one that is `wanted`; whoever waits for that waits for this.
+    /// True if a child without a command is the `wanted` one. The command then waits for that child.
     fn is_joined_by(&mut self, wanted: &Wanted) -> bool {
         let Some(own) = self.wanted.iter_mut().find(|own| own.is_joined_by(wanted)) else {
             return false;
@@ -75,7 +75,7 @@ impl Attempt {
         true
     }
 
-    /// True if a child of this name is wanted of it.
+    /// True if the attempt is to make a child of this name.
     pub(crate) fn wants(&self, child: &str) -> bool {
         let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
         self.wanted.iter().any(named)
