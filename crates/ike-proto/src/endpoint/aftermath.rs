@@ -8,11 +8,12 @@ use crate::wire::registry::NotifyType;
 /// Why something ended, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum End {
-    /// The operator of this end took it down.
+    /// The operator of this end has ended it.
     Commanded,
-    /// This end, because a hard limit was reached: time, volume, the authorization of RFC 4478, message IDs.
+    /// This end has ended it, because a hard limit was reached: time, volume, the authorization of RFC 4478,
+    /// message IDs.
     Lifetime,
-    /// This end, because there was no traffic for `inactivity`.
+    /// This end has ended it, because there was no traffic for `inactivity`.
     Inactive,
     /// The peer deleted it.
     Deleted,
@@ -24,18 +25,18 @@ pub(crate) enum End {
     OutOfStep,
     /// The data plane lost it, or refused a change.
     DataPlane,
-    /// Another IKE SA stands in its place: INITIAL_CONTACT, `unique`, reauthentication.
+    /// Another IKE SA takes its place: INITIAL_CONTACT, `unique`, reauthentication.
     Replaced,
-    /// An attempt: nobody answered.
+    /// An attempt: the peer did not answer.
     NoAnswer,
-    /// An attempt, or a request for a child: one of the ends refused the other.
+    /// An attempt, or a request for a child: one of the ends refused.
     Refused,
-    /// An attempt: this end could not make it, by its configuration or what it has.
+    /// An attempt: this end could not make it, because of its configuration or its resources.
     Unable,
 }
 
 impl End {
-    /// What the end of an established IKE SA, or of a child, is by its reason.
+    /// The kind of the end of an established IKE SA or of a child, by its reason.
     pub(crate) fn of_sa(reason: &Failure) -> Self {
         match reason {
             Failure::Terminated => Self::Commanded,
@@ -58,7 +59,7 @@ impl End {
         }
     }
 
-    /// The same of an attempt, and of a request for a child.
+    /// The same for an attempt, and for a request for a child.
     pub(crate) fn of_attempt(reason: &Failure) -> Self {
         match reason {
             Failure::Terminated => Self::Commanded,
@@ -85,7 +86,8 @@ impl End {
 /// What the configuration and the operator want of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// It is wanted up: by `start_action = start`, or by command, and nobody has taken that back.
+    /// True if the child is wanted up, by `start_action = start` or by a command, and no command has taken that
+    /// back.
     pub(crate) wanted: bool,
     /// `close_action`.
     pub(crate) close: Action,
@@ -98,7 +100,7 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Those of `child`, of which `tries` attempts in a row have failed.
+    /// The wishes for `child`, of which `tries` attempts in a row have failed.
     pub(crate) fn of(
         connection: &ConnectionConfig,
         child: Option<&ChildConfig>,
@@ -114,7 +116,7 @@ impl Wishes {
         }
     }
 
-    /// Without the actions: there was no child to which they would apply.
+    /// The same without the actions, because there was no child to which they would apply.
     pub(crate) fn without_actions(self) -> Self {
         Self { close: Action::None, dpd: Action::None, ..self }
     }
@@ -123,34 +125,34 @@ impl Wishes {
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing: it is not wanted any more.
+    /// Nothing: the child is not wanted any more.
     Nothing,
     /// Its trap is installed.
     Trap,
-    /// It is started anew at once, unless the last start was only a moment ago.
+    /// The child is started at once, unless the last start was only a moment ago.
     Start,
-    /// It is started anew after a back-off.
+    /// The child is started after a back-off.
     StartLater,
 }
 
 impl Next {
-    /// True if it is to be up again by what this end does.
+    /// True if this end will bring the child up again.
     pub(crate) fn starts(self) -> bool {
         matches!(self, Self::Start | Self::StartLater)
     }
 }
 
-/// What follows an end.
+/// Decides what follows an end.
 pub(crate) fn after(end: End, wishes: Wishes) -> Next {
     let Wishes { wanted, close, dpd, forever, tries_left } = wishes;
     let by_action = |action| match action {
         Action::Start => Next::Start,
         Action::Trap => Next::Trap,
-        // With `keyingtries = 0` nobody but the operator takes back what is wanted.
+        // With `keyingtries = 0` only the operator ends what is wanted.
         Action::None if wanted && forever => Next::Start,
         Action::None => Next::Nothing,
     };
-    // Nobody wanted this end.
+    // Neither end wanted this.
     let unwanted_end = |again| match close {
         _ if wanted => again,
         Action::Start => again,
@@ -159,13 +161,13 @@ pub(crate) fn after(end: End, wishes: Wishes) -> Next {
     };
     match end {
         End::Commanded | End::Inactive => Next::Nothing,
-        // The peer ended it on purpose: `close_action` alone decides, as in charon.
+        // The peer has ended it on purpose: `close_action` alone decides, as in charon.
         End::Deleted if close == Action::None => Next::Nothing,
         End::Deleted => by_action(close),
         End::Silent | End::Lost => by_action(dpd),
         End::Lifetime | End::OutOfStep => unwanted_end(Next::Start),
         End::DataPlane => unwanted_end(Next::StartLater),
-        // The other one may have the child, or get it in a moment.
+        // The other IKE SA may have the child, or get it in a moment.
         End::Replaced if wanted => Next::StartLater,
         End::Replaced => Next::Nothing,
         End::NoAnswer if tries_left => Next::Start,
@@ -174,8 +176,8 @@ pub(crate) fn after(end: End, wishes: Wishes) -> Next {
     }
 }
 
-/// True if `reason`, why an attempt has failed, may be a password that a server has refused: whoever counts refusals
-/// locks the account after a few.
+/// True if `reason`, the failure of an attempt, may be a refused password. A server that counts refusals locks the
+/// account after a few.
 pub(crate) fn may_lock_account(connection: &ConnectionConfig, reason: &Failure) -> bool {
     let refused = matches!(
         reason,

@@ -1,4 +1,5 @@
-//! Quick crash detection (RFC 6290) where no IKE SA is any more, and who may try tokens on those that are.
+//! Quick crash detection (RFC 6290) without an IKE SA: the tokens for SAs that are lost, and limits for received
+//! tokens.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,33 +14,33 @@ use crate::exchange::sa_init::answer_unknown_spi;
 use crate::table::OwnTable;
 use crate::wire::{Header, Message};
 
-/// For so long after the start many peers may have to be told that their IKE SAs are gone.
+/// How long after the start many peers may have to learn that their IKE SAs are lost.
 const SOON: Duration = Duration::from_secs(600);
-/// How many answers with tokens a second then, and how many of those to one address, or IPv6 prefix. A token costs one
-/// PRF.
+/// Answers with tokens per second in that time: in all, and to one address or IPv6 prefix. A token costs one PRF.
 const SOON_ANSWERS: Limits = Limits { all: 1000, one: 64 };
-/// The same later.
+/// The same after that time.
 const LATER_ANSWERS: Limits = Limits { all: 100, one: 16 };
-/// Messages with wrong tokens that are told apart in a second.
+/// Messages with wrong tokens per second that are logged one by one.
 const TRIES: Limits = Limits { all: 2048, one: 16 };
-/// Hosts that are told a second that there is no SA for their ESP packets, and what is heard of that from others.
+/// Limits per second for INVALID_SPI: hosts that get it, and messages with it that are acted upon.
 const HINTS: Limits = Limits { all: 100, one: 2 };
 
-/// How many in a second: of all, and of one address or IPv6 prefix.
+/// Limits per second: in all, and for one address or IPv6 prefix.
 struct Limits {
     all: u32,
     one: u32,
 }
 
-/// What is counted, and since when.
+/// The counters, and when they began.
 pub(super) struct Crash {
-    /// The first input.
+    /// The time of the first input.
     begun: Option<Instant>,
     answers: Shares,
     tries: Shares,
     told: Shares,
     hints: Shares,
-    /// SPIs that this end has told a peer for an IKE SA that a rekey is still making, by the SA that is rekeyed.
+    /// SPIs that this end has told a peer for an IKE SA that a rekey is still making, by the SA that is being
+    /// rekeyed.
     coming: OwnTable<u64, IkeSaId>,
 }
 
@@ -49,23 +50,23 @@ impl Crash {
         Self { begun: None, answers, tries, told, hints, coming: OwnTable::default() }
     }
 
-    /// True if one more may be told that its ESP packets are of no SA.
+    /// True if one more host may get INVALID_SPI.
     pub(super) fn may_tell(&mut self, now: Instant, address: IpAddr) -> bool {
         self.told.take(now, address, &HINTS)
     }
 
-    /// True if something is to be done about what `address` says of that.
+    /// True if an INVALID_SPI from `address` may be acted upon.
     pub(super) fn may_hint(&mut self, now: Instant, address: IpAddr) -> bool {
         self.hints.take(now, address, &HINTS)
     }
 
-    /// True if the message is for an IKE SA that a rekey is still making.
+    /// True if the message belongs to an IKE SA that a rekey is still making.
     fn is_coming(&self, header: &Header) -> bool {
         let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
         self.coming.contains_key(&own)
     }
 
-    /// The IKE SAs with these SPIs are not being made any more by a rekey of `id`.
+    /// Removes these SPIs: the rekey of `id` does not make their IKE SAs any more.
     pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: Option<Box<[u64; 2]>>) {
         for spi in spis.into_iter().flat_map(|spis| *spis) {
             if self.coming.get(&spi) == Some(&id) {
@@ -74,7 +75,7 @@ impl Crash {
         }
     }
 
-    /// There is an input.
+    /// Records the time of the first input.
     pub(super) fn begin(&mut self, now: Instant) {
         self.begun.get_or_insert(now);
     }
@@ -85,7 +86,7 @@ impl Crash {
     }
 }
 
-/// Whose share of the present second is used up. Never more addresses than are let through.
+/// Counters of the present second. There are never more addresses than messages that were admitted.
 #[derive(Default)]
 struct Shares {
     since: Option<Instant>,
@@ -103,7 +104,7 @@ impl Shares {
             return false;
         }
         let count = self.from.entry(address).or_default();
-        // Who is over his own share takes nothing of the others'.
+        // A sender above its own limit takes nothing from others.
         let any = *count < limits.one;
         if any {
             *count += 1;
@@ -114,13 +115,14 @@ impl Shares {
 }
 
 impl Endpoint {
-    /// Answers a request for an IKE SA that there is not, with the tokens that its peer may have.
+    /// Answers a request for an IKE SA that does not exist, with the tokens that its peer may have.
     pub(super) fn answer_unknown(&mut self, now: Now, path: Path, message: &Message<'_>) {
-        // Neither is it an answer to be answered (RFC 6290 §4.5), nor of anybody who has an IKE SA.
+        // Such a message is an answer that must not be answered (RFC 6290 §4.5), and its sender has no IKE SA.
         if qcd::is_in_clear(message) {
             return;
         }
-        // The SA may exist a moment later, and its peer may have the token by then. A request is sent again.
+        // The SA may exist a moment later, and its peer may have the token by then. The request will be
+        // retransmitted.
         if self.crash.is_coming(&message.header) {
             return;
         }
@@ -146,7 +148,7 @@ impl Endpoint {
         self.send_unprotected(path, answer_unknown_spi(&message.header, &tokens));
     }
 
-    /// Keeps up with the IKE SAs that `id` is being rekeyed into.
+    /// Records the IKE SAs into which `id` is being rekeyed.
     pub(super) fn update_coming(&mut self, id: IkeSaId) {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let now = match &slot.entry {
@@ -156,7 +158,7 @@ impl Endpoint {
         if now == slot.keys.coming.as_deref().copied().unwrap_or_default() {
             return;
         }
-        // Few SAs have some at a time.
+        // Few SAs have such SPIs at a time.
         let before = std::mem::replace(&mut slot.keys.coming, (now != [0; 2]).then(|| now.into()));
         self.crash.forget_coming(id, before);
         for spi in now.into_iter().filter(|spi| *spi != 0) {
@@ -167,19 +169,19 @@ impl Endpoint {
     //= RFC 6290 §9.2
     //# A token maker MUST NOT send a valid QCD token in an unprotected
     //# message for an existing IKE SA.
-    /// The tokens that may be given away in answer to `message`, whose SPIs are of no IKE SA of this shard.
+    /// The tokens that may be sent in answer to `message`, whose SPIs belong to no IKE SA of this shard.
     fn tokens_for(&self, now: Now, message: &Message<'_>) -> Vec<Secret> {
         let header = &message.header;
         let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let quiet = self.crash.age(now.mono) < self.config.qcd.quiet;
-        // What another shard has chosen it may have, however the message has come here.
+        // Another shard may have an SA with an SPI that it has chosen, however the message has come here.
         if quiet || !qcd::deserves_tokens(message) || self.config.shard.is_anothers(own) {
             return Vec::new();
         }
         qcd::all_for(&self.crypto, &self.config, header)
     }
 
-    /// An unprotected message with a token, for the IKE SA `id`. False if that is none that has one.
+    /// Handles an unprotected message with a token for the IKE SA `id`. False if `id` has no token.
     pub(super) fn on_token(
         &mut self,
         now: Now,
@@ -193,20 +195,20 @@ impl Endpoint {
         //# If the QCD_TOKEN cannot be
         //# validated, a response MUST NOT be sent, and the event may be logged.
         if !good {
-            // Whoever sends wrong ones keeps nobody's good one from being taken: they are compared at the cost of
-            // the limit itself, and 128 bits are not guessed at any rate (RFC 6290 §8.1).
+            // Wrong tokens do not prevent that a right one is accepted: comparing them costs no more than the
+            // limit itself, and 128 bits cannot be guessed at any rate (RFC 6290 §8.1).
             let few = self.crash.tries.take(now.mono, origin(path.remote.ip()), &TRIES);
             let why = if few { "QCD token that is not the peer's" } else { "too many QCD tokens" };
             self.drop_datagram(path, why);
             return true;
         }
         let (peer, crossed) = (sa.path.remote, sa.crossed_rekey());
-        // First: what begins anew must not find it.
+        // The crossed SA ends first, so that a new attempt does not find it.
         if let Some(theirs) = crossed {
             self.with_sa(now, theirs, |sa, ctx| sa.on_crossed_lost(ctx, id));
         }
         self.with_sa(now, id, |sa, ctx| sa.on_peer_lost(ctx));
-        // What else there is with that host is lost, too: its own tokens will tell.
+        // Other SAs with that host may be lost as well: their own tokens will show it.
         for other in self.index.at(peer.ip()) {
             self.with_sa(now, other, |sa, _| {
                 if sa.path.remote == peer {

@@ -1,22 +1,16 @@
-//! IKE SAs that both ends have begun at once: both ends keep the same one, and nobody has to be told.
+//! IKE SAs that both ends have begun at once. Both ends keep the same one, without a message about it.
 //!
-//! Two IKE SAs of one connection between the same identities and addresses *cross* if they were begun by different
-//! ends and their set-ups overlap in time, or nearly so. Which of them is redundant
-//! [`is_redundant`](crate::ike_sa::crossing::is_redundant) says, of their SPIs. It ends by a Delete of its
-//! initiator, a second later; of the other end after 15 s, should the peer not know the rule. Before it does,
+//! Two IKE SAs of one connection between the same identities and addresses *cross* if different ends have begun
+//! them and their set-ups overlap in time, or nearly so. [`is_redundant`](crate::ike_sa::crossing::is_redundant)
+//! decides by their SPIs which of them is redundant. The initiator of the redundant SA deletes it a second later.
+//! If the peer does not know the rule, the other end deletes it after 15 s. Before that,
 //!
-//! - the one that stays has the same children; those that it lacks are made on it first;
-//! - its peer has answered on it since the two crossed: a peer that keeps another one by a rule of its own has most
-//!   likely ended this one by then, and with it goes the verdict;
-//! - packets leave by its children.
+//! - the SA that stays must have the same children; missing ones are made on it first;
+//! - its peer must have answered on it since the two crossed. A peer with a rule of its own may keep the other SA.
+//!   By then it has most likely ended this one, and then there is nothing left to decide;
+//! - packets must leave by its children.
 //!
-//! Should the peer end the one that stays while this end ends the other, what they carried is brought up anew.
-//!
-//! A deliberate second one does not cross: `unique = never`, another connection, another address, virtual IPs,
-//! and identities that nobody has shown (RFC 7619).
-//!
-//! The two may belong to different shards: what these must know is in [`Registry`], and
-//! [`Notice`]s say when.
+//! If the peer ends the SA that stays while this end ends the other one, the children are started again.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -35,31 +29,32 @@ use crate::ike_sa::state::State;
 use crate::table::OwnTable;
 use crate::wire::registry::IdType;
 
-/// After this the verdict is void: what keeps a redundant IKE SA alive so long will not change.
+/// After this time the verdict is void: a reason that has kept a redundant IKE SA for so long will not change.
 const VERDICT_HOLDS: Duration = Duration::from_secs(50);
-/// How long after the end of the redundant one the other's end by the peer is taken for a rule of the peer's.
+/// If the peer ends the SA that stays within this time after the redundant one, the peer has a rule of its own.
 const OTHER_RULE: Duration = Duration::from_secs(5);
-/// How long after ours a peer's IKE_SA_INIT request may come that has been on its way since before: it was sent
-/// again and again while this host was not up, by a peer that goes on with it all the same.
+/// How long after ours a peer's IKE_SA_INIT request may come if it was sent before. The peer retransmitted it
+/// while this host was not up, and continues with it.
 pub(super) const LATE_INIT: Duration = Duration::from_secs(60);
-/// An IKE SA as old as this crosses none any more: every set-up is over sooner.
+/// An IKE SA of this age is crossed by no other one: every set-up has ended by then.
 pub(super) const OLD: Duration = Duration::from_secs(15 * 60);
 
-/// An established IKE SA that another one may cross. There is one of them for each IKE SA: the registry keeps it
-/// for a while, so that it is small.
+/// An established IKE SA that another one may cross. The registry keeps one for each IKE SA for a while, so it is
+/// small.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Party {
-    /// Connection and the peer's address, hashed by a key of the registry: another SA with the same may cross this.
+    /// Connection and the peer's address, hashed with a key of the registry. Another SA with the same hash may
+    /// cross this one.
     with: u64,
     spis: (u64, u64),
     done: Instant,
-    /// How long before that it was begun, in microseconds.
+    /// How long before `done` it was begun, in microseconds.
     took: u32,
     ours: bool,
 }
 
 impl Party {
-    /// What `sa` is to others; `None` if it crosses none.
+    /// The party of `sa`; `None` if `sa` cannot cross others.
     pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
         let State::Established(established) = &sa.state else { return None };
         let connection = &sa.connection;
@@ -72,7 +67,7 @@ impl Party {
             with: registry.digest((&connection.name, sa.path.remote.ip().to_canonical())),
             spis: (sa.spi_i, sa.spi_r),
             done: established.since,
-            // More than an hour is as good as one.
+            // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),
             ours: sa.initiator,
         })
@@ -84,17 +79,17 @@ impl Party {
         SetUp { ours: self.ours, began, done: self.done }
     }
 
-    /// True if the two crossed; the peer's may be `late`.
+    /// True if the two crossed. The peer's request may come up to `late` after.
     pub(super) fn crosses(&self, other: &Self, late: Duration) -> bool {
         self.with == other.with && crossing::crosses(self.set_up(), other.set_up(), late)
     }
 
-    /// True if of two that crossed this one is redundant.
+    /// True if this one of two that crossed is redundant.
     pub(super) fn yields_to(&self, other: &Self) -> bool {
         crossing::is_redundant(self.spis, other.spis)
     }
 
-    /// True if nothing can cross it any more.
+    /// True if no SA can cross it any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
         self.done + OLD <= now
     }
@@ -103,41 +98,41 @@ impl Party {
 /// An IKE SA that a new one crossed.
 pub(super) struct Crossed {
     pub(super) other: IkeSaId,
-    /// It is the redundant one of the two.
+    /// True if this is the redundant one of the two.
     pub(super) yields: bool,
-    /// Neither end knew one of the two when it began the other.
+    /// True if neither end knew of one of the two when it began the other.
     pub(super) overlaps: bool,
 }
 
-/// What a redundant IKE SA carries, for the one that takes its place.
+/// What a redundant IKE SA carries, for the SA that takes its place.
 #[derive(Debug, Clone)]
 pub(super) struct Estate {
     children: Vec<Carries>,
-    /// When the two were found to have crossed.
+    /// When this end found that the two had crossed.
     since: Instant,
-    /// What is missing has been asked for.
+    /// Missing children have been requested.
     asked: bool,
 }
 
 impl Estate {
-    /// True if what the other lacks has been asked for.
+    /// True if the children that the other SA lacks have been requested.
     pub(super) fn is_asked_for(&self) -> bool {
         self.asked
     }
 
-    /// The same if `asked` is false.
+    /// The same with `asked`, if it is not set yet.
     pub(super) fn asked_for(mut self, asked: bool) -> Self {
         self.asked |= asked;
         self
     }
 }
 
-/// What this shard does about IKE SAs that crossed.
+/// This shard's IKE SAs that crossed another one.
 #[derive(Default)]
 pub(super) struct Crossings {
     redundant: OwnTable<IkeSaId, Redundant>,
     kept: OwnTable<IkeSaId, Kept>,
-    /// When to look at which of them.
+    /// When to examine which of them.
     due: BTreeSet<(Instant, IkeSaId)>,
 }
 
@@ -148,7 +143,7 @@ struct Redundant {
     since: Instant,
 }
 
-/// The one that another has just ended for.
+/// The SA for which another one has just ended.
 struct Kept {
     connection: String,
     path: Path,
@@ -157,12 +152,12 @@ struct Kept {
 }
 
 impl Endpoint {
-    /// Notes that `ike` is established. The others that it crossed: `unique` is not about these, nor is
-    /// INITIAL_CONTACT if their set-ups overlap.
+    /// Records that `ike` is established. Returns the SAs that it crossed. `unique` does not apply to these, nor
+    /// does INITIAL_CONTACT if their set-ups overlap.
     //= RFC 7296 §2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
-    // A peer that says so while its own request is under way does not know of ours yet.
+    // A peer that sends INITIAL_CONTACT while its own request is in flight does not know of our SA yet.
     pub(super) fn note_crossings(&mut self, now: Now, ike: IkeSaId) -> Vec<Crossed> {
         let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
             self.entries.get(&ike)
@@ -178,7 +173,7 @@ impl Endpoint {
         crossed
     }
 
-    /// Those that `ike` crosses, which is established and not noted yet.
+    /// The SAs that `ike` crosses. `ike` is established and not recorded yet.
     pub(super) fn crossed_by(&self, ike: IkeSaId) -> Vec<IkeSaId> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
             return Vec::new();
@@ -189,7 +184,7 @@ impl Endpoint {
         }
     }
 
-    /// The IKE SA `ike` is redundant.
+    /// Handles the verdict that the IKE SA `ike` is redundant.
     pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let stays = if sa.initiator { OWN_STAYS } else { THEIRS_STAYS };
@@ -202,7 +197,7 @@ impl Endpoint {
         self.deadlines.insert((at, NOBODY));
     }
 
-    /// Looks at those that are due.
+    /// Examines the SAs that are due.
     pub(super) fn run_crossings(&mut self, now: Now) {
         while let Some(&(at, ike)) = self.crossings.due.first()
             && at <= now.mono
@@ -219,7 +214,7 @@ impl Endpoint {
         self.deadlines.extend(next);
     }
 
-    /// Asks the shard of the one that stays whether `ike` may end.
+    /// Asks the shard of the SA that stays whether `ike` may end.
     fn end_if_covered(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId, since: Instant) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         if now.mono >= since + VERDICT_HOLDS {
@@ -235,7 +230,7 @@ impl Endpoint {
         }
     }
 
-    /// The IKE SA `redundant` wants to end for `kept`, which is of this shard.
+    /// The IKE SA `redundant` is to end for `kept`, which belongs to this shard.
     pub(super) fn on_take_over(&mut self, now: Now, kept: IkeSaId, redundant: IkeSaId) {
         let Some(estate) = self.registry.estate(redundant) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
@@ -259,7 +254,7 @@ impl Endpoint {
         }
     }
 
-    /// The IKE SA `ike` may end.
+    /// Ends the IKE SA `ike`, because the other one has its children.
     pub(super) fn on_covered(&mut self, now: Now, ike: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let carried = sa.carried();
@@ -278,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// The IKE SA is over: brings up anew what two rules have ended together.
+    /// Handles the end of an IKE SA: starts the children again that two different rules have ended.
     pub(super) fn end_crossing(&mut self, now: Now, ike: IkeSaId, reason: &Failure) {
         self.forget_crossing(ike);
         let Some(Kept { connection, path, children, until }) = self.crossings.kept.remove(&ike)
@@ -295,7 +290,7 @@ impl Endpoint {
         }
     }
 
-    /// The children of `from` are those of `to` from now on.
+    /// Handles a rekey: the children of `from` belong to `to` from now on.
     pub(super) fn move_crossing(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let renamed = self.crossings.redundant.iter().filter(|(_, other)| other.kept == from);
         let renamed: Vec<_> = renamed.map(|(ike, _)| *ike).collect();
@@ -343,8 +338,8 @@ impl Endpoint {
         self.on_initiate(now, request, connection, Some(child), (local, remote), None);
     }
 
-    /// True if another shard has an IKE SA with the peer of `connection`, or makes one. Whoever found out that none has
-    /// the child asked one shard after the other: meanwhile the peer may have moved the child from one to another, by a
+    /// True if another shard has or makes an IKE SA with the peer of `connection`. The shards were asked one after
+    /// the other for the child. Meanwhile the peer may have moved the child from one IKE SA to another by a
     /// reauthentication.
     fn is_known_elsewhere(
         &self,
@@ -363,7 +358,7 @@ impl Endpoint {
         self.registry.contacts(&between) > own
     }
 
-    /// True if there is a child of this name with the peer at `remote`, or one is being made by either end.
+    /// True if there is a child of this name with the peer at `remote`, or if either end is making one.
     pub(super) fn has_or_makes(&self, connection: &str, remote: IpAddr, child: &str) -> bool {
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.replaces.is_none() && attempt.wants(child),

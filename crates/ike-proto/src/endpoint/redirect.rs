@@ -1,4 +1,4 @@
-//! Redirects (RFC 5685), as far as they reach beyond one IKE SA: who is sent elsewhere, and going there.
+//! Redirects (RFC 5685) beyond a single IKE SA: which clients are redirected, and how a client follows.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
 impl Endpoint {
-    /// How much there is to do.
+    /// The present number of IKE SAs.
     pub(super) fn load(&self) -> Load {
         Load { half_open: self.half_open.all(), sas: self.entries.len() }
     }
 
-    /// Sends the client of an IKE_SA_INIT request elsewhere, if policy says so and he can follow. Nothing is
-    /// kept of that, and the answer is smaller than the request.
+    /// Redirects the client of an IKE_SA_INIT request if the policy says so and the client supports it. No state
+    /// is kept, and the answer is smaller than the request.
     pub(super) fn redirect_init(&mut self, path: Path, message: &Message<'_>) -> bool {
         let policy = &self.config.redirect;
         let payloads = Payloads(&message.payloads);
@@ -45,15 +45,15 @@ impl Endpoint {
         true
     }
 
-    /// The address to reach `gateway` from, for what was sent from `local` before.
+    /// The address from which to reach `gateway`, for messages that were sent from `local` before.
     pub(super) fn local_towards(&self, local: IpAddr, gateway: IpAddr) -> Option<IpAddr> {
         let family = |ip: &IpAddr| ip.to_canonical().is_ipv4() == gateway.is_ipv4();
         let own = self.network.addresses.iter().copied();
         std::iter::once(local).chain(own).find(family)
     }
 
-    /// The gateway of `ike` sends this client to another one. Without `wanted` it is what there is now, and
-    /// the SA goes once the other one is there.
+    /// Follows a redirect by the gateway of `ike`. Without `wanted`, the new SA gets the present children, and
+    /// `ike` ends when the new SA is up.
     pub(super) fn follow_redirect(
         &mut self,
         now: Now,
@@ -95,7 +95,7 @@ impl Endpoint {
             }
             return self.drop_datagram(path, "redirect not followed");
         };
-        // The next redirect counts from here, wherever this one leads.
+        // The next redirect counts from here, whether or not this one succeeds.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
             sa.redirected = Some(Box::new(redirected));
         }
@@ -118,7 +118,7 @@ impl Endpoint {
         self.begin(now, new);
     }
 
-    /// Ends what was begun to replace `ike`; who waits for that waits for `wanted` from now on.
+    /// Ends attempts to replace `ike`. Commands that wait for them wait for `wanted` from now on.
     fn supersede(&mut self, now: Now, ike: IkeSaId, wanted: &mut Vec<Wanted>) {
         let replaces = |entry: &Entry| matches!(entry, Entry::Attempt(attempt) if attempt.replaces == Some(ike));
         let begun = self.entries.iter().filter(|(_, slot)| replaces(&slot.entry));
@@ -136,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells the client of `ike` to go to another gateway.
+    /// Redirects the client of `ike` to another gateway, by command.
     pub(super) fn on_redirect_command(
         &mut self,
         now: Now,

@@ -1,5 +1,5 @@
-//! Tickets that are not taken any more (RFC 5723 §9.8), by the IKE SAs that they are of: resumed already,
-//! rekeyed, or deleted. What other gateways with the same keys have done is not known here.
+//! Void tickets (RFC 5723 §9.8), by the IKE SAs to which they belong: resumed already, rekeyed, or deleted. What
+//! other gateways with the same keys have done is not known here.
 
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
@@ -7,28 +7,28 @@ use std::time::{Instant, SystemTime};
 use crate::event::Now;
 use crate::table::Table;
 
-/// IKE SAs remembered; of more, the oldest are forgotten.
+/// IKE SAs that are remembered at most. Beyond that the oldest are forgotten.
 const MOST: usize = 1 << 16;
 
-/// An IKE SA by its SPIs, the initiator's first, and until when tickets of it could be good.
+/// An IKE SA by its SPIs, the initiator's first, and the time until which its tickets could be valid.
 pub type Void = ((u64, u64), SystemTime);
 
 /// A list of IKE SAs, by their SPIs.
 #[derive(Default)]
 pub(super) struct Spent {
     until: Table<(u64, u64), Until>,
-    /// In the order in which they came; once more if it is longer now.
+    /// In the order in which they were added. An SA whose time was extended is in it once more.
     order: VecDeque<(u64, u64)>,
-    /// How many have come so far.
+    /// The number of additions so far.
     added: u64,
 }
 
 /// How long an IKE SA is remembered.
 struct Until {
-    /// By the wall clock, for those that write it down.
+    /// By the wall clock, for storage.
     wall: SystemTime,
-    /// The same by the clock that only goes forward: the wall clock may be set to a time when all tickets are over, and
-    /// back again. `None` if that clock does not reach so far.
+    /// The same by the monotonic clock. The wall clock may be set to a time when all tickets have expired, and
+    /// back again. `None` if the monotonic clock does not reach so far.
     mono: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ impl Until {
 }
 
 impl Spent {
-    /// Adds one; false if it was there.
+    /// Adds an IKE SA. False if it was there.
     pub(super) fn add(&mut self, spis: (u64, u64), now: Now, until: SystemTime) -> bool {
         while let Some(first) = self.order.front() {
             let is_over = |until: &Until| until.mono.is_some_and(|until| until < now.mono);
@@ -56,7 +56,7 @@ impl Spent {
             known.mono = known.mono.zip(new.mono).map(|(known, new)| known.max(new));
             if until > known.wall {
                 known.wall = until;
-                // Whoever writes them down has to hear of it.
+                // The list in storage must get the new time.
                 self.order.push_back(spis);
                 self.added += 1;
             }
@@ -68,7 +68,7 @@ impl Spent {
         true
     }
 
-    /// Those that have come after the first `seen`, as far as they are not forgotten, and how many have come so far.
+    /// The additions after the first `seen`, unless they are forgotten, and the number of additions so far.
     pub(super) fn since(&self, seen: u64) -> (u64, Vec<Void>) {
         let count = usize::try_from(self.added.saturating_sub(seen)).unwrap_or(usize::MAX);
         let known = self.order.len();

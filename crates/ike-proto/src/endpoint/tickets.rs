@@ -1,5 +1,5 @@
-//! Session resumption (RFC 5723), as far as it reaches beyond one IKE SA: the tickets that a client has, and
-//! what a gateway does about those that it gave.
+//! Session resumption (RFC 5723) beyond a single IKE SA: a client's tickets, and a gateway's work on tickets that
+//! it has given.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -25,14 +25,14 @@ use crate::wire::registry::NotifyType;
 /// Tickets of lost IKE SAs that a client keeps.
 const MAX_LOST: usize = 256;
 
-/// The tickets of a client, in memory alone.
+/// The tickets of a client, in memory only.
 #[derive(Default)]
 pub(super) struct Tickets {
-    /// Of IKE SAs that are there.
+    /// Tickets of IKE SAs that exist.
     of: OwnTable<IkeSaId, Arc<Held>>,
-    /// Of those that were lost, the oldest first.
+    /// Tickets of lost IKE SAs, the oldest first.
     lost: VecDeque<(IkeSaId, Arc<Held>)>,
-    /// As a gateway: the longest `lifetime` that there was before this one.
+    /// At a gateway: the longest `lifetime` of the configurations so far.
     longest: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Tickets {
         self.lost.retain(|(other, _)| *other != ike);
     }
 
-    /// Takes one out for `connection` by `path`, rather of that gateway than of another.
+    /// Takes a ticket for `connection` by `path`: one of that gateway rather than of another one.
     fn take(
         &mut self,
         now: Instant,
@@ -79,12 +79,12 @@ impl Tickets {
         self.lost.remove(index).map(|(_, held)| held)
     }
 
-    /// Tickets of this lifetime are given no more, but may be about.
+    /// Records a lifetime that is not configured any more. Tickets with it may still exist.
     pub(super) fn lived(&mut self, lifetime: Duration) {
         self.longest = self.longest.max(lifetime);
     }
 
-    /// Drops what the configuration has changed under.
+    /// Drops tickets that do not fit the new configuration.
     pub(super) fn reconfigure(
         &mut self,
         config: &EndpointConfig,
@@ -117,14 +117,14 @@ impl Endpoint {
         }
     }
 
-    /// An IKE SA is over. If it was lost its ticket is what the next one begins by.
+    /// Handles the end of an IKE SA. If it was lost, the next attempt may use its ticket.
     pub(super) fn lose_ticket(&mut self, ike: IkeSaId) {
         if let Some(held) = self.tickets.of.remove(&ike) {
             self.tickets.lose(ike, held);
         }
     }
 
-    /// Its gateway has refused to give another ticket: as long as there is one it may think better of it.
+    /// Handles a refusal of another ticket. The gateway may change its mind while the present ticket is valid.
     pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
         if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
             self.with_sa(now, ike, |sa, ctx| sa.ask_again(ctx.now.mono));
@@ -138,7 +138,7 @@ impl Endpoint {
         self.tickets.lost.len() < before
     }
 
-    /// What a new attempt begins by, if it is not said yet.
+    /// The ticket for a new attempt, if there is one.
     pub(super) fn ticket_for(&mut self, now: Now, new: &NewAttempt) -> Option<Carried> {
         if !new.connection.session_resumption {
             return None;
@@ -148,7 +148,7 @@ impl Endpoint {
                 let settings = (&self.config, &self.lookup, &*self.crypto);
                 self.tickets.take(now.mono, settings, &new.connection, new.path)
             }
-            // The IKE SA is there yet, and is to go on at another gateway.
+            // The IKE SA still exists, and is to continue at another gateway.
             (Some(ike), Some(_)) => {
                 let held = self.tickets.of.get(&ike).cloned();
                 held.filter(|held| {
@@ -158,13 +158,14 @@ impl Endpoint {
                         && fits::may_present(&self.config, &new.connection, new.path, held)
                 })
             }
-            // It is to be authenticated again.
+            // A reauthentication uses no ticket.
             (Some(_), None) => None,
         }
         .map(Carried::new)
     }
 
-    /// An attempt has failed for good: nobody has answered, perhaps, and the ticket is good yet.
+    /// Keeps the ticket of an attempt that has failed for good. The gateway may not have answered, and the ticket
+    /// may still be valid.
     pub(super) fn put_back(&mut self, now: Now, attempt: IkeSaId, carried: Option<Carried>) {
         let Some(Carried { held, .. }) = carried else { return };
         let alive = self.tickets.of.values().any(|other| Arc::ptr_eq(other, &held));
@@ -173,14 +174,14 @@ impl Endpoint {
         }
     }
 
-    /// What is tried once more: the ticket, too.
+    /// The ticket for the next try.
     pub(super) fn presented_again(carried: Option<Carried>) -> Option<Carried> {
         carried.map(|carried| Carried::new(carried.held))
     }
 
     // ---- both ----
 
-    /// The ticket of an IKE SA is good for nothing any more.
+    /// Makes the tickets of an IKE SA void.
     pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, given: Option<(u64, u64)>) {
         self.tickets.forget(ike);
         let Some(spis) = given else { return };
@@ -198,7 +199,7 @@ impl Endpoint {
             return;
         }
         let given = sa.spis_of_tickets();
-        // A gateway that has given none is not asked again.
+        // A gateway that has given no ticket is not asked again.
         let client = sa.wants_ticket() && self.tickets.of.contains_key(&from);
         self.end_ticket(now, from, given);
         if client {
@@ -208,15 +209,15 @@ impl Endpoint {
 
     // ---- gateway ----
 
-    /// The SPIs of the IKE SA that `ike` goes on for.
+    /// The SPIs of the IKE SA that `ike` has resumed.
     pub(super) fn resumes(&self, ike: IkeSaId) -> Option<(u64, u64)> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
         let State::Established(established) = &sa.state else { return None };
         established.authenticated.resumed.as_ref().map(|resumed| resumed.spis)
     }
 
-    /// The one of `others` that goes on as another one. Of another shard's no more is known here than which shard
-    /// has it: with one alone, which is how it is where that matters, the SPIs tell.
+    /// The SA of `others` that has been resumed. Of an SA of another shard only the shard is known. If it is the
+    /// only one, which it usually is when this matters, the SPIs tell.
     pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
         let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) => (sa.spi_i, sa.spi_r) == spis,
@@ -239,7 +240,7 @@ impl Endpoint {
     //= RFC 5723 §4.3.4
     //# the old SA SHOULD be silently
     //# deleted without sending a DELETE informational exchange.
-    /// An IKE SA goes on as another one: if it is this, it is over.
+    /// Ends `ike` if it is the IKE SA that has been resumed.
     pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
         self.with_sa(now, ike, |sa, ctx| {
             if (sa.spi_i, sa.spi_r) == spis {
@@ -248,14 +249,14 @@ impl Endpoint {
         });
     }
 
-    /// Tells the others of a client that one of them may be over.
+    /// Tells the client's other IKE SAs that one of them may have been resumed.
     pub(super) fn tell_resumed(&mut self, now: Now, others: &[IkeSaId], spis: (u64, u64)) {
         for other in others {
             self.notify(now, *other, Notice::Resumed(spis.0, spis.1));
         }
     }
 
-    /// Answers an IKE_SESSION_RESUME request that was let in.
+    /// Answers an IKE_SESSION_RESUME request that was admitted.
     pub(super) fn answer_resume(
         &mut self,
         now: Now,
@@ -273,8 +274,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells a client to begin by IKE_SA_INIT. The answer is smaller than the request, and must not depend on
-    /// what a flood has left of other answers: without it the client waits.
+    /// Tells a client to begin with IKE_SA_INIT. The answer is smaller than the request. It must not depend on how
+    /// many other answers a flood has used, because the client would wait.
     pub(super) fn refuse_ticket(
         &mut self,
         now: Now,

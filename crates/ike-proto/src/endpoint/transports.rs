@@ -1,5 +1,5 @@
-//! Which transport an attempt takes, the way from one to the other (RFC 9329 §5.1), and what happens to
-//! TCP connections.
+//! Which transport an attempt uses, the change from one to the other (RFC 9329 §5.1), and events of TCP
+//! connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,15 +15,15 @@ use crate::ike_sa::state::State;
 /// The IKE port; another `remote_port` means UDP encapsulation from the start, as in strongSwan.
 const IKE_PORT: u16 = 500;
 
-/// How long it is remembered that a peer was reached over TCP and not over UDP. The next attempt after
-/// that tries UDP first, as the one that found out did.
+/// How long the endpoint remembers that a peer was reached over TCP and not over UDP. After that the next attempt
+/// tries UDP first again.
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// Pairs of addresses remembered.
 const MAX_REMEMBERED: usize = 1024;
 
-/// Between which addresses UDP gets no answer, and until when that is believed. Only who was
-/// authenticated over TCP gets in here: a peer that is down does not.
+/// Pairs of addresses between which UDP gets no answer, and until when that counts. Only peers authenticated over
+/// TCP are added: a peer that is down is not.
 #[derive(Default)]
 pub(super) struct BlockedUdp {
     until: HashMap<(IpAddr, IpAddr), Instant>,
@@ -54,7 +54,7 @@ fn ends(path: Path) -> (IpAddr, IpAddr) {
 }
 
 impl Endpoint {
-    /// The path a new IKE SA of `connection` begins on. One over TCP has no name yet.
+    /// The path on which a new IKE SA of `connection` begins. A path over TCP has no name yet.
     pub(super) fn path_to(
         &self,
         connection: &ConnectionConfig,
@@ -94,7 +94,7 @@ impl Endpoint {
         }
     }
 
-    /// Why the next attempt on `path` takes its transport.
+    /// The reason for the transport of the next attempt on `path`.
     pub(super) fn origin_of(connection: &ConnectionConfig, path: Path) -> Origin {
         match (connection.enable_tcp, path.transport) {
             (TcpUse::Fallback(_), Transport::Tcp) => Origin::Remembered,
@@ -102,7 +102,7 @@ impl Endpoint {
         }
     }
 
-    /// The path of an attempt that starts over because that on `path` is to `switch`; `None` if nothing
+    /// The path of an attempt that starts over because the attempt on `path` is to `switch`; `None` if no path
     /// leads there.
     pub(super) fn switched(
         &mut self,
@@ -129,7 +129,7 @@ impl Endpoint {
         })
     }
 
-    /// An attempt over TCP came to its end: `success` if the peer is authenticated.
+    /// Learns from the end of an attempt over TCP. `success` if the peer is authenticated.
     pub(super) fn learn(&mut self, now: Now, path: Path, origin: Origin, success: bool) {
         match (origin, success) {
             (Origin::FellBack, true) => self.blocked_udp.note(now.mono, path),

@@ -1,5 +1,5 @@
-//! Trap policies. What `start_action`, `close_action` or `dpd_action` have trapped stays wanted in the data plane: an
-//! installation that fails is made again until it succeeds.
+//! Trap policies. A trap of `start_action`, `close_action` or `dpd_action` stays wanted in the data plane: a
+//! failed installation is repeated until it succeeds.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::dataplane::{
 use crate::event::{Failure, IkeSaId, Now, RequestId};
 use crate::exchange::config::resolve;
 
-/// The wait after the first failed installation. It doubles with each failure, up to the last of so many doublings.
+/// The wait after the first failed installation. It doubles with each failure, `MAX_DOUBLINGS` times at most.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 6;
 
@@ -25,22 +25,22 @@ pub(super) struct Trap {
     pub(super) policy: PolicyId,
     pub(super) connection: String,
     pub(super) child: Arc<ChildConfig>,
-    /// This end's address, as it was when the trap was asked for.
+    /// This end's address when the trap was installed.
     local: IpAddr,
-    /// The peer that the child is made with.
+    /// The peer of the child.
     pub(super) remote: IpAddr,
-    /// How packets are treated that meet it.
+    /// How packets that meet the trap are treated.
     pub(super) processing: Arc<Processing>,
     /// Traffic of this end, and of the peer.
     pub(super) selectors: (Arc<[TrafficSelector]>, Arc<[TrafficSelector]>),
     /// Failed installations in a row.
     failures: u32,
-    /// When it is installed again.
+    /// When the installation is repeated.
     again: Option<Instant>,
 }
 
 impl Trap {
-    /// True if the configuration wants it, and not only a command.
+    /// True if the configuration wants the trap, not only a command.
     fn is_configured(&self) -> bool {
         let ChildConfig { start_action, close_action, dpd_action, .. } = &*self.child;
         [start_action, close_action, dpd_action].contains(&&Action::Trap)
@@ -111,7 +111,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes a trap away.
+    /// Removes a trap.
     pub(super) fn uninstall_trap(&mut self, connection: &str, child: &str) -> Result<(), Failure> {
         let is = |trap: &Trap| trap.connection == connection && trap.child.name == child;
         let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
@@ -121,7 +121,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The data plane has installed a trap, or has refused it.
+    /// Handles the data plane's answer to the installation of a trap.
     pub(super) fn on_trap_answered(
         &mut self,
         now: Now,
@@ -172,7 +172,7 @@ impl Endpoint {
             })
             .collect();
         for (connection, child, local, remote) in due {
-            // A reload takes its traps along with the connection or the child that it takes away.
+            // A reload removes the traps of the connections or children that it removes.
             if let Err(why) = self.install_trap(now, None, &connection, &child, local, remote) {
                 tracing::warn!(%connection, %child, ?why, "trap not installed");
             }

@@ -1,8 +1,8 @@
-//! Batches for the data plane that no exchange waits for, and what becomes of them if they fail.
+//! Batches for the data plane that no exchange waits for, and what follows if they fail.
 //!
-//! Removals are made again until they succeed: an SA or a policy that stayed behind would outlive its
-//! keys. A child whose change failed is deleted at both ends. A trap is reported as failed, and installed again if the
-//! configuration wants it.
+//! Removals are repeated until they succeed, because an SA or a policy that stayed behind would outlive its keys.
+//! If a change of a child fails, the child is deleted at both ends. If a trap fails, that is reported, and the
+//! trap is installed again if the configuration wants it.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use super::Endpoint;
 use crate::dataplane::{Command, DataPlaneError, PolicyId, SaId};
 use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId, Ticket};
 
-/// The wait before a removal that failed is made again, the first time. It doubles up to the longest.
+/// The wait before a failed removal is repeated. It doubles with each failure up to a maximum.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 6;
-/// Removals kept for later. A data plane that fails so many has lost more than these.
+/// Removals that are kept at most. A data plane with so many failures has lost more than these.
 const MAX_CHORES: usize = 4096;
 
 /// Owner of the deadlines of removals: no IKE SA has this number.
@@ -22,16 +22,16 @@ pub(super) const NOBODY: IkeSaId = IkeSaId(0);
 /// What a batch is about.
 #[derive(Debug)]
 pub(crate) enum Unattended {
-    /// Removals, how often the wait for them has doubled, and when they were first asked for.
+    /// Removals, how often the wait for them has doubled, and when they were requested first.
     Removals { removals: Vec<Removal>, failures: u32, issued: Ticket },
-    /// A change to these children. If it fails, they are deleted, and so is what `stale` names: SAs
-    /// by the names they had before the change.
+    /// A change to these children. If it fails, they are deleted, and so are the SAs in `stale`, by the names that
+    /// they had before the change.
     Change { children: Vec<ChildSaId>, stale: Vec<SaId> },
     /// A trap was installed, by command.
     Trap(PolicyId, Option<RequestId>),
 }
 
-/// Something to be removed.
+/// An object to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     Sa(SaId),
@@ -58,7 +58,7 @@ impl From<Removal> for Command {
     }
 }
 
-/// A removal to be made again.
+/// A removal to be repeated.
 pub(super) struct Chore {
     at: Instant,
     removal: Removal,
@@ -90,7 +90,7 @@ impl Endpoint {
         }
     }
 
-    /// A batch stops at the first failure: what came after it must not wait with it.
+    /// Handles a failed batch. A batch stops at the first failure, and the removals after it must not wait.
     fn on_removals_failed(
         &mut self,
         now: Now,
@@ -114,7 +114,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes each by a batch of its own.
+    /// Removes each object by a batch of its own.
     pub(super) fn remove_each(&mut self, removals: impl Iterator<Item = Removal>) {
         for removal in removals {
             let ticket = self.ids.ticket();
@@ -132,7 +132,7 @@ impl Endpoint {
         self.deadlines.insert((at, NOBODY));
     }
 
-    /// As [`remove_each`](Self::remove_each), of what was to be removed before: unless somebody else
+    /// As [`remove_each`](Self::remove_each), for a removal that has failed before. Does nothing if another owner
     /// has the name by now.
     fn remove_again(&mut self, removal: Removal, failures: u32, issued: Ticket) {
         if !self.ids.is_taken_anew(removal, issued) {
@@ -156,7 +156,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes the removals that are due.
+    /// Repeats the removals that are due.
     pub(super) fn run_chores(&mut self, now: Now) {
         let due: Vec<_> = self.chores.extract_if(.., |chore| chore.at <= now.mono).collect();
         for Chore { removal, failures, issued, .. } in due {

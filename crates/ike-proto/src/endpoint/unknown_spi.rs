@@ -1,5 +1,5 @@
-//! ESP packets for which there is no SA: whoever sends them is told (RFC 7296 §1.5), and who is told so asks whether
-//! the peer has lost the IKE SA. Between the two RFC 6290 §8.2 has its token.
+//! ESP packets that belong to no SA. Their sender gets INVALID_SPI (RFC 7296 §1.5). A host that receives
+//! INVALID_SPI checks whether the peer has lost the IKE SA, and then gets the token of RFC 6290 §8.2.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::exchange::invalid_spi;
 
 /// The IKE port.
 const IKE_PORT: u16 = 500;
-/// A peer that was heard so lately, authenticated, is there.
+/// A peer from which an authentic message came within this time is alive.
 const LATELY: Duration = Duration::from_secs(5);
 
 impl Endpoint {
-    /// The data plane has no SA for a packet of so many `octets`.
+    /// The data plane has no SA for a packet of `octets`.
     pub(super) fn on_unknown_esp(
         &mut self,
         now: Now,
@@ -24,7 +24,7 @@ impl Endpoint {
         (local, remote): (IpAddr, SocketAddr),
         octets: usize,
     ) {
-        // One that is being made, or removed, may have packets that the data plane does not know.
+        // While an SA is made or removed, its packets may come without an SA in the data plane.
         if !self.config.send_invalid_spi || self.ids.esp.get(&spi).is_some() {
             return;
         }
@@ -38,7 +38,7 @@ impl Endpoint {
             transport,
         };
         self.drop_datagram(path, "ESP packet of no SA");
-        // Nobody is sent more than has come from where he seems to be.
+        // No host gets more octets than have come from its address.
         let came = octets + if transport == Transport::UdpEncap { 8 } else { 0 };
         if came < invalid_spi::length(transport)
             || !self.crash.may_tell(now.mono, origin(remote.ip()))
@@ -54,7 +54,7 @@ impl Endpoint {
             let mut told = false;
             self.with_sa(now, ike, |sa, _| {
                 let port = sa.esp_path().remote.port();
-                // Behind one address there may be others, who have lost theirs.
+                // Other hosts behind the same address may have lost their SAs.
                 if remote.port() == 0 || remote.port() == port {
                     told = sa.tell_invalid_spi(spi);
                 }
@@ -71,7 +71,7 @@ impl Endpoint {
     //# recipient as a hint that something might be wrong (because it could
     //# easily be forged).  This message is not part of an INFORMATIONAL
     //# exchange, and the receiving node MUST NOT respond to it
-    /// Somebody at `path` says that he has no SA for ESP packets with this SPI.
+    /// Handles an unprotected INVALID_SPI from `path`: that host has no SA for ESP packets with this SPI.
     pub(super) fn on_invalid_spi(&mut self, now: Now, path: Path, spi: u32) {
         self.drop_datagram(path, "INVALID_SPI outside of an IKE SA");
         if !self.crash.may_hint(now.mono, origin(path.remote.ip())) {
@@ -79,7 +79,7 @@ impl Endpoint {
         }
         let sa = SaId { spi, dst: path.remote.ip().to_canonical() };
         match self.registry.claimant(&sa).filter(|index| *index != self.config.shard.index) {
-            // A number stands for its shard.
+            // The number stands for the shard.
             Some(index) => {
                 let notice = Notice::UnknownSpi(sa);
                 self.out.push_back(Output::Event(Event::Notice(IkeSaId(index.into()), notice)));
@@ -88,7 +88,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer may have lost the SA that this end sends by: it is asked.
+    /// Checks that the peer is alive: it may have lost the SA by which this end sends.
     pub(super) fn doubt(&mut self, now: Now, sa: SaId) {
         let Some(ike) = self.ids.esp.sender_by(sa) else { return };
         //= RFC 7296 §2.4

@@ -1,4 +1,4 @@
-//! A configuration as an endpoint can use it.
+//! A configuration in the form that an endpoint can use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig, TcpUse};
 use crate::crypto::CryptoProvider;
 
-/// No time is longer: ten years. The sum of a few of these and any time of an input is still a time; a longer one that
-/// an embedder configures would be an overflow, and so a panic, long after.
+/// The longest time that is accepted: ten years. The sum of a few such times and the time of any input is still a
+/// time. A longer one in an embedder's configuration would overflow much later, which is a panic.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// Leaves out what no backend can do, so that it is neither offered nor chosen, puts the numbers of FrodoKEM in, and
-/// bounds all times.
+/// Removes algorithms that no backend has, so that they are neither offered nor chosen; inserts the numbers of
+/// FrodoKEM; and limits all times.
 pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> EndpointConfig {
-    // Once: what comes back to an endpoint has its numbers already.
+    // Only once: a configuration that an endpoint has returned has its numbers already.
     let numbers = std::mem::take(&mut config.frodokem);
     let keep = |proposals: &[ProposalConfig]| {
         let numbered = proposals.iter().cloned().map(|mut proposal| {

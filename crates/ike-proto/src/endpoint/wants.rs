@@ -25,22 +25,22 @@ use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
 use watched::Watched;
 
-/// Owner of the deadlines of what is started again: no IKE SA has this number.
+/// Owner of the deadlines of children to be started again: no IKE SA has this number.
 pub(super) const STARTS: IkeSaId = IkeSaId(u64::MAX);
 
-/// The back-off after the first failure. It doubles with each up to the longest; up to a quarter is added or
-/// taken off.
+/// The back-off after the first failure. It doubles with each failure up to the longest wait. Up to a quarter is
+/// added or subtracted.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The same after a refusal that a server may count against an account: four in half an hour at the most.
+/// The same after a refusal that a server may count against an account: four attempts in half an hour at most.
 pub(super) const FIRST_CAREFUL_WAIT: Duration = Duration::from_secs(5 * 60);
 const LONGEST_CAREFUL_WAIT: Duration = Duration::from_secs(60 * 60);
 
-/// How long a start waits that another shard may make needless.
+/// The delay of a start that may be unnecessary because of another shard.
 const PUT_OFF: Duration = Duration::from_secs(1);
 
-/// A child that was up so long did not fail.
+/// A child that was up for so long has not failed.
 const STABLE: Duration = Duration::from_secs(60);
 
 /// A connection and a child of it; `None` is the IKE SA alone.
@@ -49,7 +49,7 @@ pub(crate) type Name = (String, Option<String>);
 /// The two ends of a path.
 type Ends = (IpAddr, IpAddr);
 
-/// Who wants a child up.
+/// The origin of a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// `start_action = start`.
@@ -61,7 +61,7 @@ enum By {
 }
 
 impl By {
-    /// Who wants `child` of `connection`, when somebody does.
+    /// The origin of the wish for `child` of `connection`.
     fn asking(connection: &ConnectionConfig, child: Option<&str>) -> Self {
         let config = child.and_then(|name| connection.child(name));
         match config.is_some_and(|child| child.start_action == Action::Start) {
@@ -77,9 +77,9 @@ struct Want {
     by: By,
     /// Failures in a row.
     failures: u32,
-    /// When it was begun last.
+    /// When the last start began.
     begun: Option<Instant>,
-    /// When it came up last.
+    /// When it last came up.
     up: Option<Instant>,
     /// When it is started again.
     at: Option<Instant>,
@@ -87,11 +87,11 @@ struct Want {
     asked: bool,
     /// Another shard was told to start it.
     elsewhere: bool,
-    /// It was put off, since another shard may have had it.
+    /// The start was put off, because another shard may have had the child.
     put_off: bool,
-    /// A server may count its attempts: nothing but its time, or somebody who asks for it, begins the next one.
+    /// A server may count its attempts. Only the end of the back-off, or a command, begins the next one.
     careful: bool,
-    /// The ends that it had last.
+    /// Its last two ends.
     ends: Option<Ends>,
     /// Policies that keep its traffic from leaving in clear until it is up again.
     held: Vec<PolicyId>,
@@ -114,31 +114,31 @@ impl Want {
         })
     }
 
-    /// True if somebody wants it up, or an action that has not brought it up yet. What an action has brought up is
-    /// not wanted for that.
+    /// True if the configuration or a command wants it up, or an action that has not brought it up yet. A child
+    /// that an action has brought up is not wanted for that reason.
     fn is_wish(&self) -> bool {
         self.by != By::Action || self.up.is_none()
     }
 }
 
-/// An attempt to be made again.
+/// An attempt to be repeated.
 struct Again {
     at: Instant,
-    /// When it was begun last.
+    /// When it last began.
     begun: Instant,
     new: Box<NewAttempt>,
 }
 
-/// What waits for the addresses of a connection.
+/// Starts that wait for the addresses of a connection.
 enum Asked {
     Want(Name),
     Again(Box<NewAttempt>),
 }
 
-/// All that is wanted.
+/// All wanted children.
 #[derive(Default)]
 pub(crate) struct Wants {
-    // Boxes: half of the room in a B-tree's nodes may be empty.
+    // Boxes, because half of the capacity of a B-tree's nodes may be empty.
     all: Watched<BTreeMap<Box<Name>, Box<Want>>>,
     again: Watched<Vec<Again>>,
     asked: BTreeMap<Ticket, Asked>,
@@ -156,12 +156,12 @@ impl Wants {
                 .is_some_and(|want| want.is_wish())
     }
 
-    /// True if nothing is wanted.
+    /// True if no child is wanted.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// True if the time of what is started next may be another one than when this was asked last.
+    /// True if the time of the next start may have changed since the last call.
     fn has_changed(&mut self) -> bool {
         std::mem::take(&mut self.all.changed) | std::mem::take(&mut self.again.changed)
     }
@@ -171,7 +171,7 @@ impl Wants {
         wants.chain(self.again.iter().map(|again| again.at)).min()
     }
 
-    /// The attempt that would replace `ike`, and waits for its time or for addresses.
+    /// The attempt to replace `ike` that waits for its time or for addresses.
     pub(super) fn parked_for(&mut self, ike: IkeSaId) -> Option<&mut NewAttempt> {
         let asked = self.asked.values_mut().filter_map(|asked| match asked {
             Asked::Again(new) => Some(new),
@@ -181,7 +181,7 @@ impl Wants {
         again.chain(asked).map(|new| &mut **new).find(|new| new.replaces == Some(ike))
     }
 
-    /// Attempts that wait for their time, or for addresses.
+    /// Attempts that wait for their time or for addresses.
     fn parked(&self) -> impl Iterator<Item = &NewAttempt> {
         let asked = self.asked.values().filter_map(|asked| match asked {
             Asked::Again(new) => Some(new),
@@ -204,11 +204,11 @@ impl Wants {
 }
 
 impl Wanted {
-    /// True if it is for this child; an attempt without one is for the IKE SA alone.
+    /// True if the attempt is for this child. An attempt without a child is for the IKE SA alone.
     fn is_for(&self, child: &Option<String>) -> bool {
         match (&self.child, child) {
             (Some(config), Some(child)) => config.name == *child,
-            // Whatever child it is for, the IKE SA comes along.
+            // An attempt for any child brings the IKE SA as well.
             (_, None) => true,
             (None, Some(_)) => false,
         }
@@ -222,11 +222,11 @@ pub(crate) struct Ended {
     pub(crate) child: Option<String>,
     pub(crate) end: End,
     pub(crate) reason: Failure,
-    /// False if it was never up: actions do not apply.
+    /// False if it was never up, so that actions do not apply.
     pub(crate) was_up: bool,
     /// The ends of its path.
     pub(crate) ends: Ends,
-    /// A policy that was left in force to keep its traffic in.
+    /// A policy that was left in force to keep its traffic from leaving in clear.
     pub(crate) held: Option<PolicyId>,
 }
 
@@ -282,7 +282,7 @@ impl Endpoint {
         })
     }
 
-    /// Notes that a child is wanted, by configuration or by command, and that it is being begun now.
+    /// Records that a child is wanted, by configuration or by command, and that its start begins now.
     pub(super) fn want(
         &mut self,
         now: Now,
@@ -293,7 +293,7 @@ impl Endpoint {
         let by = By::asking(connection, child);
         let name = (connection.name.clone(), child.map(str::to_owned));
         let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
-        // A command outlives the configuration that said the same.
+        // A command outlives a configuration that wants the same.
         if want.by != By::Command {
             want.by = by;
         }
@@ -301,7 +301,7 @@ impl Endpoint {
         want.ends = ends.or(want.ends);
     }
 
-    /// Wants a child by configuration: it is started as soon as the driver knows its addresses.
+    /// Wants a child because of the configuration. It is started as soon as the driver knows its addresses.
     pub(super) fn on_want(
         &mut self,
         now: Now,
@@ -339,7 +339,7 @@ impl Endpoint {
         first
     }
 
-    /// Takes back that children are wanted: one, or all of a connection. False if none was.
+    /// Ends the wish for children: for one, or for all of a connection. False if none was wanted.
     pub(super) fn unwant(&mut self, connection: &str, child: Option<&str>) -> bool {
         let meant = |name: &Name| {
             name.0 == connection && child.is_none_or(|child| name.1.as_deref() == Some(child))
@@ -353,7 +353,7 @@ impl Endpoint {
         !gone.is_empty() || parked
     }
 
-    /// As [`unwant`](Self::unwant), of one child.
+    /// As [`unwant`](Self::unwant), for one child.
     pub(super) fn unwant_name(&mut self, name: &Name) {
         if let Some(want) = self.wants.all.remove(name) {
             self.lift(&want);
@@ -361,7 +361,7 @@ impl Endpoint {
         self.drop_parked(&|other: &Name| other == name, true, &Err(Failure::Terminated));
     }
 
-    /// Nothing is wanted any more.
+    /// Ends all wishes.
     pub(super) fn unwant_all(&mut self) {
         let all = std::mem::take(&mut *self.wants.all);
         for want in all.values() {
@@ -370,8 +370,9 @@ impl Endpoint {
         self.drop_parked(&|_| true, true, &Err(Failure::Terminated));
     }
 
-    /// Attempts that wait for their time do without what is meant; `replacing` says whether those do that replace an IKE
-    /// SA. Commands that wait for it get `outcome`. False if there was nothing.
+    /// Removes children from attempts that wait for their time. `replacing` says whether attempts to replace an
+    /// IKE SA are included. Commands that wait for such a child get `outcome`. False if there was nothing to
+    /// remove.
     fn drop_parked(
         &mut self,
         meant: &dyn Fn(&Name) -> bool,
@@ -404,13 +405,13 @@ impl Endpoint {
         any
     }
 
-    /// Lifts what kept the traffic of a child in.
+    /// Removes the policies that kept a child's traffic from leaving.
     fn lift(&mut self, want: &Want) {
         let held = want.held.clone();
         self.remove_each(held.into_iter().map(Removal::Policy));
     }
 
-    /// What `ike` has, and what it makes, is not wanted any more.
+    /// Ends the wishes for all children that `ike` has or makes.
     pub(super) fn unwant_of(&mut self, ike: IkeSaId) {
         if self.wants.is_empty() {
             return;
@@ -433,7 +434,7 @@ impl Endpoint {
         }
     }
 
-    /// The configuration is another one: what it does not have, or does not want any more, is not wanted.
+    /// Handles a new configuration: children that it lacks, or no longer wants, are not wanted any more.
     pub(super) fn review_wants(&mut self) {
         let lookup = &self.lookup;
         let stays = |name: &Name, want: &Want| {
@@ -452,7 +453,7 @@ impl Endpoint {
         }
     }
 
-    /// A child is up: what kept its traffic in is lifted.
+    /// Handles that a child is up: removes the policies that kept its traffic from leaving.
     pub(super) fn on_carried(&mut self, now: Now, connection: &str, child: Option<&str>) {
         let name = (connection.to_owned(), child.map(str::to_owned));
         let Some(want) = self.wants.all.get_mut(&name) else { return };
@@ -460,7 +461,7 @@ impl Endpoint {
         want.put_off = false;
         let held = std::mem::take(&mut want.held);
         self.remove_each(held.into_iter().map(Removal::Policy));
-        // The same, begun by this end, is not needed any more.
+        // A start of the same child by this end is not needed any more.
         self.drop_parked(&|other: &Name| *other == name && child.is_some(), false, &Ok(()));
     }
 
@@ -481,15 +482,15 @@ impl Endpoint {
         let config = name.1.as_ref().and_then(|child| connection.child(child));
         // A series of attempts ends with its last one (`on_attempt_failed`).
         let wishes = Wishes::of(connection, config.map(|c| &**c), wanted, u32::MAX);
-        // A child that is wanted is there for its actions from the first attempt on.
+        // The actions of a wanted child apply from its first attempt on.
         let wishes = if was_up || wanted { wishes } else { wishes.without_actions() };
-        // The peer cannot have ended on purpose what it never had: it would not have the child now.
+        // The peer cannot have ended on purpose a child that it never had. It would not have the child now.
         let end = match end {
             End::Deleted if wanted && !was_up && wishes.close == Action::None => End::Refused,
             end => end,
         };
         let next = aftermath::after(end, wishes);
-        // Another IKE SA has it, or is getting it.
+        // Another IKE SA has the child, or is getting it.
         let carried = self.carries(&name.0, name.1.as_deref()) || self.wants.is_parked(&name);
         let up = carried && self.is_up(&name);
         match next {
@@ -515,7 +516,7 @@ impl Endpoint {
         }
     }
 
-    /// A child that two rules have ended together is started again.
+    /// Starts a child again that two different rules have ended.
     pub(super) fn bring_back(&mut self, now: Now, connection: String, child: String, ends: Ends) {
         let known = self.lookup.connection(&connection);
         let known = known.is_some_and(|connection| connection.child(&child).is_some());
@@ -526,7 +527,7 @@ impl Endpoint {
         }
     }
 
-    /// Not wanted any more, because of `reason`.
+    /// Ends the wish for a child, because of `reason`.
     fn give_up(&mut self, name: &Name, reason: &Failure) {
         let Some(want) = self.wants.all.get(name) else { return };
         let wish = want.is_wish();
@@ -545,7 +546,7 @@ impl Endpoint {
             let event = Event::Trap { connection, child, local, remote };
             return self.out.push_back(Output::Event(event));
         }
-        // The configuration may be gone by now; then there is nothing to trap for.
+        // The configuration may be gone by now. Then there is nothing to trap for.
         let _ = self.install_trap(now, None, &connection, &child, local, remote);
     }
 
@@ -574,14 +575,14 @@ impl Endpoint {
         let wait = self.back_off(failures);
         let at = match next {
             _ if careful => now.mono + self.careful_back_off(failures),
-            // Counted from the last start: a schedule of retransmissions is time enough.
+            // Counted from the last start: the time of a retransmission schedule is enough.
             Next::Start => begun.map_or(now.mono, |begun| begun + wait),
             _ => now.mono + wait.max(self.back_off(1)),
         };
         self.start_at(name, at.max(now.mono), now, reason);
     }
 
-    /// Has `name` started at `at`, unless it is earlier already.
+    /// Has `name` started at `at`, unless an earlier start is due.
     fn start_at(&mut self, name: Name, at: Instant, now: Now, reason: &Failure) {
         let Some(want) = self.wants.all.get_mut(&name) else { return };
         want.elsewhere = false;
@@ -599,12 +600,12 @@ impl Endpoint {
         self.out.push_back(Output::Event(event));
     }
 
-    /// The wait after so many failures in a row.
+    /// The wait after `failures` in a row.
     pub(super) fn back_off(&mut self, failures: u32) -> Duration {
         self.doubled(FIRST_WAIT, LONGEST_WAIT, failures)
     }
 
-    /// The same where each failure may count against an account.
+    /// The same if each failure may count against an account.
     fn careful_back_off(&mut self, failures: u32) -> Duration {
         self.doubled(FIRST_CAREFUL_WAIT, LONGEST_CAREFUL_WAIT, failures.max(1))
     }
@@ -613,7 +614,7 @@ impl Endpoint {
         let Some((_, mut ctx)) = self.parts_now() else { return longest };
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let wait = first.saturating_mul(1 << doublings.min(8)).min(longest);
-        // Less up to two fifths of five quarters: a quarter either way.
+        // Subtracts up to two fifths of five quarters: a quarter either way.
         ctx.jittered(wait * 5 / 4, wait / 2)
     }
 
@@ -624,7 +625,7 @@ impl Endpoint {
             .is_some_and(|connection| aftermath::may_lock_account(connection, reason))
     }
 
-    /// Makes a failed attempt again when it is due.
+    /// Repeats a failed attempt when it is due.
     pub(super) fn attempt_again(
         &mut self,
         now: Now,
@@ -632,7 +633,7 @@ impl Endpoint {
         new: NewAttempt,
         reason: &Failure,
     ) {
-        // An IKE SA that is still up has a hard limit: nothing is gained by trying less often before it.
+        // An IKE SA that is still up has a hard limit, so longer waits gain nothing.
         let renews = new.replaces.is_some_and(|old| self.entries.contains_key(&old));
         let failures = match renews && *reason == Failure::Timeout {
             true => new.tries.min(1),
@@ -649,9 +650,9 @@ impl Endpoint {
         self.run_starts(now);
     }
 
-    /// Sets the deadline of what is to be started.
+    /// Sets the deadline of the next start.
     pub(super) fn arm_starts(&mut self) {
-        // Most inputs change nothing of it, and there may be thousands of wants to look at.
+        // Most inputs change nothing here, and there may be thousands of wants to look at.
         if !self.wants.has_changed() {
             return;
         }
@@ -665,7 +666,7 @@ impl Endpoint {
         self.deadlines.extend(next.map(|at| (at, STARTS)));
     }
 
-    /// The deadline of what is to be started has passed.
+    /// Handles the deadline of the next start.
     pub(super) fn on_starts_due(&mut self, now: Now) {
         if let Some(at) = self.wants.armed.take() {
             self.deadlines.remove(&(at, STARTS));
@@ -675,14 +676,15 @@ impl Endpoint {
         self.arm_starts();
     }
 
-    /// Where an attempt that went elsewhere begins again: at the gateway that it was sent from.
+    /// The gateway at which a redirected attempt begins again: the one that redirected it first.
     pub(super) fn back_home(redirected: Option<Redirected>) -> Option<Redirected> {
         redirected.map(Redirected::back)
     }
 }
 
 impl IkeSa {
-    /// True if it has `child`, or makes it, and is not about to end; without a child, if it is not about to end.
+    /// True if the IKE SA has or makes `child`, and is not about to end. Without a child: if it is not about to
+    /// end.
     pub(crate) fn carries(&self, child: Option<&str>) -> bool {
         let State::Established(established) = &self.state else { return false };
         let lives = match established.phase {
@@ -697,7 +699,7 @@ impl IkeSa {
         let up = |phase| matches!(phase, Phase::Installing | Phase::Installed);
         let there = established.children.iter().any(|child| {
             child.config.name == name
-                // Those of single CPUs (RFC 9611) come and go beside the one for all.
+                // Children of single CPUs (RFC 9611) come and go beside the one for all.
                 && child.cpu.is_none()
                 && up(child.phase)
                 && established.reason_to_delete(child.id).is_none()
@@ -711,7 +713,7 @@ impl IkeSa {
             || sent.is_some_and(|offer| offer.config.name == name && offer.rekeys.is_none())
     }
 
-    /// True if it has `child` in use, and is not about to end.
+    /// True if the IKE SA has `child` in use, and is not about to end.
     fn has_up(&self, child: Option<&str>) -> bool {
         let State::Established(established) = &self.state else { return false };
         let Some(name) = child else { return self.carries(None) };
@@ -724,7 +726,7 @@ impl IkeSa {
             })
     }
 
-    /// Names of children that it has or makes, each once.
+    /// Names of the children that the IKE SA has or makes, each once.
     pub(crate) fn names_of_children(&self) -> Vec<String> {
         let State::Established(established) = &self.state else { return Vec::new() };
         let there = established.children.iter().filter(|child| child.phase != Phase::Rekeyed);

@@ -1,4 +1,4 @@
-//! Starting what is wanted: when it is due, between which addresses, and anew where this host has moved.
+//! Starts of wanted children: when they are due, between which addresses, and new starts when this host has moved.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::event::{Event, Failure, IkeSaId, Now, Output, RequestId, Ticket};
 use crate::question::{Answer, Question};
 
 impl Endpoint {
-    /// Starts what is due.
+    /// Starts the children that are due.
     pub(in crate::endpoint) fn run_starts(&mut self, now: Now) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now.mono);
         let wants = self.wants.all.iter().filter(|(_, want)| due(want.at));
@@ -42,7 +42,7 @@ impl Endpoint {
         self.out.push_back(Output::Ask(ticket, Question::Ends { connection, last }));
     }
 
-    /// The driver has found the addresses of a connection, or none.
+    /// Handles the addresses of a connection, or their absence, from the driver.
     pub(in crate::endpoint) fn on_ends(
         &mut self,
         now: Now,
@@ -107,7 +107,8 @@ impl Endpoint {
         self.initiate(now, connection, path, wanted);
     }
 
-    /// Where the gateway at `home` has sent this client to, if an IKE SA is up there: a child is asked for on that one.
+    /// The gateway to which the gateway at `home` has redirected this client, if an IKE SA is up there. A child is
+    /// requested on that SA.
     fn sent_on(&self, connection: &str, home: IpAddr) -> Option<IpAddr> {
         let home = home.to_canonical();
         self.index.of(connection).find_map(|id| {
@@ -122,7 +123,7 @@ impl Endpoint {
     }
 
     fn again_between(&mut self, now: Now, new: NewAttempt, (local, remote): Ends) {
-        // What it was configured to be may have changed since.
+        // The configuration of the connection may have changed meanwhile.
         let Some(connection) = self.lookup.connection(&new.connection.name).cloned() else {
             return self.fail_waiting(
                 new.wanted.iter().filter_map(|wanted| wanted.request),
@@ -141,7 +142,7 @@ impl Endpoint {
         }
         let replaces = new.replaces.filter(|old| self.entries.contains_key(old));
         if replaces.is_none() {
-            // Others may have brought them up meanwhile.
+            // Another attempt or the peer may have brought them up meanwhile.
             for each in std::mem::take(&mut wanted) {
                 let child = each.child.as_ref().map(|child| child.name.clone());
                 if each.packet.is_none() && self.carries(&connection.name, child.as_deref()) {
@@ -167,7 +168,7 @@ impl Endpoint {
         }
     }
 
-    /// There is no way to the peer: that counts as an attempt.
+    /// Handles an attempt without a route to the peer. It counts as a failed attempt.
     fn attempt_has_no_way(&mut self, now: Now, mut new: NewAttempt, why: &Failure) {
         new.tries = new.tries.saturating_add(1);
         let tries = new.connection.keyingtries;
@@ -185,8 +186,8 @@ impl Endpoint {
         }
     }
 
-    /// This host's addresses or routes have changed: what waits for its time is started now, and an attempt from an
-    /// address that is gone is made anew from another one.
+    /// Handles a change of this host's addresses or routes. Attempts that wait for their time start now. An
+    /// attempt from an address that is gone is made again from another one.
     pub(in crate::endpoint) fn start_on_network(&mut self, now: Now) {
         let soonest = |begun: Option<Instant>| {
             begun.map_or(now.mono, |begun| now.mono.max(begun + FIRST_WAIT))
@@ -219,8 +220,9 @@ impl Endpoint {
         self.leave_stranded(now);
     }
 
-    /// An IKE SA without MOBIKE whose address this host does not have any more is of no use. If anything of it is
-    /// wanted, or comes back by its actions once the peer is found silent, another one is begun and takes its place.
+    /// Handles IKE SAs without MOBIKE whose address this host no longer has. Such an SA is of no use. If any of
+    /// its children is wanted, or would come back by its actions after the peer is found silent, another IKE SA is
+    /// begun to replace it.
     fn leave_stranded(&mut self, now: Now) {
         if self.network.addresses.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! What says that it has changed.
+//! A value with a mark for changes.
 
 use std::ops::{Deref, DerefMut};
 
-/// A value that knows whether somebody may have changed it.
+/// A value that records whether it may have been changed.
 #[derive(Default)]
 pub(super) struct Watched<T> {
     value: T,
