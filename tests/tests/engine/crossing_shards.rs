@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_proto::config::Shard;
+use ike_proto::config::{Shard, Unique};
 use ike_proto::dataplane::{DataPlane, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
@@ -39,6 +39,11 @@ const PEER: usize = 2;
 
 impl Hosts {
     fn new(seed: u64) -> Self {
+        Self::with_peer(seed, Unique::No)
+    }
+
+    /// As [`new`](Self::new); the peer has `unique`.
+    fn with_peer(seed: u64, unique: Unique) -> Self {
         let registry = Registry::default();
         let shard = |index| (1, 2, Shard { index, count: SHARDS }, registry.clone());
         let whole = (2, 1, Shard::default(), Registry::default());
@@ -46,6 +51,9 @@ impl Hosts {
         let ends = ends.map(|((n, m, shard, registry), number)| {
             let mut side = side(n, m);
             side.settings.shard = shard;
+            if n == 2 {
+                side.connection.unique = unique;
+            }
             let (config, plane) = (side.config(), Plane::new());
             let rng = Box::new(Seeded::new(seed * 10 + number));
             let capabilities = plane.capabilities();
@@ -145,12 +153,20 @@ impl Hosts {
     }
 }
 
+/// Whether the peer knows the rule or not: then the shards alone end the redundant one.
+///
 /// Fault: in `Endpoint::notify`, drop what is for another shard.
 #[test]
 fn ike_sas_of_two_shards_that_cross_end_in_one() {
+    for unique in [Unique::No, Unique::Never] {
+        cross_in_two_shards(unique);
+    }
+}
+
+fn cross_in_two_shards(unique: Unique) {
     let mut apart = 0;
     for seed in 0..40 {
-        let mut hosts = Hosts::new(seed);
+        let mut hosts = Hosts::with_peer(seed, unique);
         hosts.ensure(0, (1, 2));
         hosts.ensure(PEER, (2, 1));
         hosts.run_for(Duration::from_millis(500));
@@ -158,10 +174,10 @@ fn ike_sas_of_two_shards_that_cross_end_in_one() {
         apart += usize::from(hosts.established(0..1).len() == 1);
         hosts.run_for(Duration::from_secs(40));
         let (host, peer) = (hosts.established(0..PEER), hosts.established(PEER..PEER + 1));
-        assert_eq!(host, peer, "seed {seed}");
+        assert_eq!(host, peer, "{unique:?}, seed {seed}");
         assert_eq!(host.iter().map(|(.., children)| *children).collect::<Vec<_>>(), [1]);
     }
-    println!("{apart} of 40 in two shards");
+    println!("{unique:?}: {apart} of 40 in two shards");
     assert!(apart > 10);
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, Retransmission};
 use ike_proto::dataplane::PolicyAction;
-use ike_proto::{Command, Event, Failure};
+use ike_proto::{Command, Event, Failure, Now};
 use ike_tests::network::Fate;
 use ike_tests::plane::Plane;
 use ike_tests::setup::{address, shared_key};
-use ike_tests::{A, B, Pair, Setup, cheap};
+use ike_tests::{A, B, Pair, Setup, World, cheap};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ fn want(pair: &mut Pair) {
 type Limits = fn(&mut Setup, u32, u32);
 
 /// True if "net" is up at both ends, and exactly once.
-fn is_up(world: &ike_tests::World) -> bool {
+fn is_up(world: &World) -> bool {
     world.hosts.iter().all(|host| host.children_up().len() == 1)
 }
 
@@ -67,8 +67,8 @@ fn child_limits(setup: &mut Setup, soft: u32, hard: u32) {
 }
 
 /// True if A drops, or protects, what is between the networks.
-fn keeps_traffic_in(pair: &Pair) -> bool {
-    pair.a().plane.table().policies().any(|policy| {
+fn keeps_traffic_in(world: &World) -> bool {
+    world.hosts[A].plane.table().policies().any(|policy| {
         matches!(policy.action, PolicyAction::Protect { .. } | PolicyAction::Shunt { .. })
     })
 }
@@ -94,7 +94,8 @@ fn after_a_suspend_the_soft_limits_run_first() {
 /// The peer has restarted meanwhile and knows nothing of the SAs: they are begun anew before the last request to it has
 /// gone through the whole schedule, be it the IKE SA that is over or only its child.
 ///
-/// Fault: in `grace`, leave `SILENT_GRACE` out; in `on_child_life_over`, end the child alone.
+/// Fault: in `grace`, leave `SILENT_GRACE` out; in `on_child_life_over`, end the child alone; in `expire`, push no `Ended`:
+/// then everything waits for the answer to the Delete.
 #[test]
 fn after_a_suspend_with_a_peer_that_has_restarted() {
     for (seed, limit) in [(4, limits as Limits), (5, child_limits as Limits)] {
@@ -139,10 +140,10 @@ fn after_a_suspend_the_network_comes_late() {
     }
 }
 
-/// Rekeying is off, or the peer does not do it: at its hard limit the child is made anew, and nothing leaves in clear
-/// meanwhile.
+/// Rekeying is off, or the peer does not do it: at its hard limit the child is made anew before the old one is deleted,
+/// and nothing leaves in clear meanwhile.
 ///
-/// Fault: in `expire_child`, leave `anew` out. In `drop_child`, remove the policy whatever follows.
+/// Fault: in `expire_child`, leave `anew` out. Then the new child waits for the answer to the Delete.
 #[test]
 fn a_child_at_its_hard_limit_is_made_anew() {
     let mut setup = wanting(5);
@@ -153,15 +154,34 @@ fn a_child_at_its_hard_limit_is_made_anew() {
     for _ in 0..5 {
         let old = pair.child_id(A);
         let replaced = pair.run_until(25 * SECOND, |w| {
-            assert!(w.hosts[A].plane.table().policies().next().is_some());
+            assert!(keeps_traffic_in(w), "{}", w.story());
+            assert!(!w.hosts[A].children_up().is_empty(), "{}", w.story());
             is_up(w) && w.hosts[A].child().id != old
         });
         assert!(replaced, "{}", pair.story());
-        assert!(keeps_traffic_in(&pair));
     }
     pair.run_for(SECOND);
     pair.assert_agreement();
     assert_eq!(pair.a().ike_downs(), []);
+}
+
+/// The peer deletes the child alone. Its traffic is dropped until there is another child.
+///
+/// Fault: in `drop_child`, remove the policy whatever follows.
+#[test]
+fn a_child_that_the_peer_deletes_leaves_nothing_in_clear() {
+    let mut pair = wanting(24).build();
+    want(&mut pair);
+    comes_up(&mut pair, 5 * SECOND);
+    pair.run_for(2 * MINUTE);
+    let (old, theirs) = (pair.child_id(A), pair.child_id(B));
+    pair.command(B, Command::TerminateChild(theirs));
+    let replaced = pair.run_until(10 * SECOND, |w| {
+        assert!(keeps_traffic_in(w), "{}", w.story());
+        is_up(w) && w.hosts[A].child().id != old
+    });
+    assert!(replaced, "{}", pair.story());
+    assert_eq!(pair.a().child_downs(), [(old, Failure::DeletedByPeer)]);
 }
 
 /// The data plane ends it: by volume, or by a clock that was set.
@@ -207,7 +227,7 @@ fn a_child_that_is_refused_is_asked_for_again() {
 
 /// The one reauthentication does not get through, and the hard limit ends the SA while the network is bad.
 ///
-/// Fault: in `on_life_over`, push no `Ended`.
+/// Fault: in `after`, take `End::Lifetime` to `Next::Nothing`.
 #[test]
 fn a_reauthentication_that_was_lost_is_made_up_for() {
     for tries in [0, 1] {
@@ -406,6 +426,13 @@ fn a_network_that_comes_ends_the_wait() {
     let longest = waits.iter().max().copied().unwrap_or_default();
     assert!(longest >= 45 * SECOND && longest <= 75 * SECOND, "{waits:?}");
     assert!(waits.len() < 30, "{waits:?}");
+    // The next try is far away when the network comes.
+    let far = |w: &World| {
+        let now = Now { mono: w.instant(), wall: w.wall() };
+        let wait = w.hosts[A].endpoint.starts_in("ab", Some("net"), now);
+        wait.is_some_and(|wait| wait > 40 * SECOND)
+    };
+    assert!(pair.run_until(2 * MINUTE, far), "{waits:?}");
     pair.offline.clear();
     pair.run_for(3 * SECOND);
     pair.tell_network(A);
