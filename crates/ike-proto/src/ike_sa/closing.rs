@@ -1,4 +1,4 @@
-//! How an established IKE SA ends, and what of a child ends before the rest of it.
+//! How an established IKE SA ends, and which parts of a child end first.
 
 use super::IkeSa;
 use super::context::{Context, Effect};
@@ -14,10 +14,11 @@ use crate::exchange::followup::drop_chain;
 use crate::wire::registry::NotifyType;
 
 impl IkeSa {
-    /// The response to `ours` is of no use, so that the two ends do not have the same state: the IKE
-    /// SA is deleted at both.
+    /// Handles a response to `ours` that cannot be used, so that the two ends have different states: the IKE SA is
+    /// deleted at both ends.
     ///
-    /// By a request that is made again until it is answered: the peer may think that all is well.
+    /// The Delete is a request that is retransmitted until it is answered, because the peer may think that all is
+    /// well.
     pub(crate) fn abandon(&mut self, ctx: &mut Context<'_>, ours: Initiated, kind: NotifyType) {
         let reason = Failure::Refused(kind);
         if let Some(spi_in) = ours.spi_in() {
@@ -27,7 +28,7 @@ impl IkeSa {
         let (request, wants_end) = ours.request();
         ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
         match crossed {
-            // The peer's own rekey made an SA that both ends can use.
+            // The peer's own rekey has made an SA that both ends can use.
             Some(theirs) => self.replaced_by(ctx, theirs),
             //= RFC 7296 §2.21
             //# Such errors in parsing or
@@ -37,7 +38,7 @@ impl IkeSa {
         }
     }
 
-    /// The peer has closed `id` while this end's own Delete for it is under way.
+    /// Handles a Delete of the peer for `id` while this end's own Delete for it is in flight.
     pub(crate) fn close_outbound(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         //= RFC 7296 §1.4.1
         //# If a node receives a
@@ -75,7 +76,7 @@ impl IkeSa {
         ctx.data_plane(batch);
     }
 
-    /// The peer does not answer, or has lost the SA: it is over, and `dpd_action` says what next.
+    /// Handles a peer that does not answer or has lost the SA: the SA ends, and `dpd_action` says what follows.
     pub(crate) fn on_peer_dead(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         if let Some(to) = self.crossed_rekey() {
             // The peer may well be alive on the SA of its own rekey.
@@ -107,8 +108,8 @@ impl IkeSa {
         let wanted = phase == IkePhase::Closing
             || ours.as_ref().is_some_and(Initiated::ends_sa)
             || queue.iter().any(deletes);
-        // Who deletes an SA does not go on with it, even if the peer did not hear of that. Who learns by a token
-        // that it is lost does (RFC 6290 §7).
+        // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
+        // learns of the loss by a token does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
         if self.connection.session_resumption && (wanted || !lost) {
             ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
@@ -122,7 +123,7 @@ impl IkeSa {
         }
         let crossed = |ours: &Initiated| ours.ike()?.crossed.as_ref()?.ike;
         if let Some(to) = ours.as_ref().and_then(crossed) {
-            // The SA of the peer's own rekey goes on, with no children to wait for.
+            // The SA of the peer's own rekey continues, without children to wait for.
             let estate = Inheritance::default();
             ctx.effects.push_back(Effect::MoveChildren { from: ike, to, estate });
         }
@@ -130,12 +131,12 @@ impl IkeSa {
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
             match endings.iter().any(|ended| ended.held == Some(child.policy)) {
-                // By itself: batches of removals alone are made again until they succeed.
+                // In a batch of its own: only batches of removals are repeated until they succeed.
                 true => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
                 false => batch.push(Command::RemovePolicy(child.policy)),
             }
             batch.push(Command::RemoveSa(child.outbound()));
-            // The SA gave way to another one: the peer may have sent by it until it answered the Delete.
+            // The SA was replaced by another one. The peer may have sent by it until it answered the Delete.
             match *reason == Failure::Replaced && (wanted || !child.routed) {
                 true => stay.push(child.inbound()),
                 false => batch.push(Command::RemoveSa(child.inbound())),
@@ -178,7 +179,7 @@ impl IkeSa {
         }
     }
 
-    /// What ends with an established SA: each child that it has or makes, once.
+    /// The ends that follow from the end of an established SA: one for each child that it has or makes.
     fn endings(
         &self,
         ctx: &Context<'_>,
@@ -186,10 +187,10 @@ impl IkeSa {
         reason: &Failure,
     ) -> Vec<Ended> {
         if matches!(established.phase, IkePhase::Replaced(_) | IkePhase::Crossed(_)) {
-            // Its children, if there are any, are another one's.
+            // Its children, if there are any, belong to another SA.
             return Vec::new();
         }
-        // Why this end deletes it counts, whether or not the peer has heard of that.
+        // The reason of this end's Delete counts, whether or not the peer has got the Delete.
         let sent = match &established.ours {
             Some(Initiated::DeleteIke { reason, .. }) => Some(reason),
             _ => None,
@@ -247,13 +248,13 @@ impl IkeSa {
         }
     }
 
-    /// True if the traffic of `child`, which ends for `reason`, is kept in until it is up again.
+    /// True if the traffic of `child`, which ends for `reason`, must not leave until the child is up again.
     pub(crate) fn holds(&self, ctx: &Context<'_>, child: &ChildSa, reason: &Failure) -> bool {
         let config = &child.config;
         let wanted = ctx.wants.has(&self.connection.name, &config.name);
         let wishes = Wishes::of(&self.connection, Some(config), wanted, 0);
         let end = End::of_sa(reason);
-        // What replaces it has a policy of its own.
+        // A replacement has a policy of its own.
         config.failure_shunt != FailureShunt::Passthrough
             && end != End::Replaced
             && after(end, wishes).starts()

@@ -15,19 +15,19 @@
 pub(crate) enum ChildActivity {
     /// Nothing.
     Idle,
-    /// Our CREATE_CHILD_SA to rekey it is not answered yet, or about to be sent again with another
-    /// key exchange method.
+    /// Our CREATE_CHILD_SA to rekey it is not answered yet, or is about to be sent again with another key exchange
+    /// method.
     Rekeying,
-    /// Our rekey of it has come to its IKE_FOLLOWUP_KE exchanges.
+    /// Our rekey of it has reached its IKE_FOLLOWUP_KE exchanges.
     FollowUp,
-    /// The peer's rekey has replaced it; the peer's Delete is still to come.
+    /// The peer's rekey has replaced it. The peer's Delete is still to come.
     Rekeyed,
-    /// Our Delete for it is sent, or due next, and not answered yet.
+    /// Our Delete for it is in flight or next in the queue.
     Deleting,
     /// There is no such child.
     Gone,
-    /// There is none yet, but the peer may have made it in answer to a request of ours whose response
-    /// is still to come.
+    /// It does not exist here yet. The peer may have made it in answer to a request of ours, whose response is
+    /// still to come.
     Unborn,
 }
 
@@ -38,11 +38,11 @@ pub(crate) enum IkeActivity {
     Idle,
     /// Our CREATE_CHILD_SA to rekey it is not answered yet.
     Rekeying,
-    /// Our rekey of it has come to its IKE_FOLLOWUP_KE exchanges.
+    /// Our rekey of it has reached its IKE_FOLLOWUP_KE exchanges.
     FollowUp,
-    /// A rekey, whoever began it, has replaced it; a Delete is still to come.
+    /// A rekey by either end has replaced it. A Delete is still to come.
     Rekeyed,
-    /// Our Delete for it is sent, or due next.
+    /// Our Delete for it is in flight or next in the queue.
     Closing,
 }
 
@@ -66,12 +66,12 @@ pub(crate) enum DeleteAnswer {
     WithoutDelete,
 }
 
-/// What a Delete for the IKE SA, always answered as usual, means for the children.
+/// What a Delete for the IKE SA means for the children. The Delete itself is always answered as usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IkeDelete {
-    /// The children go with it.
+    /// The children end with it.
     CloseChildren,
-    /// The IKE SA of the peer's rekey inherits them, and our own rekey is forgotten.
+    /// The IKE SA of the peer's rekey inherits them. Our own rekey is dropped.
     AdoptTheirs,
 }
 
@@ -80,15 +80,14 @@ pub(crate) fn may_rekey_child(child: ChildActivity, ike: IkeActivity) -> bool {
     child == ChildActivity::Idle && ike == IkeActivity::Idle
 }
 
-/// True if this end may begin to rekey the IKE SA now; `child_exchange` as for
-/// [`on_ike_rekey_request`].
+/// True if this end may begin to rekey the IKE SA now. `child_exchange` is as for [`on_ike_rekey_request`].
 pub(crate) fn may_rekey_ike(ike: IkeActivity, child_exchange: bool) -> bool {
     ike == IkeActivity::Idle && !child_exchange
 }
 
 /// Answer to a request to rekey a child, and to the IKE_FOLLOWUP_KE requests of such a rekey.
 pub(crate) fn on_child_rekey_request(child: ChildActivity, ike: IkeActivity) -> Answer {
-    // The IKE SA comes first: the children of one that was rekeyed are not gone, they have moved.
+    // The IKE SA is checked first: the children of a rekeyed IKE SA are not gone, they have moved.
     if ike != IkeActivity::Idle {
         //= RFC 7296 §2.25.2
         //# If a peer receives a request to create or rekey a Child SA when it is
@@ -120,8 +119,8 @@ pub(crate) fn on_create_child_request(ike: IkeActivity) -> Answer {
     if ike == IkeActivity::Idle { Answer::Accept } else { Answer::TemporaryFailure }
 }
 
-/// Answer to a request to delete a child. Whatever this end was doing with it, except deleting it, is
-/// over then. What the IKE SA is doing does not matter (RFC 7296 §2.25.2).
+/// Answer to a request to delete a child. It ends everything that this end was doing with the child, except
+/// deleting it. The activity of the IKE SA does not matter (RFC 7296 §2.25.2).
 pub(crate) fn on_child_delete_request(child: ChildActivity) -> DeleteAnswer {
     match child {
         //= RFC 7296 §2.25.1
@@ -141,8 +140,8 @@ pub(crate) fn on_child_delete_request(child: ChildActivity) -> DeleteAnswer {
     }
 }
 
-/// Answer to a request to rekey the IKE SA. `child_exchange` is true while this end is creating,
-/// rekeying or closing a child of it, follow-ups awaited from the peer included.
+/// Answer to a request to rekey the IKE SA. `child_exchange` is true while this end is creating, rekeying or
+/// closing a child, including follow-ups that are expected from the peer.
 pub(crate) fn on_ike_rekey_request(ike: IkeActivity, child_exchange: bool) -> Answer {
     match ike {
         //= RFC 7296 §2.25.1
@@ -162,8 +161,8 @@ pub(crate) fn on_ike_rekey_request(ike: IkeActivity, child_exchange: bool) -> An
     }
 }
 
-/// What a request to delete the IKE SA means. `rekeyed_by_peer` is true if the peer's rekey of this
-/// SA was answered and its new SA stands ready.
+/// What a request to delete the IKE SA means. `rekeyed_by_peer` is true if the peer's rekey of this SA was
+/// answered and its new SA is ready.
 pub(crate) fn on_ike_delete_request(rekeyed_by_peer: bool) -> IkeDelete {
     //= RFC 7296 §2.8.2
     //# If the peer that did notice the simultaneous rekey gets
@@ -185,20 +184,20 @@ pub(crate) struct Nonces<'a> {
 /// Which of two SAs made at the same time is redundant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The one of the exchange this end initiated; this end deletes it.
+    /// The SA of the exchange that this end initiated. This end deletes it.
     DeleteOurs,
-    /// The one of the exchange the peer initiated; the peer deletes it.
+    /// The SA of the exchange that the peer initiated. The peer deletes it.
     DeleteTheirs,
 }
 
-/// Compares the nonces of the exchange this end initiated and of the one the peer initiated.
+/// Compares the nonces of the exchange that this end initiated with those of the exchange that the peer initiated.
 pub(crate) fn redundant(ours: Nonces<'_>, theirs: Nonces<'_>) -> Verdict {
     //= RFC 7296 §2.8.1
     //# If redundant SAs are created through such a collision, the SA
     //# created with the lowest of the four nonces used in the two exchanges
     //# SHOULD be closed by the endpoint that created it.
-    // A shorter nonce is lower than one it begins; so are slices. Should the lowest be in both
-    // exchanges, the other two decide, so that both ends still agree.
+    // A shorter nonce is lower than a longer one that begins with it; so are slices. If the lowest nonce is in
+    // both exchanges, the other two decide, so that both ends still agree.
     let key = |nonces: Nonces<'_>| {
         let Nonces { i, r } = nonces;
         if i <= r { (i.to_vec(), r.to_vec()) } else { (r.to_vec(), i.to_vec()) }
@@ -224,12 +223,12 @@ pub(crate) enum RekeyResponse<'a> {
 pub(crate) enum Meanwhile<'a> {
     /// Nothing.
     Nothing,
-    /// The peer's own rekey of the same SA was accepted; whether the peer has deleted the old SA or
-    /// its own new one since does not matter.
+    /// The peer's own rekey of the same SA was accepted. It does not matter whether the peer has deleted the old
+    /// SA or its own new one since.
     RekeyedByPeer(Nonces<'a>),
     /// The peer deleted the old SA, with no rekey of its own.
     OldDeleted,
-    /// The peer deleted the SA that it made in answer, before the answer arrived.
+    /// The peer deleted the SA that it had made in answer, before the answer arrived.
     NewDeleted,
 }
 
@@ -266,7 +265,7 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
             }
         }
         (RekeyResponse::Created(_), Meanwhile::NewDeleted) => AfterRekey::DeleteOldOnly,
-        // A peer may delete the old SA by itself; the new one was agreed on all the same.
+        // A peer may delete the old SA by itself. The new one was still agreed upon.
         (RekeyResponse::Created(_), Meanwhile::Nothing | Meanwhile::OldDeleted) => {
             AfterRekey::DeleteOld
         }

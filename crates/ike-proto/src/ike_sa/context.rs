@@ -28,10 +28,10 @@ use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::table::{OwnTable, Table};
 
-/// The lowest SPI RFC 4303 §2.1 leaves to use.
+/// The lowest SPI that RFC 4303 §2.1 permits.
 const FIRST_ESP_SPI: u32 = 256;
 
-/// Borrowed from the endpoint for one input.
+/// The parts of the endpoint that an SA borrows for one input.
 pub(crate) struct Context<'a> {
     pub(crate) now: Now,
     pub(crate) config: &'a EndpointConfig,
@@ -45,7 +45,7 @@ pub(crate) struct Context<'a> {
     pub(crate) budget: &'a mut MemoryBudget,
     pub(crate) mtus: &'a mut PathMtus,
     pub(crate) network: &'a Network,
-    /// What there was to do when the input came.
+    /// The load when the input came.
     pub(crate) load: Load,
     pub(crate) hasher: &'a RandomState,
     pub(crate) registry: &'a Registry,
@@ -53,12 +53,12 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A digest that nobody outside can foresee, to know a datagram again by.
+    /// A digest by which a datagram is recognized. No peer can predict it.
     pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
         self.hasher.hash_one(octets)
     }
 
-    /// The same of anything else.
+    /// The same for any other value.
     pub(crate) fn hash(&self, value: impl std::hash::Hash) -> u64 {
         self.hasher.hash_one(value)
     }
@@ -68,14 +68,14 @@ impl Context<'_> {
         self.out.push_back(Output::Event(event));
     }
 
-    /// Reports the end of a command, if anybody waits for it.
+    /// Reports the end of a command, if one waits.
     pub(crate) fn done(&mut self, request: Option<RequestId>, result: Result<(), Failure>) {
         if let Some(request) = request {
             self.event(Event::Done(request, result));
         }
     }
 
-    /// Queues a batch for the data plane. If it only removes, it is made again until it succeeds.
+    /// Queues a batch for the data plane. If it only has removals, it is repeated until it succeeds.
     pub(crate) fn data_plane(&mut self, batch: Vec<dataplane::Command>) -> Ticket {
         let ticket = self.ids.ticket();
         let removals: Option<Vec<_>> = batch.iter().map(Removal::of).collect();
@@ -88,7 +88,7 @@ impl Context<'_> {
         ticket
     }
 
-    /// Asks; the SA that handles the input gets the answer.
+    /// Asks a question. The SA that handles the input gets the answer.
     pub(crate) fn ask(&mut self, question: Question) -> Ticket {
         let ticket = Ticket(self.ids.next());
         self.ids.asked.insert(ticket, self.ids.owner);
@@ -96,8 +96,8 @@ impl Context<'_> {
         ticket
     }
 
-    /// Queues a change to children that are in use. If it fails, they are deleted at both ends, and
-    /// what the data plane may still know by the names in `stale` is removed.
+    /// Queues a change to children that are in use. If it fails, they are deleted at both ends, and the SAs that
+    /// the data plane may still have under the names in `stale` are removed.
     pub(crate) fn change(
         &mut self,
         batch: Vec<dataplane::Command>,
@@ -113,7 +113,7 @@ impl Context<'_> {
         self.ids.numbers.of_ike(self.ids.shard, connection, asker)
     }
 
-    /// How packets of a new child are treated, and what keeps its numbers its own; `if_ids` are those of
+    /// How packets of a new child are treated, and the owner of numbers that only it has. `if_ids` are those of
     /// its IKE SA.
     pub(crate) fn processing(
         &mut self,
@@ -130,21 +130,21 @@ impl Context<'_> {
         self.event(Event::Dropped { path, why });
     }
 
-    /// A fresh nonce of 32 octets: at least half the key size of every PRF here (RFC 7296 §2.10).
+    /// A new nonce of 32 octets: at least half the key size of every PRF here (RFC 7296 §2.10).
     pub(crate) fn nonce(&mut self) -> [u8; 32] {
         let mut nonce = [0; 32];
         self.rng.fill(&mut nonce);
         nonce
     }
 
-    /// A number below `bound`, near enough to uniform for jitter.
+    /// A number below `bound`, uniform enough for jitter.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let mut octets = [0; 8];
         self.rng.fill(&mut octets);
         u64::from_be_bytes(octets).checked_rem(bound).unwrap_or(0)
     }
 
-    /// `base` less a random part of up to `spread`.
+    /// `base` minus a random part of up to `spread`.
     pub(crate) fn jittered(
         &mut self,
         base: std::time::Duration,
@@ -155,44 +155,44 @@ impl Context<'_> {
     }
 }
 
-/// What an IKE SA wants of its endpoint: it reaches beyond itself.
+/// Work of an IKE SA for its endpoint, beyond the SA itself.
 pub(crate) enum Effect {
-    /// Others have got the octets that this SA had of a pool.
+    /// Other SAs have got the octets of a pool that this SA had.
     GiveWay(Pool, IkeSaId),
-    /// Both ends of this SA are authenticated; `initial_contact` if the peer says that this is the
-    /// only one. The endpoint applies `unique` and indexes the SA.
+    /// Both ends of this SA are authenticated. `initial_contact` if the peer says that this is its only SA. The
+    /// endpoint applies `unique` and indexes the SA.
     Established { ike: IkeSaId, initial_contact: bool },
-    /// What is over by this SA goes; then it answers.
+    /// Ends the SAs that this one replaces. Then this one answers.
     EndOthers(IkeSaId, Box<LastAnswer>),
     /// A rekey made this SA.
     Rekeyed(Box<IkeSa>),
-    /// The peer uses the SA `to` of its rekey of `from`: it has the children from now on.
+    /// The peer uses the SA `to` of its rekey of `from`. `to` has the children from now on.
     Adopt { from: IkeSaId, to: IkeSaId },
     /// The SA of the peer's rekey of this one, which crossed ours, is gone.
     Uncross { from: IkeSaId },
-    /// The peer has deleted the predecessor of this SA: it has the SA.
+    /// The peer has deleted the predecessor of this SA, so it has this SA.
     Seen(IkeSaId),
-    /// A rekey of the peer made this SA and lost to ours.
+    /// A rekey of the peer made this SA and lost against ours.
     Redundant(IkeSaId),
-    /// The children that the first SA gave up belong to the second from now on.
+    /// The children that the first SA released belong to the second from now on.
     MoveChildren { from: IkeSaId, to: IkeSaId, estate: Inheritance },
-    /// A child, or an attempt at one, has ended: what follows is for `endpoint/aftermath.rs` to say.
+    /// A child, or an attempt at one, has ended. `endpoint/aftermath.rs` says what follows.
     Ended(Box<Ended>),
-    /// Two rules have ended a child together: it is to be up again.
+    /// Two different rules have ended a child. It is to be up again.
     BringBack { connection: String, child: String, ends: (IpAddr, IpAddr) },
     /// A child of this connection is up.
     Carried { connection: String, child: Option<String> },
-    /// Go to another gateway for `wanted`, or for all that the SA has.
+    /// Goes to another gateway for `wanted`, or for all children of the SA.
     Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
-    /// This client has got a ticket for the SA.
+    /// This client has a ticket for the SA.
     Ticket(IkeSaId, Box<Held>),
-    /// The tickets of this SA are good for nothing any more; its SPIs, if it is a gateway's and has given one.
+    /// The tickets of this SA are void. With its SPIs if it is a gateway's and a ticket was given.
     TicketOver(IkeSaId, Option<(u64, u64)>),
     /// The gateway has given no ticket.
     NoTicket(IkeSaId),
-    /// Remove inbound SAs when nothing can be under way to them any more.
+    /// Removes inbound SAs when no packet for them can be in flight any more.
     RemoveLater(Vec<SaId>),
-    /// Start over with a new IKE SA that replaces this one.
+    /// Starts a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
 }
 
@@ -200,15 +200,15 @@ pub(crate) enum Effect {
 pub(crate) struct Ids {
     shard: Shard,
     next: u64,
-    /// The SA that handles the input: tickets are its own.
+    /// The SA that handles the input. New tickets belong to it.
     pub(crate) owner: IkeSaId,
-    /// Whom the data plane's answers are for.
+    /// The SAs for which the data plane's answers are.
     pub(crate) tickets: OwnTable<Ticket, IkeSaId>,
-    /// Who asked the questions that are open.
+    /// The SAs that have asked the open questions.
     pub(crate) asked: OwnTable<Ticket, IkeSaId>,
-    /// Slow key exchanges that were done for the message that is being handled again.
+    /// Slow key exchanges that are done for the message that is being handled again.
     pub(crate) exchanged: Vec<Exchanged>,
-    /// Batches that no SA waits for.
+    /// Batches for which no SA waits.
     pub(crate) unattended: OwnTable<Ticket, Unattended>,
     /// Owner of each inbound ESP SPI.
     pub(crate) esp: EspIndex,
@@ -224,8 +224,7 @@ struct Streams {
     named: HashSet<Path>,
 }
 
-/// The policies in the data plane, each with the ticket it was first installed by, and the SA that it
-/// sends by.
+/// The policies in the data plane, each with the ticket of its first installation and the SA by which it sends.
 #[derive(Default)]
 pub(crate) struct Policies {
     last: u32,
@@ -233,7 +232,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Keeps up with a batch.
+    /// Records the effect of a batch.
     pub(crate) fn note(&mut self, batch: &[dataplane::Command], ticket: Ticket) {
         for command in batch {
             match command {
@@ -250,7 +249,7 @@ impl Policies {
         }
     }
 
-    /// An unused one of the shard `index`. They double as the kernel's 32-bit reqid, and must differ
+    /// An unused number of the shard `index`. The numbers are also the kernel's 32-bit reqids, and must differ
     /// between shards.
     fn unused(&mut self, index: u8) -> PolicyId {
         loop {
@@ -279,15 +278,15 @@ pub(crate) struct EspIndex {
 /// An inbound SPI in use.
 struct Inbound {
     owner: (IkeSaId, ChildSaId),
-    /// Since when, counted as tickets are.
+    /// Since when, counted in tickets.
     since: u64,
-    /// The outbound SA that goes with it.
+    /// The outbound SA of the same child.
     outbound: Option<SaId>,
 }
 
 /// An outbound SA in use.
 struct Outbound {
-    /// The inbound SPI that goes with it.
+    /// The inbound SPI of the same child.
     spi_in: u32,
     since: u64,
 }
@@ -307,7 +306,7 @@ impl EspIndex {
         if let Some(outbound) = self.outbound.get(&sa) {
             return self.get(&outbound.spi_in).copied();
         }
-        // Peers choose these SPIs: what another shard sends by may have the number of an inbound one here.
+        // Peers choose these SPIs: the outbound SA of another shard may have the number of an inbound one here.
         let elsewhere = self.shared.as_ref().is_some_and(|(all, _)| all.is_claimed(&sa));
         self.get(&sa.spi).copied().filter(|_| !elsewhere)
     }
@@ -317,7 +316,7 @@ impl EspIndex {
         self.get(&self.outbound.get(&sa)?.spi_in).map(|(ike, _)| *ike)
     }
 
-    /// Hands an SPI that is in use to another owner.
+    /// Gives an SPI in use to another owner.
     pub(crate) fn hand_over(&mut self, spi_in: u32, owner: (IkeSaId, ChildSaId)) {
         if let Some(inbound) = self.inbound.get_mut(&spi_in) {
             inbound.owner = owner;
@@ -330,7 +329,7 @@ impl EspIndex {
         self.children.insert(owner.1, spi_in);
     }
 
-    /// Releases the SPI, and the outbound SA that goes with it.
+    /// Releases the SPI and the outbound SA of the same child.
     pub(crate) fn remove(&mut self, spi_in: &u32) {
         let Some(Inbound { owner: (_, child), outbound, .. }) = self.inbound.remove(spi_in) else {
             return;
@@ -341,15 +340,15 @@ impl EspIndex {
         }
     }
 
-    /// Takes the outbound SA `id`, instead of the one it had, for the child with `spi_in`. False if
-    /// another child has it: peers choose these SPIs, and two behind one NAT have one address. A peer
-    /// that could name the SA of another would replace or remove it.
+    /// Assigns the outbound SA `id` to the child with `spi_in`, instead of the one that it had. False if another
+    /// child has it: peers choose these SPIs, and two peers behind one NAT have one address. A peer that could
+    /// name the SA of another peer would replace or remove it.
     #[must_use]
     fn claim(&mut self, id: SaId, spi_in: u32, since: u64) -> bool {
         if let Some(known) = self.outbound.get(&id) {
             return known.spi_in == spi_in;
         }
-        // Nothing goes with an SPI that is given back already.
+        // A released SPI has no outbound SA.
         let Some(inbound) = self.inbound.get_mut(&spi_in) else { return false };
         if !self.shared.as_ref().is_none_or(|(all, index)| all.claim(id, *index)) {
             return false;
@@ -388,11 +387,10 @@ impl Ids {
         }
     }
 
-    /// Puts a number of this shard in the place of the local port, so that `path` names a connection
-    /// that is to be opened.
+    /// Replaces the local port by a number of this shard, so that `path` names a connection that is to be opened.
     pub(crate) fn name_stream(&mut self, path: &mut Path) {
         let (count, index) = (u16::from(self.shard.count.max(1)), u16::from(self.shard.index));
-        // There are more of them than of file descriptors; should all be in use, the oldest has to share.
+        // There are more numbers than file descriptors. If all are in use, the oldest is shared.
         for _ in 0..=u16::MAX / count {
             let next = self.streams.last.checked_add(count).unwrap_or(0);
             self.streams.last = next;
@@ -403,7 +401,7 @@ impl Ids {
         }
     }
 
-    /// The connection `path` is over. False if this end did not open it.
+    /// Removes the closed connection `path`. False if this end did not open it.
     pub(crate) fn forget_stream(&mut self, path: &Path) -> bool {
         self.streams.named.remove(path)
     }
@@ -415,8 +413,8 @@ impl Ids {
         self.esp.claim(id, spi_in, since)
     }
 
-    /// True if what `removal` names has been taken by another since the removal was first asked for:
-    /// what it was for is not there any more.
+    /// True if another owner has taken the name in `removal` since the removal was first requested. Then its old
+    /// object no longer exists.
     pub(crate) fn is_taken_anew(&self, removal: Removal, issued: Ticket) -> bool {
         match removal {
             Removal::Policy(id) => {
@@ -430,13 +428,13 @@ impl Ids {
         }
     }
 
-    /// The IKE SA with the child that `policy` sends by.
+    /// The IKE SA of the child by which `policy` sends.
     pub(crate) fn user_of(&self, policy: PolicyId) -> Option<IkeSaId> {
         let (_, outbound) = self.policies.installed.get(&policy)?;
         self.esp.owner_of((*outbound)?).map(|(ike, _)| ike)
     }
 
-    /// How packets are treated that meet the trap of a child.
+    /// How packets that meet the trap of a child are treated.
     pub(crate) fn of_trap(
         &mut self,
         connection: &ConnectionConfig,
@@ -480,8 +478,8 @@ impl Ids {
         u64::from_be_bytes(octets).max(1)
     }
 
-    /// An IKE SPI to begin with: if the request comes back to this host it comes to this shard, which
-    /// knows it for its own.
+    /// An IKE SPI for a request of this end. If the request comes back to this host, it comes to this shard, which
+    /// recognizes it as its own.
     pub(crate) fn first_spi(&mut self, rng: &mut dyn SecureRandom) -> u64 {
         loop {
             let spi = self.ike_spi(rng);
@@ -491,7 +489,7 @@ impl Ids {
         }
     }
 
-    /// An unused ESP SPI with the shard in its top octet, marked as used for `owner`.
+    /// An unused ESP SPI with the shard in its top octet. It is marked as used by `owner`.
     pub(crate) fn esp_spi(
         &mut self,
         rng: &mut dyn SecureRandom,
@@ -500,7 +498,7 @@ impl Ids {
         loop {
             let mut octets = [0; 4];
             rng.fill(&mut octets);
-            // A single shard keeps to the range strongSwan and kernels hand out by themselves.
+            // A single shard uses the range from which strongSwan and kernels choose.
             octets[0] =
                 if self.shard.count > 1 { self.shard.index } else { 0xc0 | octets[0] & 0x0f };
             let spi = u32::from_be_bytes(octets);

@@ -1,7 +1,7 @@
-//! Both ends have begun the same SA at once, and there are two: which of them stays.
+//! Both ends have begun the same SA at once, and there are two: the rule for which one stays.
 //!
-//! RFC 7296 §2.8.1 settles that for rekeys alone. The rule here is of the same kind: both ends know it all, and
-//! find the same SA redundant without a word about it.
+//! RFC 7296 §2.8.1 has a rule for rekeys only. The rule here is similar: both ends know its input, and find the
+//! same SA redundant without a message about it.
 //!
 //! ```text
 //!   A                                  B
@@ -12,7 +12,7 @@
 //!   Delete of X ────────────────────▸                     B does so later, should A not know the rule
 //! ```
 //!
-//! Two that the same end has begun are never redundant: an operator, or a packet, wanted both.
+//! Two SAs that the same end has begun are never redundant: an operator, or a packet, wanted both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,51 +28,51 @@ use crate::config::{Action, ChildConfig};
 use crate::dataplane::{Command, Mode, TrafficSelector};
 use crate::event::{ChildSaId, Failure};
 
-/// How long a redundant SA stays that this end has begun: the other end finishes meanwhile, and deletes one of
-/// the two itself if it has a rule of its own.
+/// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
+/// two itself if it has a rule of its own.
 pub(crate) const OWN_STAYS: Duration = Duration::from_secs(1);
-/// How long one stays that the peer has begun, and should delete.
+/// How long a redundant SA of the peer stays, which the peer should delete.
 pub(crate) const THEIRS_STAYS: Duration = Duration::from_secs(15);
-/// The wait before a redundant SA that cannot go yet is looked at again.
+/// The wait before a redundant SA that cannot end yet is examined again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
 
-/// How long after a child of this end a peer may begin the same one because it was told to begin it at its start:
-/// strongSwan does so when it knows the child already.
+/// How long after this end's child a peer may begin the same child because of its own start action. strongSwan
+/// does so when it already has the child.
 const LATE_START: Duration = Duration::from_secs(5);
 
-/// How an SA came to be, as this end saw it.
+/// How an SA was set up, as this end saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SetUp {
     /// True if this end has begun it.
     pub(crate) ours: bool,
-    /// When its first message was sent, or came.
+    /// When its first message was sent or received.
     pub(crate) began: Instant,
-    /// When it was there.
+    /// When it was established.
     pub(crate) done: Instant,
 }
 
-/// True if two SAs were begun by different ends, each before its initiator knew the other one; or the peer's at
-/// most `late` after that.
+/// True if different ends have begun two SAs, each before it knew of the other one. The peer's may be begun up to
+/// `late` after that.
 pub(crate) fn crosses(one: SetUp, other: SetUp, late: Duration) -> bool {
     let (ours, theirs) = if one.ours { (one, other) } else { (other, one) };
     ours.ours != theirs.ours && ours.began < theirs.done && theirs.began < ours.done + late
 }
 
-/// True if of two SAs that crossed the one with the SPIs `these` is redundant, and not that with `those`: the
-/// lowest of the four is among its own. Should both have it, the other two decide.
+/// True if, of two SAs that crossed, the one with the SPIs `these` is redundant, and not the one with `those`: it
+/// has the lowest of the four SPIs. If both have the lowest, the other two decide.
 pub(crate) fn is_redundant<T: Ord>(these: (T, T), those: (T, T)) -> bool {
     let sorted = |(a, b): (T, T)| if a <= b { (a, b) } else { (b, a) };
     sorted(these) < sorted(those)
 }
 
-/// What a child carries: another one that carries the same can stand for it.
+/// What a child carries. Another child that carries the same can replace it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Carries {
     name: String,
     mode: Mode,
     local_ts: Vec<TrafficSelector>,
     remote_ts: Vec<TrafficSelector>,
-    /// It is one of several for the same traffic, of which any number will do (RFC 9611).
+    /// It is one of several for the same traffic, and any number of them is enough (RFC 9611).
     per_cpu: bool,
 }
 
@@ -93,7 +93,7 @@ impl Carries {
     }
 }
 
-/// Whether an IKE SA has what another one carries.
+/// Whether an IKE SA carries everything that another one carries.
 pub(crate) enum Cover {
     /// All of it.
     Whole,
@@ -101,13 +101,13 @@ pub(crate) enum Cover {
     Lacks(Vec<Arc<ChildConfig>>),
     /// It is busy.
     Later,
-    /// It never will: it has the same children with other selectors, or fewer of them.
+    /// Never: it has the same children with other selectors, or fewer children.
     Never,
 }
 
 impl ChildSa {
-    /// How it came to be; `None` if it is not to be compared with others: it has replaced another one, or is one
-    /// of several for the same traffic.
+    /// How the child was set up; `None` if it is not compared with others: it has replaced another child, or is
+    /// one of several for the same traffic.
     fn set_up(&self) -> Option<SetUp> {
         let first = self.line == self.id && self.replaces.is_none();
         let comparable = first
@@ -118,7 +118,7 @@ impl ChildSa {
         comparable.then_some(SetUp { ours: self.ours, began: self.started, done: self.installed })
     }
 
-    /// True if `other` carries the same, by a set-up that crossed.
+    /// True if `other` carries the same, and the two set-ups crossed.
     fn crosses(&self, other: &Self) -> bool {
         let late = match self.config.start_action {
             Action::Start => LATE_START,
@@ -136,7 +136,7 @@ impl ChildSa {
 }
 
 impl IkeSa {
-    /// Looks whether the child `id`, which is installed, has crossed another one of this IKE SA.
+    /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
     pub(crate) fn judge_crossing(&mut self, ctx: &Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
@@ -150,7 +150,7 @@ impl IkeSa {
         self.timers.set(key, ctx.now.mono + stays);
     }
 
-    /// As [`judge_crossing`](Self::judge_crossing) of all children, which were another IKE SA's until now.
+    /// As [`judge_crossing`](Self::judge_crossing), for all children, which belonged to another IKE SA until now.
     pub(crate) fn judge_crossings(&mut self, ctx: &Context<'_>) {
         let State::Established(established) = &self.state else { return };
         let all: Vec<_> = established.children.iter().map(|child| child.id).collect();
@@ -159,7 +159,7 @@ impl IkeSa {
         }
     }
 
-    /// Ends a child that crossed another one, which carries the same and stays.
+    /// Ends a child that crossed another one. The other one carries the same, and stays.
     pub(crate) fn end_crossed_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
@@ -179,12 +179,12 @@ impl IkeSa {
             reason: Failure::Replaced,
             request: None,
         });
-        // What leaves from now on leaves by the other one: the peer may have removed this one's inbound half
-        // before its answer comes.
+        // Packets leave by the other child from now on. The peer may remove this child's inbound SA before its
+        // answer comes.
         ctx.data_plane(vec![Command::RemovePolicy(policy)]);
     }
 
-    /// What its children carry; `None` while that is changing.
+    /// What the children of this SA carry; `None` while that is changing.
     pub(crate) fn carried(&self) -> Option<Vec<Carries>> {
         let State::Established(established) = &self.state else { return None };
         let makes = |task: &Task| {
@@ -211,7 +211,7 @@ impl IkeSa {
         Some(all)
     }
 
-    /// Whether its children can stand for `wanted`.
+    /// Whether the children of this SA can replace `wanted`.
     pub(crate) fn covers(&self, wanted: &[Carries]) -> Cover {
         let Some(mut left) = self.carried() else { return Cover::Later };
         let mut lacks = Vec::new();
@@ -230,7 +230,7 @@ impl IkeSa {
         if lacks.is_empty() { Cover::Whole } else { Cover::Lacks(lacks) }
     }
 
-    /// Asks for children that the other IKE SA has, which is to end.
+    /// Requests the children of the other IKE SA, which is to end.
     pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
         for config in lacks {
             self.enqueue(Task::CreateChild {
@@ -243,7 +243,7 @@ impl IkeSa {
         }
     }
 
-    /// Asks the peer for a sign of life, unless an answer is due anyway.
+    /// Checks that the peer is alive, unless an answer is due anyway.
     pub(crate) fn ask_for_life(&mut self) {
         let State::Established(established) = &self.state else { return };
         if established.ours.is_none() && established.queue.is_empty() {
@@ -251,7 +251,7 @@ impl IkeSa {
         }
     }
 
-    /// Ends an IKE SA that crossed another one, whose children carry all that its own do.
+    /// Ends an IKE SA that crossed another one, whose children carry everything that its own carry.
     pub(crate) fn end_crossed(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &mut self.state else { return };
         for child in &mut established.children {
@@ -260,13 +260,13 @@ impl IkeSa {
         let policies: BTreeSet<_> = established.children.iter().map(|child| child.policy).collect();
         let batch: Vec<_> = policies.into_iter().map(Command::RemovePolicy).collect();
         self.enqueue_urgent(Task::DeleteIke { reason: Failure::Replaced, request: None });
-        // As for a single child.
+        // The order is that for a single child.
         if !batch.is_empty() {
             ctx.data_plane(batch);
         }
     }
 
-    /// True if there is a child of this name, for all CPUs, or one is being made by either end.
+    /// True if there is a child of this name for all CPUs, or if either end is making one.
     pub(crate) fn has_or_makes(&self, name: &str) -> bool {
         let State::Established(established) = &self.state else { return false };
         if established.ike_activity() == IkeActivity::Closing {

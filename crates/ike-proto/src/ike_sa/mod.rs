@@ -1,7 +1,7 @@
 //! One IKE SA: keys, message window, timers and the stage it is in. No I/O.
 //!
-//! `on_datagram` and `on_timer` take inputs, `finish` ends each of them. What comes out goes to the
-//! queue of the [`Context`].
+//! `on_datagram` and `on_timer` take inputs, and `finish` ends each of them. Outputs go to the queue of the
+//! [`Context`].
 
 mod closing;
 pub(crate) mod collision;
@@ -60,12 +60,12 @@ use stream::Stream;
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Retransmit, Window};
 
-/// How often a response is sent again to an address that its request did not come from, or that nobody has
-/// shown to be his. A NAT may have changed its mind; but whoever plays back what he has captured may name
-/// any address, and so may a peer that is not authenticated yet.
+/// How often a response is sent again to an address other than that of its request, or to an address that the peer
+/// has not proven. A NAT may have changed its mapping. But an attacker who replays a captured request may name any
+/// address, and so may a peer that is not authenticated yet.
 const ELSEWHERE: u8 = 8;
 
-/// The same of a peer with MOBIKE, which tries path after path.
+/// The same for a peer with MOBIKE, which tries one path after the other.
 const ELSEWHERE_MOBILE: u8 = 64;
 
 /// One IKE SA.
@@ -75,27 +75,27 @@ pub(crate) struct IkeSa {
     pub(crate) initiator: bool,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
-    /// Where requests go.
+    /// The path of requests.
     pub(crate) path: Path,
     /// With transport TCP, the connection that `path` names.
     pub(crate) stream: Option<Box<Stream>>,
-    /// The path of ESP where it is another one than that of IKE.
+    /// The path of ESP if it differs from that of IKE.
     pub(crate) separate: Option<Box<Path>>,
-    /// Where the peer's latest request came from, and its response goes.
+    /// The path of the peer's latest request, by which its response goes.
     answer_to: Path,
-    /// Where the messages went that gave the peer its keys.
+    /// The address to which the messages went that gave the peer its keys.
     reached: IpAddr,
-    /// How often that response was sent elsewhere.
+    /// How often that response was sent to another address.
     elsewhere: u8,
-    /// Another connection by which the request being answered came again.
+    /// Another connection by which a copy of the request in progress came.
     answer_also_to: Option<Box<Path>>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
-    /// Initiator: how it has come to its gateway.
+    /// Initiator: how the SA came to its gateway by redirects.
     pub(crate) redirected: Option<Box<Redirected>>,
-    /// Both ends have MOBIKE.
+    /// Present if both ends have MOBIKE.
     pub(crate) mobike: Option<Box<Mobike>>,
-    /// The connection; until the peer is authenticated the likeliest one.
+    /// The connection. Until the peer is authenticated, the most likely one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
     pub(crate) ppk: PpkStage,
@@ -104,59 +104,60 @@ pub(crate) struct IkeSa {
     pub(crate) state: State,
     /// When the first message of the exchange that made it was sent or received.
     pub(crate) started: Instant,
-    /// When the peer was last heard, authenticated.
+    /// When the last authentic message of the peer came.
     pub(crate) last_heard: Instant,
     /// Commands to answer when the SA is established or fails.
     pub(crate) waiting: Vec<RequestId>,
-    /// The SA this one replaces by reauthentication, deleted when this one is established.
+    /// The SA that this one replaces by reauthentication. It is deleted when this one is established.
     pub(crate) reauthenticates: Option<IkeSaId>,
-    /// Interface ids for children without their own, in and out.
+    /// Interface ids, in and out, for children without their own.
     pub(crate) if_ids: IfIds,
     /// What one end has got from the other by configuration payloads.
     pub(crate) assigned: Option<Arc<Assigned>>,
-    /// True if this end made it in the place of another, by reauthentication.
+    /// True if this end made the SA to replace another one by reauthentication.
     pub(crate) renews: bool,
-    /// How long what this end asks for has been put off, if it is.
+    /// How long requests of this end have been put off, if they are.
     pub(crate) put_off: Option<Box<PutOff>>,
-    /// Chains in a row that the peer had forgotten when it was asked to go on (RFC 9370 §2.2.4), weighed.
+    /// How often in a row the peer had forgotten a chain of key exchanges when it was to continue (RFC 9370
+    /// §2.2.4), weighted.
     pub(crate) forgotten: u8,
-    /// SAs that were rekeyed into this one and may still be there, the oldest first.
+    /// SAs whose rekeys led to this one and that may still exist, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
-    /// Responder: message ID of the request that follows the last IKE_AUTH. In it the initiator may say
-    /// that the response failed (RFC 7296 §2.21.2).
+    /// Responder: message ID of the request after the last IKE_AUTH. In it the initiator may report that the
+    /// response failed (RFC 7296 §2.21.2).
     pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
-    /// Initiator: the peer has proven itself in one round at least.
+    /// Initiator: the peer has been authenticated in at least one round.
     pub(crate) genuine: bool,
-    /// Gateway: a ticket was given for it (RFC 5723).
+    /// Gateway: a ticket was given for this SA (RFC 5723).
     pub(crate) ticketed: bool,
-    /// What the peer will show if it loses this SA (RFC 6290).
+    /// The token that the peer will send if it loses this SA (RFC 6290).
     pub(crate) peer_token: Option<Secret>,
-    /// Slow key exchanges that are being done elsewhere.
+    /// Slow key exchanges that are done outside the engine.
     pending: Option<Box<Pending>>,
-    /// What it has found out about the size of datagrams.
+    /// What the SA has found out about the size of datagrams.
     pub(crate) probe: Probe,
     requests: Reassembly,
     responses: Reassembly,
     acks: FragmentAcks,
-    /// Digest of the request in hand, or of its first fragment.
+    /// Digest of the request in progress, or of its first fragment.
     request_digest: u64,
-    /// Octets of the peer's messages kept until there is a verdict, taken from the budget.
+    /// Octets of the peer's messages that are kept until there is a verdict. They are taken from the budget.
     kept: Kept,
 }
 
-/// What this end asks for has to wait for the peer.
+/// Why requests of this end have to wait for the peer.
 #[derive(Debug, Default)]
 pub(crate) struct PutOff {
-    /// Since when the peer has answered nothing but TEMPORARY_FAILURE, and when it last did.
+    /// Since when the peer has answered only TEMPORARY_FAILURE, and when it last did.
     pub(crate) refused: Option<(Instant, Instant)>,
-    /// Since when what this end wants waits for exchanges that the peer has begun.
+    /// Since when requests of this end have waited for exchanges that the peer has begun.
     pub(crate) held_since: Option<Instant>,
 }
 
 impl PutOff {
-    /// Nothing waits for what the peer has begun.
+    /// Records that no request waits for exchanges of the peer.
     pub(crate) fn is_not_held(this: &mut Option<Box<Self>>) {
         match this.as_deref_mut() {
             Some(Self { refused: Some(_), held_since }) => *held_since = None,
@@ -165,15 +166,15 @@ impl PutOff {
     }
 }
 
-/// An IKE_SA_INIT response that makes the keys of another one and differs elsewhere: one of the two is
-/// forged. The peer's AUTH tells which.
+/// An IKE_SA_INIT response that makes the same keys as another one and differs from it elsewhere. One of the two
+/// is forged. The peer's AUTH tells which.
 pub(crate) struct Twin {
     pub(crate) response: Arc<[u8]>,
     pub(crate) extensions: Extensions,
     pub(crate) nat: NatStatus,
 }
 
-/// What an IKE SA is made of.
+/// The data from which an IKE SA is made.
 pub(crate) struct NewIkeSa {
     pub(crate) id: IkeSaId,
     pub(crate) initiator: bool,
@@ -236,12 +237,12 @@ impl IkeSa {
         }
     }
 
-    /// Where the peer's latest request came from.
+    /// The path of the peer's latest request.
     pub(crate) fn answer_to(&self) -> Path {
         self.answer_to
     }
 
-    /// The SPI this end chose.
+    /// The SPI that this end chose.
     pub(crate) fn local_spi(&self) -> u64 {
         if self.initiator { self.spi_i } else { self.spi_r }
     }
@@ -258,7 +259,7 @@ impl IkeSa {
         matches!(self.state, State::Closed(_))
     }
 
-    /// Octets of the request that made it, while it is half-open.
+    /// Octets of the request that made the SA, while the SA is half-open.
     pub(crate) fn half_open_octets(&self) -> Option<usize> {
         self.state.half_open().map(|waiting| waiting.transcript.request.len())
     }
@@ -267,13 +268,12 @@ impl IkeSa {
         self.state.half_open().is_some()
     }
 
-    /// True if a peer that nobody has authenticated wants to be answered at `to`, where nothing has shown
-    /// it to be.
+    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
     fn is_unproven(&self, to: Path) -> bool {
         self.is_half_open() && to.remote.ip().to_canonical() != self.reached
     }
 
-    /// Counts one more sending of a response elsewhere; false if it is one too many.
+    /// Counts one more response to another address. False if it is one too many.
     fn may_send_elsewhere(&mut self) -> bool {
         self.elsewhere = self.elsewhere.saturating_add(1);
         let most = if self.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
@@ -324,7 +324,7 @@ impl IkeSa {
             return;
         }
         match self.window.retransmit(ctx.now.mono, ctx.rng) {
-            // The ladder goes on in silence, and gives up when it would over UDP.
+            // The schedule continues without sending, and ends when it would over UDP.
             Retransmit::Again if self.path.transport.is_reliable() => {
                 self.window.hold_request();
                 if self.stream.as_ref().is_some_and(|stream| stream.asks_again(ctx.now.mono)) {
@@ -345,8 +345,8 @@ impl IkeSa {
         }
     }
 
-    /// Ends an input: sends what is queued and arms the timers of what is to be sent. Returns the
-    /// next deadline.
+    /// Ends an input: sends what is queued and sets the timers of what is still to be sent. Returns the next
+    /// deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         self.window.set_fragment_acks(self.surely_acknowledged());
         self.pump(ctx);
@@ -369,8 +369,8 @@ impl IkeSa {
         self.timers.next().map(|(at, _)| at)
     }
 
-    /// Ends the SA here, without a word to the peer: removes its children from the data plane and
-    /// tells whoever waits.
+    /// Ends the SA without a message to the peer: removes its children from the data plane and answers waiting
+    /// commands.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
         let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
         if let Some(ticket) = state.ticket() {
@@ -401,7 +401,7 @@ impl IkeSa {
                     reason: reason.clone(),
                 });
             }
-            // The attempt that made this candidate reports for all of them.
+            // The attempt that made this candidate reports for all its candidates.
             mut state @ (State::ExpectIntermediateResponse(_)
             | State::ExpectAuthResponse(_)
             | State::AwaitRequestSignature(_)
@@ -420,7 +420,7 @@ impl IkeSa {
         }
     }
 
-    /// The data plane has done, or refused, what a ticket stands for.
+    /// Handles the data plane's answer to a ticket.
     pub(crate) fn on_completed(
         &mut self,
         ctx: &mut Context<'_>,
@@ -433,7 +433,7 @@ impl IkeSa {
     }
 }
 
-/// A notify payload about no SPI.
+/// A notify payload that concerns no SPI.
 pub(crate) fn notify(kind: NotifyType, data: &[u8]) -> Payload<'_> {
     Payload::Notify(Notify::new(kind, data))
 }

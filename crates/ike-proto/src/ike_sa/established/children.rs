@@ -17,7 +17,7 @@ use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 
 impl IkeSa {
-    /// A child is in the data plane: it lives from here.
+    /// Handles that a child is in the data plane. Its lifetime begins.
     pub(crate) fn child_installed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let ike = self.id;
         let State::Established(established) = &mut self.state else { return };
@@ -25,7 +25,7 @@ impl IkeSa {
             return;
         };
         if child.phase != Phase::Installing {
-            // Given up while the data plane was at work.
+            // The child was given up while the data plane was at work.
             return;
         }
         child.phase = Phase::Installed;
@@ -50,7 +50,7 @@ impl IkeSa {
                     ctx.effects.push_back(Effect::Carried { connection, child });
                 }
             }
-            // The peer will tell by its Delete when it uses the new SA, unless there is nothing to delete.
+            // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
                 if !established.children.iter().any(|child| child.id == old) {
                     self.activate(ctx, id);
@@ -64,13 +64,13 @@ impl IkeSa {
         }
         let State::Established(established) = &self.state else { return };
         if !pending && !established.is_routed(policy) {
-            // That by which the policy was sending went while the data plane was at work.
+            // The SA by which the policy was sending ended while the data plane was at work.
             self.route(ctx, id);
         }
         self.judge_crossing(ctx, id);
     }
 
-    /// Tells the policy of `child` to send by it.
+    /// Makes the policy of `child` send by this child.
     pub(crate) fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         if let Some(child) = established.children.iter_mut().find(|other| other.id == child) {
@@ -79,7 +79,7 @@ impl IkeSa {
         }
     }
 
-    /// Traffic left `old` for `new`: deletes `old` at both ends.
+    /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
     fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
@@ -87,8 +87,8 @@ impl IkeSa {
         };
         child.phase = Phase::Rekeyed;
         self.timers.clear_child(old);
-        // An operator who ends the old child means the traffic, which `new` carries now. Any other reason is a
-        // fact about the old SA alone: its lifetime, its counters, its state in the data plane.
+        // If an operator ends the old child, the command is about the traffic, which `new` carries now. Any other
+        // reason is about the old SA alone: its lifetime, its counters, its state in the data plane.
         let queue = std::mem::take(&mut established.queue);
         for mut task in queue {
             match &mut task {
@@ -107,7 +107,7 @@ impl IkeSa {
         established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
     }
 
-    /// Starts to send through a child the peer rekeyed: it uses the new SA (RFC 7296 §2.8).
+    /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let ike = self.id;
         let State::Established(established) = &mut self.state else { return };
@@ -117,14 +117,14 @@ impl IkeSa {
             return;
         };
         if child.phase == Phase::Installing {
-            // `child_installed` will see whether there is anything to wait for.
+            // `child_installed` will check whether there is anything to wait for.
             return;
         }
         let (Some(spec), Some(old)) = (child.pending_out.take(), child.replaces.take()) else {
             return;
         };
         if child.phase != Phase::Installed {
-            // Replaced, or on its way out, before the peer used it.
+            // It was replaced, or was about to end, before the peer used it.
             child.half_closed = true;
             return;
         }
@@ -139,7 +139,7 @@ impl IkeSa {
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
     }
 
-    /// Forgets a child that the peer no longer has. Its replacement, if there is one, takes over.
+    /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
     pub(crate) fn drop_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId, reason: &Failure) {
         let State::Established(established) = &mut self.state else { return };
         if let Some(new) = established.replacement_of(id) {
@@ -153,7 +153,7 @@ impl IkeSa {
         let child = established.children.remove(index);
         established.children.shrink_to_fit();
         self.timers.clear_child(id);
-        // Another child may have replaced this one, or this one was to replace it; or it serves the same
+        // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
         let heir = established.heir(&child);
         let (shared, in_line) =
@@ -163,7 +163,7 @@ impl IkeSa {
             heir.routed = true;
             ctx.data_plane(vec![heir.install_policy()]);
         }
-        // A peer that counted it has room again.
+        // A peer that counted it has room for another child.
         established.full.retain(|policy| *policy != child.policy);
         if child.phase == Phase::Rekeyed || in_line {
             return self.linger(ctx, &child);
@@ -173,7 +173,7 @@ impl IkeSa {
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
         let held = (!shared && self.holds(ctx, &child, reason)).then_some(child.policy);
         match held {
-            // By itself: batches of removals alone are made again until they succeed.
+            // In a batch of its own: only batches of removals are repeated until they succeed.
             Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
             None if shared => {}
             None => batch.insert(0, Command::RemovePolicy(child.policy)),
@@ -185,12 +185,12 @@ impl IkeSa {
         //# bringing the deleted per-CPU Child SA up again
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.
-        // Of several the last one counts: as long as another is there, nothing follows.
+        // Of several children of this name the last one counts: as long as another exists, nothing follows.
         let ended = self.ending(Some(&name), reason, true, held);
         ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
 
-    /// Nothing is sent through it any more, but packets may be under way.
+    /// Keeps a child by which nothing is sent any more while packets may still be in flight.
     fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
         let State::Established(established) = &mut self.state else { return };
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
@@ -200,11 +200,11 @@ impl IkeSa {
         self.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
     }
 
-    /// Sets the rekey timer of `child` again after a rekey that failed.
+    /// Sets the rekey timer of `child` again after a failed rekey.
     pub(crate) fn rearm_rekey(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
         self.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
-        // The hard limit has waited for this one.
+        // The hard limit has waited for this rekey.
         let State::Established(established) = &self.state else { return };
         let mut old = established.children.iter().filter(|old| old.id == child);
         if old.any(|old| old.expires_at.is_some_and(|at| at <= ctx.now.mono)) {
@@ -212,8 +212,8 @@ impl IkeSa {
         }
     }
 
-    /// The hard limit of a child has come. A rekey that this end has begun only now, as after a suspended host's
-    /// resume, has one schedule of retransmissions to end.
+    /// Handles the hard limit of a child. A rekey that this end has only just begun, for example after a suspend,
+    /// has one retransmission schedule to end.
     pub(crate) fn on_child_life_over(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
@@ -225,7 +225,8 @@ impl IkeSa {
             Some((_, until)) if until > ctx.now.mono => {
                 self.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
-            // The IKE SA is of no use to a wanted child if the peer has not said a word: a new one is begun.
+            // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
+            // begun.
             Some((soft, _)) if self.last_heard <= soft && self.holds_or_starts(ctx, child) => {
                 self.expire(ctx)
             }
@@ -233,7 +234,8 @@ impl IkeSa {
         }
     }
 
-    /// Ends a child that has reached a hard limit. Nothing more is sent by it; one that is wanted is made anew first.
+    /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
+    /// again first.
     pub(crate) fn expire_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
@@ -265,7 +267,8 @@ impl IkeSa {
         established.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
     }
 
-    /// Takes the outbound half of a child away; its policy keeps the traffic in, unless another child has it.
+    /// Removes the outbound SA of a child. Its policy keeps the traffic from leaving, unless another child has the
+    /// policy.
     fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {

@@ -1,5 +1,5 @@
-//! An established IKE SA: what it is doing. Its queue of requests, its children's lives and its timers
-//! are in the files beside.
+//! An established IKE SA: its activities. Its queue of requests, its children and its timers are in the other
+//! files of this folder.
 
 mod children;
 mod queue;
@@ -17,8 +17,8 @@ use crate::exchange::followup::Chain;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 
-/// What is left of a child that was rekeyed: packets may be under way, from the peer, or in this host's
-/// stack through the outbound SA that no policy names any more.
+/// The rest of a rekeyed child. Packets may still be in flight from the peer, or in this host's stack on their way
+/// to the outbound SA, which no policy names any more.
 pub(crate) struct Lingering {
     pub(crate) child: ChildSaId,
     pub(crate) inbound: SaId,
@@ -43,7 +43,7 @@ impl Established {
                 IkeActivity::FollowUp
             }
             _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
-            // One rekey of the peer crosses ours; another would leave the first one's SA behind.
+            // One rekey of the peer crosses ours. A second one would leave the SA of the first behind.
             (Some(Initiated::RekeyIke(offer)), _) if offer.crossed.is_some() => {
                 IkeActivity::Rekeyed
             }
@@ -52,8 +52,8 @@ impl Established {
         }
     }
 
-    /// SPIs that this end has told the peer for a successor of this SA that is still being made: by its own
-    /// rekey, and by the peer's. Zero is none.
+    /// SPIs that this end has told the peer for a successor of this SA that is not made yet: by its own rekey, and
+    /// by the peer's. Zero for none.
     pub(crate) fn coming_spis(&self) -> [u64; 2] {
         let ours = self.ours.as_ref().and_then(Initiated::ike).map(|offer| offer.spi);
         let theirs = self.theirs.iter().find_map(Chain::ike_spi);
@@ -65,7 +65,7 @@ impl Established {
         self.own_child_exchange() || self.theirs.iter().any(Chain::is_child)
     }
 
-    /// The same but for what the peer has begun.
+    /// The same without exchanges that the peer has begun.
     pub(crate) fn own_child_exchange(&self) -> bool {
         self.ours.as_ref().is_some_and(|ours| {
             ours.child().is_some()
@@ -73,12 +73,12 @@ impl Established {
         }) || !self.installing.is_empty()
     }
 
-    /// True if the peer is rekeying the IKE SA, and its additional key exchanges are to come.
+    /// True if the peer is rekeying the IKE SA, and its additional key exchanges are still to come.
     pub(super) fn is_being_rekeyed(&self) -> bool {
         !self.theirs.iter().all(Chain::is_child)
     }
 
-    /// True if the peer is rekeying the child `old`, likewise.
+    /// True if the peer is rekeying the child `old`, and its additional key exchanges are still to come.
     pub(super) fn child_is_being_rekeyed(&self, old: ChildSaId) -> bool {
         self.theirs.iter().filter_map(Chain::child).any(|new| new.replaces == Some(old))
     }
@@ -96,14 +96,14 @@ impl Established {
         })
     }
 
-    /// True while the data plane is at work on what replaces `child` by our own rekey.
+    /// True while the data plane is at work on the replacement of `child` by our own rekey.
     pub(super) fn is_being_replaced(&self, child: ChildSaId) -> bool {
         let new = self.children.iter().filter(|new| new.replaces == Some(child));
         let mut new = new.map(|new| new.id);
         new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
     }
 
-    /// Gives the room back of what is empty nearly always.
+    /// Frees the capacity of collections that are nearly always empty.
     pub(crate) fn trim(&mut self) {
         fn trim<T>(list: &mut Vec<T>) {
             if list.is_empty() && list.capacity() > 0 {
@@ -127,8 +127,8 @@ impl Established {
         self.children.iter().find(waits).map(|child| child.id)
     }
 
-    /// As [`activity`](Self::activity) for a Delete of the peer: one of ours crosses it if it was sent,
-    /// and is not to be sent any more if it was not.
+    /// As [`activity`](Self::activity), for a Delete by the peer. A Delete of ours crosses it if it was sent. If
+    /// it was not sent, it is not sent any more.
     pub(crate) fn delete_activity(&self, child: &ChildSa) -> ChildActivity {
         match &self.ours {
             Some(Initiated::DeleteChild { child: id, .. }) if *id == child.id => {
@@ -139,19 +139,19 @@ impl Established {
         }
     }
 
-    /// True if the policy of `child` is to send by it: of those for one CPU each, only by one that takes
-    /// the place of another by which it was, or if it is by none.
+    /// True if the policy of `child` is to send by it. A child for one CPU gets the policy only if it replaces the
+    /// child by which the policy was sending, or if the policy sends by none.
     pub(crate) fn routes(&self, child: &ChildSa) -> bool {
         let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
         child.cpu.is_none() || self.children.iter().any(replaced) || !self.is_routed(child.policy)
     }
 
-    /// True if `policy` sends by a child that is there.
+    /// True if `policy` sends by an existing child.
     pub(super) fn is_routed(&self, policy: PolicyId) -> bool {
         self.children.iter().any(|child| child.policy == policy && child.routed)
     }
 
-    /// As [`routes`](Self::routes); if so, those that the policy was sending by are not that any more.
+    /// As [`routes`](Self::routes). If so, the policy no longer sends by the others.
     pub(crate) fn take_route(&mut self, child: &ChildSa) -> bool {
         let routes = self.routes(child);
         for other in self.children.iter_mut().filter(|other| other.policy == child.policy) {
@@ -160,7 +160,8 @@ impl Established {
         routes
     }
 
-    /// Which child the policy of `gone` is for without it: one of its line, else another that shares it.
+    /// The child to which the policy of `gone` belongs without it: one of its line, otherwise another that shares
+    /// the policy.
     pub(crate) fn heir(&mut self, gone: &ChildSa) -> Option<&mut ChildSa> {
         let lives = |other: &ChildSa| {
             other.policy == gone.policy
@@ -184,7 +185,7 @@ impl Established {
             }
             (_, Phase::Deleting) => ChildActivity::Deleting,
             _ if queued => ChildActivity::Deleting,
-            // As for the IKE SA: the peer's rekey of it crosses ours once.
+            // As for the IKE SA: the peer's rekey of the child crosses ours once.
             (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
                 match offer.crossed {
                     Some(_) => ChildActivity::Rekeyed,
@@ -197,7 +198,7 @@ impl Established {
                 ChildActivity::FollowUp
             }
             (_, Phase::Rekeyed) => ChildActivity::Rekeyed,
-            // The peer's rekey stands ready; its Delete is still to come.
+            // The peer's rekey is ready. Its Delete is still to come.
             _ if self.children.iter().any(|new| new.replaces == Some(child.id)) => {
                 ChildActivity::Rekeyed
             }

@@ -1,4 +1,4 @@
-//! The queue of requests: which is sent when, and what the response to each is for.
+//! The queue of requests: when each is sent, and what its response is for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,36 +23,36 @@ use crate::question::Exchange;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
-/// Wait before a request that met TEMPORARY_FAILURE is made again, and what may be taken off it.
+/// The wait before a request is repeated after TEMPORARY_FAILURE, and the random part that is subtracted.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(6);
 pub(super) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
-/// How long TEMPORARY_FAILURE is taken for that.
+/// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
-/// After this without another one, a TEMPORARY_FAILURE was of its own: whoever is put off tries again in less
-/// than a minute, unless the peer has done meanwhile what was asked for.
+/// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
+/// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
 const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
-/// Children of one configuration that packets may ask for on one IKE SA, if the peer wants one for each
-/// pair of addresses.
+/// Children of one configuration on one IKE SA that packets may request, if the peer wants one for each pair of
+/// addresses.
 const MAX_PAIRS: usize = 64;
 
 impl IkeSa {
-    /// Queues a task; it is sent at the end of the input if the window is free.
+    /// Queues a task. It is sent at the end of the input if the window is free.
     pub(crate) fn enqueue(&mut self, task: Task) {
         if let State::Established(established) = &mut self.state {
             established.queue.push_back(task);
         }
     }
 
-    /// As [`enqueue`](Self::enqueue), in front of what waits already.
+    /// As [`enqueue`](Self::enqueue), before the tasks that wait already.
     pub(crate) fn enqueue_urgent(&mut self, task: Task) {
         if let State::Established(established) = &mut self.state {
             established.queue.push_front(task);
         }
     }
 
-    /// True if `packet`, met by a trap, needs no further child of this configuration: one is being made, or there is one
-    /// that takes it or all that the peer wants to take.
+    /// True if `packet`, which met a trap, needs no further child of this configuration: one is being made, or
+    /// there is one that accepts it or everything that the peer will accept.
     pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
         let State::Established(established) = &self.state else { return false };
         let sent = established.ours.as_ref().and_then(Initiated::child);
@@ -63,7 +63,7 @@ impl IkeSa {
         let there = established.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
         });
-        // Of a peer that wants an SA for each pair of addresses there is another for this pair.
+        // If a peer wants an SA for each pair of addresses, there can be another child for this pair.
         let enough = |child: &ChildSa| {
             trap.is_none_or(|trap| child.is_marked_like(trap))
                 && (child.takes(packet) || !child.is_single_pair())
@@ -77,18 +77,18 @@ impl IkeSa {
             let State::Established(established) = &mut self.state else { return };
             let sent = established.ours.is_some() || self.window.outstanding().is_some();
             if established.queue.is_empty() && !sent && established.delayed.is_empty() {
-                // What was put off is not wanted any more.
+                // Nothing that was put off is wanted any more.
                 PutOff::is_not_held(&mut self.put_off);
             }
             if established.queue.is_empty() || sent {
                 return;
             }
             if self.timers.get(TimerKey::Ike(Timer::Unseen)).is_some() {
-                // It would overtake the answer that makes the SA at the peer, or that answer is lost.
+                // The request would overtake the answer that makes the SA at the peer, or that answer is lost.
                 return;
             }
             if established.responding.as_ref().is_some_and(|waiting| waiting.reply.auth.is_some()) {
-                // To the initiator there is no SA before its IKE_AUTH response.
+                // The initiator has no SA before its IKE_AUTH response.
                 return;
             }
             let pending = self.pending.as_deref();
@@ -106,7 +106,7 @@ impl IkeSa {
                 established.queue.push_front(task);
             }
             let waits = match established.queue.front() {
-                // A child goes to no address that the peer has not shown to be its own (RFC 4555 §3.7).
+                // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
                 Some(task) if held && makes_child(task) => true,
                 // The first of these is being prepared.
                 Some(Task::CreateChild { .. } | Task::RekeyChild { .. }) => preparing,
@@ -129,7 +129,7 @@ impl IkeSa {
         }
     }
 
-    /// Has `exchange` done, for `task` needs it.
+    /// Asks for `exchange`, which `task` needs.
     pub(crate) fn prepare(&mut self, ctx: &mut Context<'_>, exchange: Exchange, task: Task) {
         self.enqueue_urgent(task);
         self.put_off(ctx, exchange, What::Task);
@@ -147,8 +147,9 @@ impl IkeSa {
             _ => false,
         };
         if alive && rekeyed && established.ike_activity() == IkeActivity::Idle {
-            // The peer would say TEMPORARY_FAILURE, and does not if it gives up. It counts as if it had: who
-            // begins one exchange after the other puts this end off for as long.
+            // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
+            // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
+            // just as long.
             let held = &mut self.put_off.get_or_insert_default().held_since;
             let since = *held.get_or_insert(ctx.now.mono);
             self.is_put_off(ctx.now.mono, since);
@@ -167,7 +168,7 @@ impl IkeSa {
                     return ctx.done(request, Err(Failure::NotFound));
                 }
                 if found.is_some_and(|other| other.pending_out.is_some()) {
-                    // The peer made it and may not know yet that it exists.
+                    // The peer has made the child, and may not know yet that it exists.
                     let task = Task::RekeyChild { child, request, retry };
                     return self.retry_later(ctx, task);
                 }
@@ -182,7 +183,7 @@ impl IkeSa {
                 self.send_rekey_ike(ctx, request, retry);
             }
             Task::CreateChild { request, config, .. } => {
-                // Its IKE SA is on its way out.
+                // The IKE SA of the child is about to end.
                 let ended = self.ending(Some(&config.name), &Failure::NotFound, false, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
                 ctx.done(request, Err(Failure::NotFound));
@@ -192,13 +193,13 @@ impl IkeSa {
             }
             Task::DeleteChild { child, reason, request } => {
                 let found = established.children.iter_mut().find(|other| other.id == child);
-                // Gone by itself since the task was queued.
+                // The child has ended by itself since the task was queued.
                 let Some(found) = found else { return ctx.done(request, Ok(())) };
                 if found.phase != Phase::Rekeyed {
                     found.phase = Phase::Deleting;
                 }
                 let spi = found.spi_in;
-                // What the peer has just made to replace it goes as well.
+                // The child that the peer has just made to replace it is deleted as well.
                 let new = established.children.iter().find(|new| new.replaces == Some(child));
                 if let Some(new) = new.map(|new| new.id).filter(|_| reason == Failure::Terminated) {
                     let (reason, request) = (reason.clone(), None);
@@ -234,7 +235,7 @@ impl IkeSa {
         let joins = match other {
             None => None,
             Some((join, Some(other))) => Some((other, join)),
-            // They have all gone meanwhile: the next packet asks for a new first one.
+            // All of them have ended meanwhile. The next packet requests a new first child.
             Some((_, None)) => return ctx.done(request, Err(Failure::NotFound)),
         };
         let ordinal = joins.map_or(0, |(other, _)| established.unused_ordinal(other.policy));
@@ -311,7 +312,7 @@ impl IkeSa {
         }
     }
 
-    /// Counts how long the peer has been putting off what this end asks for.
+    /// Records how long the peer has been putting off requests of this end.
     fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
         let State::Established(established) = &mut self.state else { return };
         let offers = |ours: &Initiated| ours.child().is_some() || ours.ike().is_some();
@@ -321,7 +322,7 @@ impl IkeSa {
         PutOff::is_not_held(&mut self.put_off);
         let payloads = Payloads(payloads);
         if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
-            // The last exchange of the chain will tell.
+            // The last exchange of the chain will show it.
             return;
         }
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
@@ -337,7 +338,7 @@ impl IkeSa {
         }
     }
 
-    /// What this end asks for, or would, has to wait for the peer.
+    /// Records that requests of this end have to wait for the peer.
     fn is_put_off(&mut self, now: Instant, since: Instant) {
         //= RFC 7296 §2.25
         //# If a peer continues to
@@ -350,7 +351,7 @@ impl IkeSa {
         }
     }
 
-    /// Makes `task` again after a while.
+    /// Repeats `task` after a while.
     pub(crate) fn retry_later(&mut self, ctx: &mut Context<'_>, task: Task) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD);
         let State::Established(established) = &mut self.state else { return };

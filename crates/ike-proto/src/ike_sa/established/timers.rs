@@ -1,4 +1,4 @@
-//! What an established IKE SA wakes for.
+//! The timers of an established IKE SA.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::ike_sa::standby::STANDBY;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
 
-/// A hard limit that has come waits so long for a peer that does not answer.
+/// How long a hard limit waits for a peer that does not answer.
 const SILENT_GRACE: Duration = Duration::from_secs(5);
 
 impl IkeSa {
-    /// Arms what an established SA wakes for.
+    /// Sets the timers of an established SA.
     pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
         let connection = self.connection.clone();
         let now = ctx.now.mono;
@@ -40,7 +40,7 @@ impl IkeSa {
         }
     }
 
-    /// Resumption puts no reauthentication off.
+    /// Keeps the time of the reauthentication: a resumption does not postpone it.
     pub(crate) fn keep_reauth_time(&mut self) {
         let State::Established(established) = &self.state else { return };
         let resumed = established.authenticated.resumed.as_ref();
@@ -50,7 +50,7 @@ impl IkeSa {
             self.timers.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
             self.await_reauthentication_by(by);
         }
-        // Nor the end of an authorization.
+        // It does not postpone the end of an authorization either.
         if let Some(by) = ends_by {
             let end = TimerKey::Ike(Timer::Authorization);
             let armed = self.timers.get(end);
@@ -96,19 +96,19 @@ impl IkeSa {
             | Timer::Reopen
             | Timer::Fallback
             | Timer::Forget
-            // `pump` goes on.
+            // `pump` continues.
             | Timer::Unseen => {}
         }
     }
 
-    /// Until when a hard limit waits for the renewal that began at `soft`, as after a suspended host's resume: one
-    /// schedule of retransmissions. A peer that has been silent since then may have lost the SA.
+    /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
+    /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
     pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
         let schedule = ctx.config.retransmission.longest();
         soft + if self.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
     }
 
-    /// The hard limit of the IKE SA has come. A renewal that is under way has until the end of the `grace`.
+    /// Handles the hard limit of the IKE SA. A renewal in progress has until the end of the `grace`.
     fn on_life_over(&mut self, ctx: &mut Context<'_>, timer: Timer) {
         let State::Established(established) = &self.state else { return };
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
@@ -122,7 +122,7 @@ impl IkeSa {
         self.expire(ctx);
     }
 
-    /// Ends the IKE SA by a hard limit. What is wanted is begun anew along with the Delete.
+    /// Ends the IKE SA because of a hard limit. Wanted children are started again at the same time as the Delete.
     pub(super) fn expire(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
         if established.phase == IkePhase::Alive {
@@ -139,7 +139,7 @@ impl IkeSa {
         established.queue.push_front(task);
     }
 
-    /// A reauthentication has failed: it is made again while there is time, after `wait` at the least.
+    /// Handles a failed reauthentication: it is repeated while there is time, after at least `wait`.
     pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
         let State::Established(established) = &mut self.state else { return };
         let due = std::mem::take(&mut established.renewing);
@@ -156,7 +156,7 @@ impl IkeSa {
             return self.timers.set(TimerKey::Ike(Timer::Dpd), due);
         }
         if self.window.outstanding().is_some() {
-            // The request in flight is a liveness check of its own.
+            // The request in flight is a liveness check as well.
             return self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
         }
         self.query(ctx, Query::Liveness);
@@ -194,7 +194,7 @@ impl IkeSa {
     }
 }
 
-/// Arms what a child wakes its IKE SA for.
+/// Sets the timers of a child.
 pub(crate) fn arm_child(
     timers: &mut crate::ike_sa::timer::TimerTable,
     child: &ChildSa,
