@@ -1,8 +1,4 @@
-//! The datagrams of one message, and which of them are to be sent when.
-//!
-//! A large message leaves as a burst and the rest one by one (pacing), so that it fits the queue of a
-//! slow link: what a burst loses there costs a round trip. What is sent again is in another order each
-//! time, so that bursts and short queues do not take the same fragments always.
+//! The datagrams of one message, and when each is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,51 +7,51 @@ use std::time::{Duration, Instant};
 use super::rtt::{OVERHEAD, Rtt};
 use super::window::Datagrams;
 
-/// Datagrams that leave at once: the initial window of RFC 6928.
+/// Datagrams that are sent at once: the initial window of RFC 6928.
 const BURST: u32 = 10;
 
-/// Bounds of the time between datagrams after them. More than the upper one protects nobody: it is
-/// 1 Mbit/s.
+/// Limits of the time between datagrams after the burst. A longer time would protect no link: the upper limit is 1
+/// Mbit/s.
 const LEAST_GAP: Duration = Duration::from_millis(1);
 const MOST_GAP: Duration = Duration::from_millis(10);
 
-/// The same, where the round-trip time is unknown.
+/// The same if the round-trip time is unknown.
 const USUAL_GAP: Duration = Duration::from_millis(2);
 
-/// Messages of so few datagrams are sent again whole: asking what is missing takes as many.
+/// Messages of so few datagrams are sent again as a whole: a probe for the missing ones takes as many.
 const FEW: usize = 2;
 
 /// A datagram that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) octets: Arc<[u8]>,
-    /// Sent before.
+    /// True if it was sent before.
     pub(crate) again: bool,
 }
 
-/// The flight.
+/// The datagrams of one message, and their state.
 #[derive(Debug)]
 pub(crate) struct Flight {
     datagrams: Datagrams,
     /// When each was last sent.
     sent: Vec<Option<Instant>>,
-    /// Places of those to be sent, the next one first.
+    /// Places of the datagrams to be sent, the next one first.
     queue: VecDeque<usize>,
-    /// Those the peer said it lacks, the lowest first.
+    /// Places of the datagrams that the peer reported as missing, the lowest first.
     lacking: Vec<usize>,
-    /// Time between datagrams; zero does not pace.
+    /// Time between datagrams; zero for no pacing.
     gap: Duration,
-    /// Datagrams that may leave at once, as of `counted`.
+    /// Datagrams that may be sent at once, as of `counted`.
     credit: u32,
     counted: Option<Instant>,
-    /// Times the whole was sent again.
+    /// How often the whole message was sent again.
     rounds: usize,
-    /// When a datagram last left that had left before.
+    /// When a datagram was last sent again.
     resent: Option<Instant>,
 }
 
 impl Flight {
-    /// All of `datagrams` are to be sent, `gap` apart after the first burst.
+    /// A flight whose `datagrams` are all to be sent, `gap` apart after the first burst.
     pub(crate) fn new(datagrams: Datagrams, gap: Duration) -> Self {
         Self {
             sent: vec![None; datagrams.len()],
@@ -75,27 +71,27 @@ impl Flight {
         &self.datagrams
     }
 
-    /// Octets of all of them with their headers.
+    /// Octets of all datagrams with their headers.
     pub(crate) fn octets(&self) -> usize {
         self.datagrams.iter().map(|datagram| datagram.len() + OVERHEAD).sum()
     }
 
-    /// Octets of the largest of them, with its headers.
+    /// Octets of the largest datagram with its headers.
     pub(crate) fn largest(&self) -> usize {
         self.datagrams.iter().map(|datagram| datagram.len() + OVERHEAD).max().unwrap_or(0)
     }
 
-    /// True if nothing waits to be sent.
+    /// True if no datagram waits to be sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// True if so few datagrams are cheaper sent again than asked for.
+    /// True if the message has so few datagrams that sending it again is cheaper than a probe.
     pub(crate) fn is_small(&self) -> bool {
         self.datagrams.len() <= FEW
     }
 
-    /// When a datagram last left that had left before.
+    /// When a datagram was last sent again.
     pub(crate) fn resent(&self) -> Option<Instant> {
         self.resent
     }
@@ -105,19 +101,20 @@ impl Flight {
         self.gap
     }
 
-    /// The peer has all of it: nothing needs to leave any more.
+    /// Stops sending: the peer has the whole message.
     pub(crate) fn hold(&mut self) {
         self.queue.clear();
         self.lacking.clear();
     }
 
-    /// How long it takes until all that waits has been sent.
+    /// How long it takes to send all waiting datagrams.
     pub(crate) fn drain_time(&self) -> Duration {
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         self.gap.saturating_mul(waiting.saturating_sub(self.credit))
     }
 
-    /// All are to be sent again; `first_in_front` if fragment 1 is what matters (RFC 7383 §2.6.1).
+    /// Queues all datagrams again. With `first_in_front` fragment 1 is the first, because it matters most (RFC
+    /// 7383 §2.6.1).
     pub(crate) fn again(&mut self, first_in_front: bool) {
         let count = self.datagrams.len();
         self.rounds += 1;
@@ -127,7 +124,7 @@ impl Flight {
             self.queue.extend(0..count);
             return;
         }
-        // A third further each time, and backwards every other time.
+        // The start moves by a third each time, and every other round goes backwards.
         let start = self.rounds * count.div_ceil(3);
         let places = (0..count).map(|place| (place + start).checked_rem(count).unwrap_or(0));
         if !self.rounds.is_multiple_of(2) {
@@ -137,11 +134,11 @@ impl Flight {
         }
     }
 
-    /// One fragment is to be sent again, to learn by its acknowledgement what else the peer lacks.
+    /// Queues one fragment again. Its acknowledgement tells which others the peer lacks.
     ///
-    /// It is fragment 1. If the peer has nothing, or a part, it acknowledges; if it has answered, no
-    /// other one makes it send its response again (RFC 7383 §2.6.1). With it goes the lowest of those
-    /// the peer said it lacks, which may have been lost again.
+    /// It is fragment 1. A peer that has nothing, or a part, acknowledges it. A peer that has answered sends its
+    /// response again for fragment 1 only (RFC 7383 §2.6.1). The lowest fragment that the peer reported as missing
+    /// goes with it, because it may have been lost again.
     pub(crate) fn probe(&mut self) {
         if self.is_small() {
             return self.again(true);
@@ -154,12 +151,13 @@ impl Flight {
         }
     }
 
-    /// The peer lacks the fragments of these ranges, first to last, counted from 1: they go out again, the
-    /// lowest first, but none that left within `lately`. Returns how many do. What is not there is not
-    /// sent. No range says that the peer lacks none.
+    /// Queues the fragments of these ranges again (first to last, counted from 1), the lowest first, except those
+    /// sent within `lately`. The peer lacks them. Returns their number. Fragments that do not exist are not sent.
+    /// No range means that the peer lacks none.
     ///
-    /// An acknowledgement may name what the one before did not and leave out what that one did: what waits
-    /// because it was named goes on waiting. What waits because all is sent again was only suspected.
+    /// An acknowledgement may name fragments that the one before did not name, and leave out others. A fragment
+    /// that waits because it was named goes on waiting. A fragment that waits because the whole message is sent
+    /// again was only suspected.
     pub(crate) fn missing(
         &mut self,
         now: Instant,
@@ -175,7 +173,7 @@ impl Flight {
         let lacking: Vec<_> = (0..self.datagrams.len()).filter(|place| named(*place)).collect();
         let recent = |place: &usize| match self.sent.get(*place) {
             Some(Some(at)) => now.saturating_duration_since(*at) < lately,
-            // Not sent yet: it waits its turn.
+            // It was not sent yet, and waits for its turn.
             _ => true,
         };
         let again: Vec<_> = lacking.iter().copied().filter(|place| !recent(place)).collect();
@@ -196,7 +194,7 @@ impl Flight {
         again.len()
     }
 
-    /// Takes the next datagram if it may leave at `now`.
+    /// Takes the next datagram if it may be sent at `now`.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Departure> {
         if self.next_at(now).is_none_or(|at| at > now) {
             return None;
@@ -207,7 +205,7 @@ impl Flight {
         self.take(place, Some(now))
     }
 
-    /// Takes the next datagram whether it is due or not: there is no later.
+    /// Takes the next datagram whether it is due or not, because there will be no other time.
     pub(crate) fn take_any(&mut self) -> Option<Departure> {
         let place = self.queue.pop_front()?;
         self.take(place, None)
@@ -223,15 +221,15 @@ impl Flight {
         Some(Departure { octets: Arc::clone(self.datagrams.get(place)?), again })
     }
 
-    /// When [`take_due`](Self::take_due) has a datagram; `None` if none waits. A time in the past, or
-    /// that of the last datagram, is at once.
+    /// When [`take_due`](Self::take_due) has a datagram; `None` if none waits. A time in the past, or that of the
+    /// last datagram, means at once.
     pub(crate) fn next_at(&self, now: Instant) -> Option<Instant> {
         self.queue.front()?;
         let counted = self.counted.unwrap_or(now);
         Some(if self.credit > 0 { counted } else { counted + self.gap })
     }
 
-    /// Credit grows by a datagram for every `gap`, up to a burst.
+    /// Adds one datagram of credit for every `gap`, up to a burst.
     fn count(&mut self, now: Instant) {
         let counted = *self.counted.get_or_insert(now);
         let elapsed = now.saturating_duration_since(counted);

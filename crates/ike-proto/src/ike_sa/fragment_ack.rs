@@ -1,20 +1,20 @@
-//! Fragment acknowledgement (draft-antony-ipsecme-ikev2-fragment-acknowledgment): the receiver of a
-//! fragmented message names what it lacks, and the sender sends that alone.
+//! Fragment acknowledgement (draft-antony-ipsecme-ikev2-fragment-acknowledgment): the receiver of a fragmented
+//! message names the missing fragments, and the sender sends only those again.
 //!
 //! ```text
 //! fragments of a request     -->            fragments of a response  <--
 //! <--  response flag, SK {N(FRAGMENT_ACK_REQ)}      -->  response flag, SK {N(FRAGMENT_ACK_RES)}
 //! ```
 //!
-//! An acknowledgement has the exchange type and message ID of what it acknowledges, always the response
-//! flag, and no part in the window: it is looked at before, and neither ends an exchange nor is it
-//! absorbed by IntAuth. It is sealed like any other message, so that its IV is its own.
+//! An acknowledgement has the exchange type and message ID of the message that it acknowledges, and always the
+//! response flag. It is not part of the window: it is examined before the window, ends no exchange, and is not
+//! absorbed by IntAuth. It is sealed like any other message, so that it has an IV of its own.
 //!
-//! One without a range tells that the request is whole and the response in the making, which is what a
-//! sender that asks wants to know. The draft does not say so; nor does it say anything else of it.
+//! An acknowledgement without a range says that the request is complete and the response is being made, which a
+//! sender that probes wants to know. The draft does not say so, nor does it give such an acknowledgement another
+//! meaning.
 //!
-//! When to acknowledge is decided in [`arrivals`], what to send again in
-//! [`Flight`](super::flight::Flight).
+//! [`arrivals`] decides when to acknowledge, and [`Flight`](super::flight::Flight) what to send again.
 
 mod arrivals;
 mod taken;
@@ -34,21 +34,21 @@ use crate::wire::{Flags, Header, Message, decode_inner_payloads};
 use arrivals::{Arrivals, Known, Report};
 use taken::Taken;
 
-/// The most ranges in one acknowledgement. With headers it stays below the least datagram that every path
-/// carries; what does not fit is told after the rest has come.
+/// The most ranges in one acknowledgement. With headers, such an acknowledgement is below the smallest datagram
+/// that every path carries. Further ranges are reported when the others have arrived.
 const MOST_RANGES: usize = 64;
-/// The same where the peer may not be: fragments there may be tiny, and an acknowledgement is not to be much
-/// larger.
+/// The same for a peer that may not be at its address. Its fragments may be tiny, and an acknowledgement must not
+/// be much larger than they are.
 const MOST_RANGES_UNPROVEN: usize = 4;
 /// Octets of an acknowledgement besides its ranges: IKE header, payload headers, IV, padding and integrity
 /// check value of the widest suite.
 const OVERHEAD: usize = 28 + 4 + 8 + 16 + 16 + 32;
-/// Octets of a fragment, about.
+/// The approximate octets of a fragment.
 const USUAL_FRAGMENT: usize = 1280;
-/// The longest datagram that may be an acknowledgement. Others are not opened for it.
+/// The longest datagram that may be an acknowledgement. A longer one is not opened as such.
 const LONGEST: usize = 4096;
 
-/// What an IKE SA knows of fragments under way, in both directions.
+/// What an IKE SA knows of fragments in flight, in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct FragmentAcks {
     /// Fragments of the peer's request.
@@ -59,15 +59,15 @@ pub(crate) struct FragmentAcks {
     of_request: Taken,
     /// Acknowledgements of our response.
     of_response: Taken,
-    /// The last response, and when it was sent for the first and for the last time.
+    /// The last response, and when it was sent first and last.
     answered: Option<(u32, Instant, Instant)>,
-    /// How long it took from a response to the peer's next request. For a responder, that is all there is
-    /// to know the path by.
+    /// The time from a response to the peer's next request. It is the only measure of the path that a responder
+    /// has.
     turns: Option<Turns>,
 }
 
-/// The shortest times from a response of this end to a first sign of the peer's next request. Which of
-/// several sendings the peer has heard, nobody knows.
+/// The shortest times from a response of this end to the first sign of the peer's next request. It is unknown
+/// which transmission of the response the peer has received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turns {
     pub(crate) since_first: Duration,
@@ -75,25 +75,26 @@ pub(crate) struct Turns {
 }
 
 impl FragmentAcks {
-    /// A request of this end is sent for the first time.
+    /// Handles the first transmission of a request.
     pub(crate) fn on_request(&mut self) {
         self.of_request.start_over();
     }
 
-    /// A response of this end is sent for the first time.
+    /// Handles the first transmission of a response.
     pub(crate) fn on_answered(&mut self, now: Instant, message_id: u32) {
         self.of_response.start_over();
         self.answered = Some((message_id, now, now));
     }
 
-    /// The response is sent again.
+    /// Handles a retransmission of the response.
     pub(crate) fn on_answered_again(&mut self, now: Instant, message_id: u32) {
         if let Some((_, _, last)) = self.answered.as_mut().filter(|(id, ..)| *id == message_id) {
             *last = now;
         }
     }
 
-    /// Our message is sent in smaller fragments from now on: what was acknowledged were others.
+    /// Handles that our message is sent in smaller fragments from now on: earlier acknowledgements were about
+    /// others.
     pub(crate) fn on_refragmented(&mut self, response: bool) {
         if response {
             self.of_response.start_over();
@@ -103,7 +104,7 @@ impl FragmentAcks {
         }
     }
 
-    /// The peer's message has come, or a first fragment of it.
+    /// Handles the arrival of the peer's message, or of its first fragment.
     pub(crate) fn on_heard(&mut self, now: Instant, header: &Header) {
         let next = |id: u32| !header.flags.response && id.checked_add(1) == Some(header.message_id);
         if let Some((_, first, last)) = self.answered.take_if(|(id, ..)| next(*id)) {
@@ -117,7 +118,7 @@ impl FragmentAcks {
         }
     }
 
-    /// Forgets what is over and done with.
+    /// Forgets all messages.
     pub(crate) fn forget(&mut self) {
         for arrivals in [&mut self.requests, &mut self.responses] {
             arrivals.take_if(|arrivals| arrivals.is_whole());
@@ -125,7 +126,7 @@ impl FragmentAcks {
         self.of_response.start_over();
     }
 
-    /// The message in hand is whole.
+    /// Records that the message in progress is complete.
     pub(crate) fn on_whole(&mut self, response: bool) {
         if let Some(arrivals) = self.arrivals(response) {
             arrivals.on_whole();
@@ -143,24 +144,25 @@ impl FragmentAcks {
 }
 
 impl IkeSa {
-    /// The numbers agreed on, if fragments are acknowledged. Before the peer is authenticated one of several
-    /// IKE_SA_INIT responses with the same keys may say so: to a peer that has not agreed,
-    /// acknowledgements then are responses to nothing, which it drops.
+    /// The agreed numbers, if fragments are acknowledged. Before the peer is authenticated, one of several
+    /// IKE_SA_INIT responses with the same keys may have announced it. A peer that has not agreed takes an
+    /// acknowledgement for an unexpected response, and drops it.
     pub(super) fn acknowledges(&self) -> Option<FragmentAckTypes> {
         let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
         self.extensions.fragment_ack.or_else(|| twins.flatten().next())
     }
 
-    /// The numbers that this end, as initiator, announced to a peer that has not proven itself. If that peer
-    /// acknowledges fragments nevertheless, somebody took its announcement out of the IKE_SA_INIT response.
+    /// The numbers that this end, as initiator, announced to a peer that is not authenticated. If the peer
+    /// acknowledges fragments although its IKE_SA_INIT response did not agree, an attacker has removed the
+    /// announcement.
     fn announced(&self, ctx: &Context<'_>) -> Option<FragmentAckTypes> {
         let unproven = self.initiator && !matches!(self.state, State::Established(_));
         let may = unproven && self.connection.fragmentation != Fragmentation::No;
         ctx.config.fragment_ack.filter(|_| may)
     }
 
-    /// True if the peer acknowledges fragments, whichever IKE_SA_INIT response is genuine: only then is it
-    /// waited for.
+    /// True if the peer acknowledges fragments, whichever IKE_SA_INIT response is genuine. Only then does this end
+    /// wait for acknowledgements.
     pub(super) fn surely_acknowledged(&self) -> bool {
         let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
         [self.extensions.fragment_ack].into_iter().chain(twins).all(|types| types.is_some())
@@ -170,9 +172,9 @@ impl IkeSa {
     pub(super) fn known(&self) -> Known {
         let (rtt, turns) = (self.window.rtt(), self.acks.turns);
         let since_last = turns.map(|turns| turns.since_last);
-        // The exchanges timed may cost all of their time by their octets.
+        // All of the time of the measured exchanges may be due to their octets.
         let measured = |time: Duration| (time * 3 / 2).max(rtt.cost(USUAL_FRAGMENT) * 2);
-        // Of a turn, one fragment is a part.
+        // One fragment is a part of a turn.
         let second = rtt.round_trip().filter(|_| rtt.is_measured()).map(measured);
         Known {
             round_trip: rtt.round_trip().into_iter().chain(since_last).min(),
@@ -180,12 +182,12 @@ impl IkeSa {
         }
     }
 
-    /// The IKE_SA_INIT response was sent, perhaps `again`.
+    /// Handles the transmission of the IKE_SA_INIT response. `again` for a retransmission.
     pub(crate) fn init_answered(&mut self, now: Instant, again: bool) {
         if again { self.acks.on_answered_again(now, 0) } else { self.acks.on_answered(now, 0) }
     }
 
-    /// What is known of the path, for the IKE SA that takes the place of this one.
+    /// What is known of the path, for the successor of this IKE SA.
     pub(crate) fn turns(&self) -> Option<Turns> {
         self.acks.turns
     }
@@ -197,7 +199,7 @@ impl IkeSa {
 
     // ---- receiver ----
 
-    /// An authentic fragment of the message in hand has come, for the first time or again.
+    /// Handles an authentic fragment of the message in progress, new or repeated.
     pub(super) fn on_fragment(
         &mut self,
         ctx: &mut Context<'_>,
@@ -232,7 +234,7 @@ impl IkeSa {
         self.acknowledge(ctx);
     }
 
-    /// True if a fragment that came again is worth opening: it may ask for an acknowledgement.
+    /// True if a repeated fragment is worth opening, because it may be a probe.
     pub(super) fn may_be_asked(&self, now: Instant, header: &Header, total: u16) -> bool {
         let arrivals =
             if header.flags.response { &self.acks.responses } else { &self.acks.requests };
@@ -252,7 +254,7 @@ impl IkeSa {
                 let Some(report) = arrivals.report(now, known) else { continue };
                 let kind = if of_response { types.response } else { types.request };
                 if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
-                    // The fragments were given up.
+                    // The fragments were dropped.
                     *(if of_response {
                         &mut self.acks.responses
                     } else {
@@ -268,7 +270,7 @@ impl IkeSa {
         self.acknowledges().and_then(|_| self.acks.due(self.known()))
     }
 
-    /// False if there is nothing to acknowledge.
+    /// Sends one acknowledgement. False if there is nothing to acknowledge.
     fn send_ack(
         &mut self,
         ctx: &mut Context<'_>,
@@ -286,7 +288,7 @@ impl IkeSa {
             (room / 4).clamp(1, MOST_RANGES)
         };
         let exchange = match report {
-            // Answered meanwhile, it needs no acknowledgement any more.
+            // The request has been answered meanwhile, and needs no acknowledgement any more.
             Report::Whole => {
                 let whole = self.window.in_progress().filter(|(id, _)| *id == message_id);
                 whole.map(|(_, exchange)| exchange)
@@ -326,7 +328,7 @@ impl IkeSa {
             max_datagram: None,
             force_fragment: false,
         };
-        // Out of IVs; the next message of consequence ends the SA for it.
+        // There are no IVs left. The next message that matters ends the SA because of it.
         let Ok(sealed) = self.session.epoch.seal(&outgoing, ctx.rng) else { return false };
         let path = if of_response { self.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
@@ -342,8 +344,8 @@ impl IkeSa {
 
     // ---- sender ----
 
-    /// Takes an acknowledgement that the window has no place for: of a response of this end.
-    /// False if the message can be none.
+    /// Handles an acknowledgement of a response of this end, for which the window has no place. False if the
+    /// message cannot be one.
     pub(super) fn on_possible_ack(
         &mut self,
         ctx: &mut Context<'_>,
@@ -372,7 +374,7 @@ impl IkeSa {
         true
     }
 
-    /// Acts upon an authentic message, if it is an acknowledgement; false if it is something else.
+    /// Acts upon an authentic message if it is an acknowledgement. False if it is something else.
     pub(super) fn take_ack(
         &mut self,
         ctx: &mut Context<'_>,
@@ -397,7 +399,7 @@ impl IkeSa {
             return false;
         }
         if agreed.is_none() {
-            // It is no response, and what is missing goes again by the timers.
+            // It is no response. Missing fragments are sent again by the timers.
             ctx.dropped(path, "fragment acknowledgement that was not agreed upon");
             return true;
         }
@@ -427,7 +429,7 @@ impl IkeSa {
             ctx.dropped(path, "fragment acknowledgement once too often");
             return true;
         }
-        // Not before: one that was captured is no sign of life.
+        // Only now: a replayed acknowledgement is no sign of life.
         self.last_heard = ctx.now.mono;
         let unproven = of_response
             && self

@@ -1,11 +1,12 @@
-//! A command for a child that this end is making by itself waits for that one: it wants no second one.
+//! A command joins the child that this end is already making by itself, instead of making a second one.
 
 use super::IkeSa;
 use super::state::{Initiated, State, Task};
 use crate::event::RequestId;
 
 impl Task {
-    /// True if it makes a child `name` that this end begins by itself: `request` waits for it from now on.
+    /// True if the offer makes a child `name` that this end has begun by itself. `request` waits for it from now
+    /// on.
     pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
         let Self::CreateChild { config, packet: None, request: waits @ None, join: None, .. } =
             self
@@ -21,7 +22,7 @@ impl Task {
 }
 
 impl IkeSa {
-    /// True if this end makes a child `name` by itself: `request` waits for it from now on.
+    /// True if this end makes a child `name` by itself. `request` waits for it from now on.
     pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
         let State::Established(established) = &mut self.state else { return false };
         let sent = established.ours.as_mut().and_then(Initiated::child_mut);

@@ -11,22 +11,22 @@ use crate::shares::Origin;
 use crate::wire::payload::Payload;
 use crate::wire::registry::{AuthMethod, IdType};
 
-/// Why a stranger's message is dropped.
+/// Why a message of an unauthenticated peer is dropped.
 pub(super) const NO_ROOM: &str = "no memory for a message that has to wait";
 
-/// Why an IKE SA ends for which there is no memory, or not any more.
+/// Why an IKE SA ends for which there is no memory, or no longer any.
 pub(crate) fn no_room() -> Failure {
     Failure::Policy("other peers hold the memory for waiting messages")
 }
 
 impl IkeSa {
-    /// Who takes octets for what this SA keeps.
+    /// The account to which this SA's kept octets are charged.
     pub(super) fn payer(&self, ctx: &Context<'_>) -> Payer {
         let address = || Origin::of(self.path.remote.ip());
         let (pool, origin) = match &self.state {
             State::Established(established) => {
                 let owner = folded(established.owner_id());
-                // Nobody knows who that is.
+                // Such an identity proves nothing.
                 let nobody = owner.kind == IdType::NULL;
                 let digest = || ctx.hash((owner.kind.0, &owner.data));
                 (Pool::Peers, if nobody { address() } else { Origin::of_peer(digest()) })
@@ -37,14 +37,14 @@ impl IkeSa {
         Payer { pool, ike: self.id, origin }
     }
 
-    /// Makes room for a message that has to wait; false if there is none.
+    /// Makes room for a message that has to wait. False if there is none.
     pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
         let octets = length(message);
         let payer = self.payer(ctx).of_message(octets);
         self.hold_for(ctx, payer, octets)
     }
 
-    /// The same for what else is kept of a stranger.
+    /// The same for other octets that are kept of an unauthenticated peer.
     pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
         let payer = self.payer(ctx);
         self.hold_for(ctx, payer, octets)
@@ -58,14 +58,14 @@ impl IkeSa {
         room
     }
 
-    /// Gives back what was held: the peer is no stranger any more, or gone.
+    /// Gives back the octets: the peer is authenticated, or gone.
     pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
         let all = self.kept;
         self.kept.give_back(all, self.id, ctx.budget);
     }
 
-    /// True unless a message of a peer that is not authenticated yet would have to wait without room for
-    /// it. Whoever has proven itself by a secret does not wait.
+    /// True unless a message of an unauthenticated peer would have to wait and has no room. A peer that is
+    /// authenticated by a secret does not wait.
     pub(super) fn has_room_for<E>(
         &self,
         ctx: &mut Context<'_>,
@@ -75,7 +75,7 @@ impl IkeSa {
         let Ok(payloads) = payloads else { return true };
         let talks = match &self.state {
             State::Established(_) => true,
-            // Its first request is kept already, and EAP packets are not.
+            // Its first request is kept already. EAP packets are not kept.
             State::ExpectAuthRequest(waiting) => waiting.eap.is_some(),
             _ => false,
         };
@@ -91,8 +91,8 @@ impl IkeSa {
         ctx.budget.has_room(payer, octets)
     }
 
-    /// Others have got the octets that it had of `pool`. A peer that is not authenticated is told nothing:
-    /// it sends its fragments again, or begins anew.
+    /// Handles the loss of the octets of `pool`, which other SAs have got. An unauthenticated peer is told
+    /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
         for set in [&mut self.requests, &mut self.responses] {
             set.give_way(pool, ctx.budget);

@@ -2,9 +2,9 @@
 //!
 //! There are four pools. No pool takes octets from another:
 //!
-//! - peers that began and are not authenticated: incomplete fragmented messages, and other octets that are kept
-//! - the same peers: short messages that wait for a verdict, a signature or a key exchange
-//! - peers that this end has begun with: both
+//! - responders' SAs before authentication: incomplete fragmented messages, and other kept octets
+//! - the same SAs: short messages that wait for a verdict, a signature or a key exchange
+//! - initiators' SAs before authentication: both
 //! - authenticated peers: both
 //!
 //! Inside each pool, [`Shares`] decides which peer gives way: by origin before authentication, by identity after.
@@ -12,30 +12,30 @@
 use crate::event::IkeSaId;
 use crate::shares::{Origin, Shares};
 
-/// Which octets an IKE SA takes.
+/// The pool from which an IKE SA takes octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// Of a peer that began, and is not authenticated yet.
+    /// Of a peer that has initiated and is not authenticated yet.
     Strangers,
-    /// The same, of a short message that waits for something.
+    /// The same, for a short message that waits.
     Short,
-    /// Of a peer that this end began with, and that is not authenticated yet.
+    /// Of a peer with which this end has initiated and that is not authenticated yet.
     Own,
     /// Of an authenticated peer.
     Peers,
 }
 
-/// All of them.
+/// All pools.
 const POOLS: [Pool; 4] = [Pool::Strangers, Pool::Short, Pool::Own, Pool::Peers];
 
-/// Octets of a message up to which it is [`Pool::Short`]: IKE_AUTH with a certificate or two of the usual
-/// size. What is longer comes in fragments, or has no business to be so long.
+/// Octets of a message up to which it is [`Pool::Short`]: IKE_AUTH with one or two certificates of the usual size.
+/// Longer messages come in fragments, or need not be so long.
 const SHORT: usize = 4096;
 
-/// Messages there is room for at the least in a pool.
+/// A pool has room for at least this number of messages.
 const SHARES: usize = 4;
 
-/// Who takes octets, from which pool.
+/// The SA that takes octets, and the pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Payer {
     pub(crate) pool: Pool,
@@ -54,7 +54,7 @@ impl Payer {
 /// The pools of an endpoint.
 pub(crate) struct MemoryBudget {
     pools: [Shares<IkeSaId>; POOLS.len()],
-    /// Who had to give way. What they keep is gone at the end of the input.
+    /// The SAs that had to give way. Their messages are dropped at the end of the input.
     given_way: Vec<(Pool, IkeSaId)>,
 }
 
@@ -70,8 +70,8 @@ impl MemoryBudget {
         budget
     }
 
-    /// Divides `limit` octets among the pools: three eighths are for strangers, one for their short
-    /// messages, a quarter each for what this end begins and for peers.
+    /// Divides `limit` octets among the pools: three eighths for unauthenticated peers, one eighth for their short
+    /// messages, a quarter each for SAs that this end begins and for authenticated peers.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         for pool in POOLS {
             let part = match pool {
@@ -83,17 +83,17 @@ impl MemoryBudget {
         }
     }
 
-    /// Octets held now.
+    /// Octets in use.
     pub(crate) fn used(&self) -> usize {
         self.pools.iter().map(Shares::used).sum()
     }
 
-    /// What one message may hold: no IKE SA takes all there is.
+    /// The octets that one message may take: no IKE SA takes a whole pool.
     pub(crate) fn share(&self, pool: Pool) -> usize {
         self.pools[pool as usize].limit() / SHARES
     }
 
-    /// Takes `octets`; false if there are none for this one. Others may have to give way for it, see
+    /// Takes `octets`. False if there are none for this SA. Others may have to give way, see
     /// [`next_given_way`](Self::next_given_way).
     pub(crate) fn take(&mut self, payer: Payer, octets: usize) -> bool {
         let Payer { pool, ike, origin } = payer;
@@ -102,7 +102,7 @@ impl MemoryBudget {
         true
     }
 
-    /// True if there are `octets` for this one. As with [`take`](Self::take), others may have to give way for it.
+    /// True if there are `octets` for this SA. As with [`take`](Self::take), others may have to give way.
     pub(crate) fn has_room(&mut self, payer: Payer, octets: usize) -> bool {
         if self.pool(payer.pool).has_left(octets) {
             return true;
@@ -114,12 +114,12 @@ impl MemoryBudget {
         room
     }
 
-    /// Gives `octets` back to the pool they are from.
+    /// Gives `octets` back to their pool.
     pub(crate) fn give_back(&mut self, pool: Pool, ike: IkeSaId, octets: usize) {
         self.pool(pool).give_back(ike, octets);
     }
 
-    /// An IKE SA whose octets of this pool belong to somebody else by now: it has to drop what they were for.
+    /// An IKE SA whose octets of this pool belong to another SA by now. It has to drop its messages in them.
     pub(crate) fn next_given_way(&mut self) -> Option<(Pool, IkeSaId)> {
         self.given_way.pop()
     }
@@ -129,7 +129,7 @@ impl MemoryBudget {
     }
 }
 
-/// Octets of messages that an IKE SA keeps until it knows more, by pool.
+/// Octets of the kept messages of an IKE SA, by pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Kept([u32; POOLS.len()]);
 
@@ -145,12 +145,12 @@ impl Kept {
         self.0[pool as usize] as usize
     }
 
-    /// What is more than in `before`.
+    /// The octets that exceed those in `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self(std::array::from_fn(|n| self.0[n].saturating_sub(before.0[n])))
     }
 
-    /// Takes away what there is of `part`, and gives it back to `budget`.
+    /// Subtracts `part`, as far as it is there, and gives it back to `budget`.
     pub(crate) fn give_back(&mut self, part: Self, ike: IkeSaId, budget: &mut MemoryBudget) {
         for (pool, (kept, part)) in POOLS.into_iter().zip(self.0.iter_mut().zip(part.0)) {
             let part = part.min(*kept);

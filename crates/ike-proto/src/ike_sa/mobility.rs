@@ -1,8 +1,8 @@
-//! Where an IKE SA with MOBIKE (RFC 4555) is: choosing another path, and taking the children there.
+//! The path of an IKE SA with MOBIKE (RFC 4555): choosing another path, and moving the children there.
 //!
-//! The original initiator decides. Its path changes when its address goes, when the peer says that the one
-//! in use is gone, or when the peer answers by another path only. The responder does what it is told, but
-//! for its own address going.
+//! The original initiator decides. Its path changes when its address is gone, when the peer says that the peer's
+//! address is gone, or when the peer answers only by another path. The responder follows, and decides only if its
+//! own address is gone.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,41 +17,41 @@ use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
 use crate::exchange::sa_init::NATT_PORT;
 
-/// Tries of a request on one path before others are tried along with it.
+/// Transmissions of a request on one path before other paths are tried as well.
 const TRIES_ALONE: u32 = 2;
-/// Paths that are tried at a time.
+/// Paths that are tried at the same time.
 const MOST_PATHS: usize = 12;
 
-/// What an IKE SA knows of MOBIKE once both ends have said that they have it.
+/// MOBIKE's data of an IKE SA whose ends both support it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mobike {
-    /// True if this end chooses the paths: it is the initiator of the first IKE SA, whoever rekeyed it since
-    /// (RFC 4555 §1.3).
+    /// True if this end chooses the paths: it is the initiator of the first IKE SA, whichever end has rekeyed it
+    /// since (RFC 4555 §1.3).
     pub(crate) decides: bool,
-    /// Addresses of the peer's besides the one in use.
+    /// Addresses of the peer besides the one in use.
     pub(crate) peer: Vec<IpAddr>,
-    /// Those of this end that the peer was told.
+    /// Addresses of this end that were announced to the peer.
     pub(crate) told: Vec<IpAddr>,
-    /// NAT_DETECTION_DESTINATION_IP of the peer's last answer: this end's address and port as it sees them.
+    /// NAT_DETECTION_DESTINATION_IP of the peer's last answer: this end's address and port as the peer sees them.
     pub(crate) seen: Option<[u8; 20]>,
-    /// Where ESP from behind a NAT comes from, if that is not where IKE does (RFC 4555 §3.8).
+    /// The source of the peer's ESP behind a NAT, if it differs from that of IKE (RFC 4555 §3.8).
     pub(crate) esp_remote: Option<Box<SocketAddr>>,
-    /// Moves so far, and the last one that the peer has confirmed.
+    /// Number of moves, and the last one that the peer has confirmed.
     pub(crate) moves: u32,
     pub(crate) confirmed: u32,
-    /// The children are still on the path before: the peer has yet to show that it is where it says.
+    /// True if the children are still on the former path, because the peer has not proven its new address.
     pub(crate) held: bool,
-    /// The request in flight has left by several paths.
+    /// True if the request in flight was sent by several paths.
     pub(crate) probing: bool,
-    /// Responder: its own address has gone, and the peer has not been heard since.
+    /// Responder: its own address is gone, and no message of the peer has come since.
     pub(crate) astray: bool,
-    /// IKE was in TCP once, with ESP.
+    /// True if IKE was over TCP before, together with ESP.
     pub(crate) had_tcp: bool,
-    /// Updates in a row that the peer refused.
+    /// Consecutive updates that the peer has refused.
     pub(crate) retries: u8,
 }
 
-/// What a rekeyed IKE SA hands on.
+/// What a rekeyed IKE SA hands to its successor.
 pub(crate) struct Whereabouts {
     path: Path,
     nat: NatStatus,
@@ -60,7 +60,7 @@ pub(crate) struct Whereabouts {
 }
 
 impl IkeSa {
-    /// The addresses of this host, or the ways to the peer, have changed.
+    /// Handles a change of this host's addresses, or of the routes to the peer.
     pub(crate) fn on_network(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
         if self.mobike.is_none() {
@@ -73,7 +73,7 @@ impl IkeSa {
         if self.decides() {
             let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
             if !still || better {
-                // If nothing leads to the peer, there will be another change.
+                // If no route leads to the peer, there will be another change.
                 if let Some(path) = self.find_path(ctx).filter(|path| *path != self.path) {
                     self.move_to(ctx, path);
                 }
@@ -88,7 +88,7 @@ impl IkeSa {
             }
         } else if !still {
             if self.path.transport == Transport::Tcp {
-                // The connection breaks, and it is for the other end to open the next.
+                // The connection breaks, and the other end has to open the next one.
                 return;
             }
             let any = || ctx.network.addresses.iter().copied().find(|ip| self.may_replace(*ip));
@@ -103,7 +103,7 @@ impl IkeSa {
         }
     }
 
-    /// What has changed since this end's IKE_AUTH request, before which there was no MOBIKE.
+    /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
     pub(crate) fn on_network_meanwhile(&mut self, ctx: &mut Context<'_>) {
         let Some(mobike) = &self.mobike else { return };
         let here = self.path.local.ip().to_canonical();
@@ -114,13 +114,13 @@ impl IkeSa {
         }
     }
 
-    /// True if `address` may stand for this end's in the path in use.
+    /// True if `address` may replace this end's address in the present path.
     fn may_replace(&self, address: IpAddr) -> bool {
         let family = address.is_ipv4() == self.path.remote.ip().to_canonical().is_ipv4();
         family && self.may_have(address)
     }
 
-    /// Asks whether the peer is there, unless that is being done.
+    /// Queues a liveness check, unless one is queued or a request is in flight.
     pub(crate) fn check_liveness(&mut self) {
         let State::Established(established) = &mut self.state else { return };
         let asked = established.queue.iter().any(|task| matches!(task, Task::Liveness));
@@ -147,7 +147,7 @@ impl IkeSa {
         Path { local: SocketAddr::new(local, self.path.local.port()), remote, ..self.path }
     }
 
-    /// The best path there is, by the routes: to the peer's address in use if any leads there.
+    /// The best path by the routes: to the peer's address in use if a route leads there.
     fn find_path(&self, ctx: &Context<'_>) -> Option<Path> {
         self.remotes().find_map(|remote| {
             let local = ctx.network.source_to(remote).filter(|ip| self.fits(*ip))?;
@@ -155,7 +155,7 @@ impl IkeSa {
         })
     }
 
-    /// Every path but the one in use that might lead to the peer.
+    /// All other paths that might lead to the peer.
     fn other_paths(&self, ctx: &Context<'_>) -> Vec<Path> {
         let mut paths = Vec::new();
         for remote in self.remotes() {
@@ -173,7 +173,7 @@ impl IkeSa {
         paths
     }
 
-    /// Initiator: the SA goes by `path` from now on.
+    /// Initiator: moves the SA to `path`.
     fn move_to(&mut self, ctx: &mut Context<'_>, path: Path) {
         let path = self.first_tried(ctx, path);
         let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
@@ -182,7 +182,7 @@ impl IkeSa {
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
-        // An address of the peer that is in use has shown that it is the peer's.
+        // A peer's address that is in use is proven.
         if let Some(mobike) = &mut self.mobike {
             mobike.held |= elsewhere;
         }
@@ -192,7 +192,7 @@ impl IkeSa {
         self.tell_again(Mobility::Update);
     }
 
-    /// Responder: its address has gone, and it is at `local` from now on.
+    /// Responder: its address is gone, and it continues at `local`.
     fn lose_address(&mut self, ctx: &mut Context<'_>, local: IpAddr) {
         let mut path = self.path;
         path.local.set_ip(local);
@@ -209,7 +209,7 @@ impl IkeSa {
         self.tell_again(Mobility::Addresses);
     }
 
-    /// Responder: the peer says that the SA goes by `path` from now on.
+    /// Responder: handles an update that moves the SA to `path`.
     pub(crate) fn on_update(&mut self, ctx: &mut Context<'_>, path: Path, nat: NatStatus) {
         let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
         self.nat = nat;
@@ -220,7 +220,7 @@ impl IkeSa {
             mobike.esp_remote = None;
         }
         self.bring_separate();
-        // Over TCP it has shown that already.
+        // Over TCP the peer has proven its address already.
         let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
         let Some(mobike) = &mut self.mobike else { return };
         mobike.held = check || mobike.held && !elsewhere;
@@ -231,7 +231,7 @@ impl IkeSa {
         self.arm_keepalive(ctx);
     }
 
-    /// IKE goes by `path` from now on, and so does the request in flight. Nothing is known of how far it is.
+    /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
     pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
         let Some(mobike) = &mut self.mobike else { return };
         mobike.moves = mobike.moves.wrapping_add(1);
@@ -250,7 +250,7 @@ impl IkeSa {
         self.arm_keepalive(ctx);
     }
 
-    /// ESP that has a path of its own goes between the same addresses.
+    /// Moves a separate path of ESP to the same addresses.
     fn bring_separate(&mut self) {
         let (local, remote) = (self.path.local.ip(), self.path.remote.ip());
         if let Some(separate) = &mut self.separate {
@@ -264,12 +264,12 @@ impl IkeSa {
         self.mobike.as_ref().is_some_and(|mobike| mobike.decides)
     }
 
-    /// True if the children are not where the IKE SA is.
+    /// True if the children are not on the path of the IKE SA.
     pub(crate) fn is_held(&self) -> bool {
         self.mobike.as_ref().is_some_and(|mobike| mobike.held)
     }
 
-    /// The peer is where the IKE SA is: the children go there.
+    /// Moves the children to the path of the IKE SA, because the peer has proven its address.
     pub(crate) fn release_held(&mut self, ctx: &mut Context<'_>) {
         let held = self.mobike.as_mut().is_some_and(|mobike| std::mem::take(&mut mobike.held));
         if held {
@@ -277,10 +277,10 @@ impl IkeSa {
         }
     }
 
-    /// Queues a request of MOBIKE in front of all others; an update stands for a list of addresses.
+    /// Queues a request of MOBIKE before all others. An update includes a list of addresses.
     pub(crate) fn tell_again(&mut self, what: Mobility) {
         let State::Established(established) = &mut self.state else { return };
-        // Of a rekeyed one as well: the peer may not have heard of its successor yet.
+        // A rekeyed SA sends it, too: the peer may not know its successor yet.
         if matches!(established.phase, IkePhase::Crossed(_)) {
             return;
         }
@@ -295,13 +295,13 @@ impl IkeSa {
         established.queue.push_front(Task::Mobility(what));
     }
 
-    /// The peer says where it is. If that is not where this end sends, the SA moves.
+    /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
     pub(crate) fn on_peer_addresses(&mut self, ctx: &mut Context<'_>) {
         let there = self.path.remote.ip().to_canonical();
         if self.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
             return;
         }
-        // The first is the one that the message came from.
+        // The first one is the source of the message.
         let next = self.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
         let here = self.path.local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
@@ -315,7 +315,7 @@ impl IkeSa {
         }
     }
 
-    /// The peer does not take the path in use: another one.
+    /// Moves to another path, because the peer has refused the present one.
     pub(crate) fn try_another(&mut self, ctx: &mut Context<'_>) {
         let retries = self.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
         let paths = self.other_paths(ctx);
@@ -329,12 +329,12 @@ impl IkeSa {
     //# An IKEv2 request has been re-transmitted several times, but no
     //# valid reply has been received.  This suggests the current path is
     //# no longer working.
-    /// Sends the request in flight by every other path as well.
+    /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
         let Some(mobike) = &self.mobike else { return };
         let tries = self.window.tries();
-        // Where its ESP comes from a peer behind a NAT is, whose mapping has changed. IKE does not follow that
-        // by itself (RFC 4555 §3.8), but where the old mapping gives no answer, the new one is asked.
+        // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
+        // if the old mapping gives no answer, the request goes to the new one as well.
         let elsewhere = mobike.esp_remote.as_deref().filter(|_| tries > 1).copied();
         let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
         if !(due || elsewhere.is_some()) || self.path.transport == Transport::Tcp {
@@ -354,7 +354,7 @@ impl IkeSa {
         }
     }
 
-    /// An authentic response came by `path`.
+    /// Handles an authentic response by `path`.
     pub(crate) fn on_response_by(&mut self, ctx: &mut Context<'_>, path: Path) {
         if self.mobike.is_some() {
             self.on_response_over(path.transport);
@@ -368,7 +368,7 @@ impl IkeSa {
         let same_transport = path.transport == self.path.transport;
         let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
         if probing && mapped && same_transport && !self.decides() {
-            // An authentic answer, not only ESP: it is there.
+            // This is an authentic answer, not only ESP, so the peer is there.
             self.take_path(ctx, path);
             return self.move_children(ctx);
         }
@@ -376,7 +376,7 @@ impl IkeSa {
             //= RFC 4555 §3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
-            // Whichever of them came first is where the peer has moved to.
+            // The peer has moved to the path of the first one that it received.
             if probing
                 && self.tells_of_a_move()
                 && let Some(mobike) = &mut self.mobike
@@ -385,7 +385,7 @@ impl IkeSa {
             }
             return;
         }
-        // By this one the peer answers, and not by the one in use.
+        // The peer answers by this path, and not by the one in use.
         if self.decides() {
             self.move_to(ctx, path);
         } else if astray {
@@ -401,14 +401,14 @@ impl IkeSa {
         matches!(established.ours, Some(Initiated::Mobility(_)))
     }
 
-    /// What the successor has to know of where this SA is.
+    /// What the successor must know about the path of this SA.
     pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
         let mobike = self.mobike.clone()?;
         let stream = self.stream.clone();
         Some(Whereabouts { path: self.path, nat: self.nat, mobike, stream })
     }
 
-    /// Takes over where the SA before this one was, if that is news, and tells the peer what it may not know.
+    /// Takes over the path of the predecessor, if it is newer, and tells the peer what it may not know.
     pub(crate) fn take_whereabouts(&mut self, ctx: &mut Context<'_>, before: Option<Whereabouts>) {
         let (Some(before), Some(mobike)) = (before, &mut self.mobike) else { return };
         let newer = before.mobike.moves > mobike.moves;

@@ -1,5 +1,5 @@
-//! The addresses an IKE SA and its children use: following the peer behind a NAT, keeping the NAT's
-//! mapping (RFC 7296 §2.11, §2.23).
+//! The addresses that an IKE SA and its children use: following a peer behind a NAT, and keeping the NAT's mapping
+//! (RFC 7296 §2.11, §2.23).
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,10 @@ use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
 
 impl IkeSa {
-    /// A new and authentic message came by `path`: what this end sends from now on goes back by it,
-    /// if the peer is behind a NAT or so far unproven.
+    /// Handles a new and authentic message by `path`: this end sends by that path from now on, if the peer is
+    /// behind a NAT or not proven so far.
     pub(super) fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
-        // A peer may open its next connection from the port of the one before.
+        // A peer may open its next connection from the port of the former one.
         let back = self.stream.as_deref().is_some_and(Stream::is_lost);
         if (path == self.path && !back) || !self.may_follow(path) {
             return;
@@ -35,9 +35,9 @@ impl IkeSa {
         }
     }
 
-    /// An authentic ESP packet of `child` came from `remote`: IKE (without MOBIKE) and every child go there
-    /// from now on, as if an IKE message had come from there (RFC 7296 §2.23 speaks of any validated packet). ESP that
-    /// is not in UDP has no port to follow, and no NAT that would change it.
+    /// Handles an authentic ESP packet of `child` from `remote`: IKE (without MOBIKE) and all children move there,
+    /// as if an IKE message had come from there (RFC 7296 §2.23 names any validated packet). ESP without UDP has
+    /// no port to follow, and no NAT that would change it.
     pub(crate) fn follow_esp(
         &mut self,
         ctx: &mut Context<'_>,
@@ -64,7 +64,7 @@ impl IkeSa {
         }
     }
 
-    /// The same with MOBIKE: what RFC 4555 §3.8 leaves to a peer that is not behind a NAT.
+    /// The same with MOBIKE: what RFC 4555 §3.8 permits to an end that is not behind a NAT.
     fn follow_esp_only(&mut self, ctx: &mut Context<'_>, remote: SocketAddr, roams: bool) {
         if !roams || self.decides() || self.is_held() || remote == self.esp_path().remote {
             return;
@@ -75,7 +75,7 @@ impl IkeSa {
         self.move_children(ctx);
     }
 
-    /// Where ESP goes.
+    /// The path of ESP.
     pub(crate) fn esp_path(&self) -> Path {
         if let Some(separate) = self.separate.as_deref() {
             return *separate;
@@ -92,7 +92,7 @@ impl IkeSa {
             //# the TCP Responder MUST
             //# allow packets for existing SAs to be received from new source IP
             //# addresses and ports.
-            // The end that opens connections knows by itself which is the newest.
+            // The end that opens connections knows which one is the newest.
             return self.is_on_line(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
         }
         if self.mobike.is_some() && matches!(self.state, State::Established(_)) {
@@ -102,11 +102,11 @@ impl IkeSa {
             return false;
         }
         if self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
-            // Nobody goes back from port 4500: the message was redirected on its way.
+            // A peer does not go back from port 4500, so the message was redirected on its way.
             return false;
         }
         if !matches!(self.state, State::Established(_)) {
-            // A peer that was seen without a NAT changes its port for IKE_AUTH and nothing else.
+            // A peer without a NAT changes its port for IKE_AUTH only.
             let same = path.remote.ip().to_canonical() == self.path.remote.ip().to_canonical();
             return same || self.nat.remote || !self.nat.supported;
         }
@@ -115,13 +115,13 @@ impl IkeSa {
         //# do this type of dynamic address update if a validated packet has
         //# different port and/or address values because it opens a possible
         //# DoS attack
-        // An initiator has no need to: it reached the peer at this address, whatever NAT the peer is
-        // behind. A responder behind a static NAT would lose a peer behind another one.
+        // An initiator need not follow: it has reached the peer at this address, whatever NAT the peer is behind.
+        // A responder behind a static NAT would lose a peer behind another NAT.
         let behind_nat = self.nat.local && self.initiator;
         path.remote == self.path.remote || (self.nat.remote && !behind_nat)
     }
 
-    /// Arms the keepalive, if this end is behind a NAT.
+    /// Sets the keepalive timer if this end is behind a NAT.
     pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
         //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
         //# Peers MUST
@@ -134,7 +134,7 @@ impl IkeSa {
         self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 
-    /// The peer's address changed: the children's outer addresses follow.
+    /// Moves the children's outer addresses to those of the peer.
     pub(crate) fn move_children(&mut self, ctx: &mut Context<'_>) {
         let path = self.esp_path();
         let nat = self.mobike.is_some().then_some(self.nat.local || self.nat.remote);
@@ -182,7 +182,7 @@ impl IkeSa {
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);
         }
-        // The SAs in the data plane have the selectors they were made with; a rekey makes others.
+        // The SAs in the data plane keep their selectors. A rekey makes others.
         for child in renamed {
             self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
         }

@@ -1,4 +1,4 @@
-//! What the data plane answers to an established IKE SA.
+//! Answers of the data plane to an established IKE SA.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
 
-/// Why the counters of children were asked for.
+/// Why the counters of children were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Query {
     /// Traffic proves a living peer as well as a message does (RFC 7296 §2.4).
@@ -59,7 +59,7 @@ impl IkeSa {
                 let State::Established(established) = &mut self.state else { return };
                 let failed = established.children.iter().find(|other| other.id == child);
                 let replaces = failed.and_then(|failed| failed.replaces);
-                // The peer has it already: take it back there too.
+                // The peer has the child already: delete it there too.
                 let spi = failed.map(|failed| failed.spi_in);
                 established.queue.extend(spi.map(Task::DeleteSpi));
                 let name = self.remove_failed(ctx, child);
@@ -73,7 +73,7 @@ impl IkeSa {
         }
     }
 
-    /// A change to a child in use has failed: it is deleted at both ends.
+    /// Deletes a child at both ends, because a change to it has failed while it was in use.
     pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
         self.enqueue_urgent(Task::DeleteChild { child, reason, request: None });
     }

@@ -1,43 +1,33 @@
-//! When to acknowledge: what the arrivals of one message's fragments say of those that are missing.
-//!
-//! The fragments of a message come at a pace that path and sender make, from microseconds apart to more
-//! than a second. What is missing is told
-//!
-//! * once for each gap, when no fragment in it has come for longer than the pace explains,
-//! * when nothing has come for so long (a *stall*), and the end of the message is missing as well,
-//! * at once when a fragment comes again: the sender asks.
-//!
-//! Between two acknowledgements is half a round trip at the least, and one that nothing followed is made
-//! again after twice the time. There are never many more of them than fragments that came.
+//! When to acknowledge: what the arrivals of one message's fragments say about the missing ones.
 
 use std::time::{Duration, Instant};
 
 use crate::event::Path;
 
-/// The least time to wait for what may only be late. A sender that paces pauses for some milliseconds after
-/// its first burst, and for several of these pauses where fragments in a row were lost.
+/// The shortest wait for a fragment that may only be late. A sender that paces pauses for some milliseconds after
+/// its first burst, and for several such pauses if consecutive fragments were lost.
 const LEAST_PATIENCE: Duration = Duration::from_millis(8);
-/// Stands for the round trip where none was measured.
+/// The round trip that is assumed if none was measured.
 const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
-/// A round trip that took longer had something else in it: a signature, or a person.
+/// A round trip that took longer included other work: a signature, or a person.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(1);
-/// How long to wait for a second fragment on a path nobody knows, and how long at the most.
+/// How long to wait for a second fragment on an unknown path, and at most.
 const UNKNOWN_SECOND: Duration = Duration::from_millis(300);
 const LONGEST_SECOND: Duration = Duration::from_secs(3);
-/// The least time between two acknowledgements.
+/// The shortest time between two acknowledgements.
 const LEAST_INTERVAL: Duration = Duration::from_millis(2);
-/// The same between those that nothing new has followed.
+/// The longest time between acknowledgements that nothing new has followed.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
-/// Acknowledgements made by the clock that nothing followed; from then on the sender must ask.
+/// Acknowledgements by the timer that nothing followed. After this number the sender must probe.
 const UNANSWERED: u32 = 4;
-/// Acknowledgements of one message beyond the fragments of it that came.
+/// How many more acknowledgements of one message than fragments of it there may be.
 const SURPLUS: u32 = 4;
 
 /// What is known of the path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Known {
     pub(crate) round_trip: Option<Duration>,
-    /// How long to wait for a second fragment, while there is no pace yet.
+    /// How long to wait for a second fragment while the interval is unknown.
     pub(crate) second: Option<Duration>,
 }
 
@@ -47,13 +37,13 @@ impl Known {
     }
 }
 
-/// What to tell the sender.
+/// What to report to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Every missing fragment.
     All,
-    /// The missing fragments above the first and below the second of these: those further up may still be
-    /// on their way, and those further down have been told.
+    /// The missing fragments between these two. Fragments above may still be in flight, and those below have been
+    /// reported.
     Gaps(u16, u16),
     /// That nothing is missing.
     Whole,
@@ -64,26 +54,26 @@ pub(crate) enum Report {
 pub(crate) struct Arrivals {
     pub(crate) message_id: u32,
     pub(crate) total: u16,
-    /// Where the fragments come from.
+    /// The path of the fragments.
     pub(crate) path: Path,
-    /// The message is whole.
+    /// True if the message is complete.
     whole: bool,
-    /// The highest fragment number that came.
+    /// The highest fragment number so far.
     highest: u16,
-    /// The fragment that came last for the first time, and when.
+    /// The newest fragment that was not a repetition, and when it came.
     newest: u16,
     at: Instant,
-    /// Time between two fragments: the longest seen, slowly forgotten.
+    /// Time between two fragments: the longest so far, which decays slowly.
     spacing: Option<Duration>,
-    /// Gaps up to this fragment have been told.
+    /// Gaps up to this fragment have been reported.
     told: u16,
-    /// Fragments above `told` that came.
+    /// Number of fragments above `told`.
     beyond: u16,
-    /// Since when there is a gap not told.
+    /// Since when there is a gap that was not reported.
     gap: Option<Instant>,
-    /// A fragment came again.
+    /// A fragment was repeated.
     asked: bool,
-    /// Authentic fragments, also those that came again.
+    /// Number of authentic fragments, repetitions included.
     came: u32,
     acks: u32,
     /// Acknowledgements that nothing new has followed.
@@ -92,7 +82,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// The first fragment has come.
+    /// The arrivals after the first fragment.
     pub(crate) fn new(
         now: Instant,
         path: Path,
@@ -121,14 +111,14 @@ impl Arrivals {
         arrivals
     }
 
-    /// True if a fragment of such a message goes here.
+    /// True if a fragment of such a message belongs here.
     pub(crate) fn is_of(&self, message_id: u32, total: u16) -> bool {
         (self.message_id, self.total) == (message_id, total)
     }
 
-    /// A fragment has come for the first time.
+    /// Handles a new fragment.
     pub(crate) fn on_new(&mut self, now: Instant, path: Path, number: u16) {
-        // What comes after an acknowledgement took a round trip, and says nothing of the pace.
+        // A fragment after an acknowledgement took a round trip, and says nothing about the interval.
         if self.last_ack.is_none_or(|acked| acked < self.at) {
             let steps = u32::from(number.saturating_sub(self.newest)).max(1);
             let sample = now.saturating_duration_since(self.at) / steps;
@@ -149,18 +139,18 @@ impl Arrivals {
         self.find_gap(now);
     }
 
-    /// A fragment has come again.
+    /// Handles a repeated fragment.
     pub(crate) fn on_again(&mut self) {
         self.came = self.came.saturating_add(1);
         self.asked = true;
     }
 
-    /// The message is whole.
+    /// Records that the message is complete.
     pub(crate) fn on_whole(&mut self) {
         (self.whole, self.gap, self.asked) = (true, None, false);
     }
 
-    /// True if the message is whole.
+    /// True if the message is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
@@ -175,35 +165,35 @@ impl Arrivals {
         patience.max(LEAST_PATIENCE)
     }
 
-    /// True if another acknowledgement may be made at `now`.
+    /// True if another acknowledgement may be sent at `now`.
     pub(crate) fn may(&self, now: Instant, known: Known) -> bool {
         self.acks < self.came.saturating_add(SURPLUS)
             && self.earliest(known).is_none_or(|earliest| earliest <= now)
     }
 
-    /// From when on another acknowledgement may be made.
+    /// The earliest time of another acknowledgement.
     fn earliest(&self, known: Known) -> Option<Instant> {
         let interval = (known.usable() / 2).max(LEAST_INTERVAL);
-        // Who asks again and again, and sends nothing else, is answered less and less.
+        // A sender that only repeats its probes gets fewer and fewer answers.
         let doublings = self.unanswered.saturating_sub(2).min(10);
         let interval = interval.saturating_mul(1 << doublings).min(LONGEST_INTERVAL.max(interval));
         self.last_ack.map(|acked| acked + interval)
     }
 
-    /// When nothing has come for too long.
+    /// When nothing has arrived for too long.
     fn stall(&self, known: Known) -> Option<Instant> {
         let (patience, rtt) = (self.patience(known), known.usable());
         let quiet = self.at + patience;
         let Some(acked) = self.last_ack else { return Some(quiet) };
         match self.unanswered {
-            // What was told last takes a round trip to come.
+            // Fragments that were just reported take a round trip to arrive.
             0 => Some(quiet.max(acked + rtt * 5 / 4)),
             n if n <= UNANSWERED => Some(acked + (rtt * 3 / 2 + patience) * (1 << (n - 1))),
             _ => None,
         }
     }
 
-    /// When to acknowledge.
+    /// When the next acknowledgement is due.
     pub(crate) fn due(&self, known: Known) -> Option<Instant> {
         if self.acks >= self.came.saturating_add(SURPLUS) {
             return None;
@@ -215,7 +205,7 @@ impl Arrivals {
         Some(self.earliest(known).map_or(due, |earliest| due.max(earliest)))
     }
 
-    /// What to tell at `now`, if anything is to be told. [`on_told`](Self::on_told) says how much of it was.
+    /// What to report at `now`, if anything. [`on_told`](Self::on_told) records how much of it was reported.
     pub(crate) fn report(&mut self, now: Instant, known: Known) -> Option<Report> {
         if self.due(known).is_none_or(|due| due > now) {
             return None;
@@ -230,7 +220,7 @@ impl Arrivals {
         } else if self.gap.is_some() {
             Report::Gaps(self.told, self.highest)
         } else {
-            // Asked for what is on its way.
+            // The fragments that are probed for are in flight.
             return None;
         };
         self.gap = None;
@@ -240,7 +230,7 @@ impl Arrivals {
         Some(report)
     }
 
-    /// What is missing has been told up to fragment `last`, above which `beyond` fragments are there.
+    /// Records that missing fragments up to `last` were reported. `beyond` fragments above it have arrived.
     pub(crate) fn on_told(&mut self, now: Instant, last: u16, beyond: u16) {
         (self.told, self.beyond) = (last, beyond);
         self.find_gap(now);

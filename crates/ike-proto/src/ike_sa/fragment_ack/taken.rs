@@ -1,14 +1,14 @@
-//! The acknowledgements of one message that were acted upon.
+//! The acknowledgements of one message upon which this end has acted.
 
-/// As many are acted upon. What is asked for beyond is left to the timers.
+/// The maximum number. Further losses are left to the timers.
 const MOST: usize = 128;
 
-/// Digests of the acknowledgements taken: each counts once, though somebody may play it back.
+/// Digests of the acknowledgements. Each counts once, because an attacker may replay it.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(Vec<u64>);
 
 impl Taken {
-    /// Takes the acknowledgement with this digest; false if it came before, or is one too many.
+    /// Records the acknowledgement with this digest. False if it came before, or exceeds the maximum.
     pub(crate) fn take(&mut self, digest: u64) -> bool {
         let fresh = self.0.len() < MOST && !self.0.contains(&digest);
         if fresh {
@@ -17,7 +17,7 @@ impl Taken {
         fresh
     }
 
-    /// Another message is acknowledged from now on.
+    /// Begins with another message.
     pub(crate) fn start_over(&mut self) {
         self.0 = Vec::new();
     }
