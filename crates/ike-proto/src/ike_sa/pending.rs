@@ -1,9 +1,8 @@
-//! Slow key exchanges that are being done elsewhere, and what waits for them.
+//! Slow key exchanges that are done outside the engine, and the messages and tasks that wait for them.
 //!
-//! What waits is done again from the start when the answer is there: so everything that happened
-//! meanwhile is taken into account by the rules that there are anyhow, and what is gone by then needs no
-//! answer. While it waits, the message window takes the peer's request for one in progress, and nothing of
-//! ours leaves that would come after.
+//! When the answer is there, the message is handled again from the start. So the ordinary rules take everything
+//! into account that has happened meanwhile, and a message whose SA is gone needs no answer. Meanwhile the peer's
+//! request is in progress for the message window, and no later message of ours is sent.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +19,15 @@ use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
-/// How long an established IKE SA waits for what it cannot do without: as long as for a peer.
+/// How long an established IKE SA waits for a secret that it needs: as long as it would wait for a peer.
 const PATIENCE: Duration = Duration::from_secs(165);
 
-/// What waits, at most one of each end's exchanges.
+/// Waiting messages and tasks, at most one of each end's exchanges.
 #[derive(Default)]
 pub(crate) struct Pending {
     theirs: Option<Waiting>,
     ours: Option<Waiting>,
-    /// Done for a task whose turn it was not then.
+    /// Results for a task that could not be sent when they came.
     ready: Vec<Exchanged>,
 }
 
@@ -36,12 +35,12 @@ struct Waiting {
     ticket: Ticket,
     key: Key,
     _claim: Claim,
-    /// When it is taken for failed.
+    /// When the key exchange counts as failed.
     until: Instant,
-    /// What is done already for the same message.
+    /// Key exchanges that are done already for the same message.
     done: Vec<Exchanged>,
     what: What,
-    /// Octets of the message, of those that [`IkeSa::hold`] counts.
+    /// Octets of the message, counted by [`IkeSa::hold`].
     kept: Kept,
 }
 
@@ -51,9 +50,9 @@ pub(crate) enum What {
     Request(ExchangeType, Opened),
     /// The peer's response.
     Response(Opened),
-    /// Our next IKE_INTERMEDIATE; what comes after it is in the state.
+    /// Our next IKE_INTERMEDIATE. The state has the steps after it.
     Step(Step),
-    /// Our next IKE_FOLLOWUP_KE, with this link; the rest is the request in flight.
+    /// Our next IKE_FOLLOWUP_KE, with this link. The request in flight has the rest.
     Followup(Vec<u8>),
     /// The first task of the queue.
     Task,
@@ -85,7 +84,7 @@ impl Pending {
 }
 
 impl IkeSa {
-    /// Has `exchange` done, and `what` again afterwards.
+    /// Asks for `exchange`. `what` is repeated afterwards.
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let before = self.kept;
         let room = match &what {
@@ -94,7 +93,7 @@ impl IkeSa {
             _ => true,
         };
         if !room {
-            // A stranger is told nothing: it cannot be what the peer has to know of it.
+            // An unauthenticated peer is told nothing.
             if self.is_stranger() {
                 return self.close(ctx, no_room());
             }
@@ -103,7 +102,7 @@ impl IkeSa {
         }
         let (kept, done) = (self.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
-            // Without it an SA that both ends have ends; nobody waits for what this end does next.
+            // Without this secret an established SA would end. No peer waits for a task or a step of this end.
             What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
             _ => ctx.config.half_open_timeout,
         };
@@ -118,18 +117,18 @@ impl IkeSa {
         self.arm_pending();
     }
 
-    /// True if the answer to `ticket` is waited for.
+    /// True if this SA waits for the answer to `ticket`.
     pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
     }
 
-    /// True while an answer of whoever signs, judges or exchanges keys is waited for.
+    /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
         let asked = |pending: &Pending| pending.all().next().is_some();
         self.pending.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
-    /// The answer to `ticket`, which is waited for.
+    /// Handles the answer to `ticket`, for which this SA waits.
     pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         let Some(pending) = &mut self.pending else { return };
         let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
@@ -140,7 +139,7 @@ impl IkeSa {
         self.resume(ctx, waiting, done);
     }
 
-    /// What is not done by now has failed.
+    /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
         while let Some(pending) = &mut self.pending
@@ -161,7 +160,7 @@ impl IkeSa {
         ctx.ids.exchanged = done;
         match what {
             What::Request(exchange, message) => {
-                // It was decoded before.
+                // The message was decoded once already.
                 match decode_inner_payloads(message.first, &message.octets) {
                     Ok(payloads) => self.on_request(ctx, exchange, &payloads, &message),
                     Err(error) => self.refuse(ctx, Refusal::from(error)),
@@ -195,7 +194,7 @@ impl IkeSa {
         ctx.ids.exchanged.clear();
     }
 
-    /// Keeps what the first task has not taken, for the window is not free.
+    /// Keeps results that the first task has not used, because the window is not free.
     fn keep_ready(&mut self, left: Vec<Exchanged>) {
         let State::Established(established) = &self.state else { return };
         if !left.is_empty() && established.queue.iter().any(Task::exchanges_keys) {
@@ -203,7 +202,7 @@ impl IkeSa {
         }
     }
 
-    /// What was done for `task`, whose turn it is now.
+    /// The results for `task`, which is sent now.
     pub(super) fn take_ready(&mut self, task: &Task) -> Vec<Exchanged> {
         let pending = self.pending.as_deref_mut().filter(|_| task.exchanges_keys());
         let ready = pending.map(|pending| std::mem::take(&mut pending.ready));
@@ -211,7 +210,7 @@ impl IkeSa {
         ready.unwrap_or_default()
     }
 
-    /// Answers the peer's request that waits as if its key exchange had failed.
+    /// Answers the waiting request of the peer as if its key exchange had failed.
     pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
         let waiting = self.pending.as_mut().and_then(|pending| pending.theirs.take());
         if let Some(waiting) = waiting {
@@ -221,7 +220,7 @@ impl IkeSa {
         }
     }
 
-    /// Waits for nothing any more: the SA ends.
+    /// Gives up everything that waits, because the SA ends.
     pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
         let Some(pending) = self.pending.take() else { return };
         for waiting in pending.all() {

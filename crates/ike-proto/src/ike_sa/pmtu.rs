@@ -1,8 +1,8 @@
-//! How large a datagram may be: what is known of paths, and what their IKE SAs find out
-//! (RFC 7383 §2.5). Sizes are octets of an IP packet.
+//! The size of datagrams: what is known of paths, and what IKE SAs find out about them (RFC 7383 §2.5). Sizes are
+//! octets of an IP packet.
 //!
-//! A size is `fragment_size` if that is set. Else it is the path MTU that the driver has told, 1280 if it
-//! has not, and less once packets of that size were seen to vanish: 1280, and over IPv4 576 at last.
+//! The size is `fragment_size` if that is set. Otherwise it is the path MTU that the driver has reported, or 1280
+//! without a report. It is smaller once packets of that size seem to be lost: 1280, and over IPv4 finally 576.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,35 +10,36 @@ use std::time::{Duration, Instant};
 
 use crate::event::{Path, Transport};
 
-/// What is tried at the most: no path beyond a single link is known to carry more.
+/// The largest size that is tried: only paths of a single link are known to carry more.
 const LARGEST: u16 = 1500;
-/// Of a path of which nothing is known. Every link of IPv6 carries it, and nearly every one of IPv4.
+/// The size for an unknown path. Every link of IPv6 carries it, and nearly every link of IPv4.
 const USUAL: u16 = 1280;
-/// RFC 7383 §2.5.1: what every host on IPv4 takes, and hardly any path is too narrow for.
+/// RFC 7383 §2.5.1: every host on IPv4 accepts this size, and hardly any path carries less.
 const LEAST_V4: u16 = 576;
-/// The least `fragment_size` there is room in for headers, IV, padding and integrity check value.
+/// The smallest `fragment_size` with room for headers, IV, padding and integrity check value.
 const LEAST_FRAGMENT: u16 = 160;
-/// The longest IKE message in TCP: 16 bits count it, themselves and the non-ESP marker (RFC 9329 §3.1).
+/// The longest IKE message over TCP: a 16-bit length includes itself and the non-ESP marker (RFC 9329 §3.1).
 const MAX_TCP_MESSAGE: usize = 0xffff - 2 - 4;
-/// Sends of one size, the first among them, of which nothing comes back before a smaller one is tried.
+/// How often a message is sent in one size without an answer, the first time included, before a smaller size is
+/// tried.
 const SENDS: u32 = 3;
-/// As [`SENDS`], of a size that has got through before: likelier it is the peer that is away.
+/// As [`SENDS`], for a size that has got through before: it is more likely that the peer is away.
 const SENDS_PROVEN: u32 = 5;
-/// Acknowledgements of the last fragment alone, of several, before a smaller size is tried.
+/// Acknowledgements of only the last of several fragments before a smaller size is tried.
 const SMALL_ALONE: u32 = 2;
-/// No size is given up sooner: a peer may think for a while, and a short round trip makes short timers.
+/// No size is given up sooner, because a peer may work for a while, and a short round trip makes short timers.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Times a request comes again after the answer, and how long it goes on coming, before the answer is made
-/// smaller. The initiator is the one who probes: this is for one that does not.
+/// How often a request is repeated after its answer, and for how long, before the answer is made smaller. Usually
+/// the initiator finds the size. This is for an initiator that does not.
 const ASKED_AGAIN: u32 = 2;
 const KEEPS_ASKING: Duration = Duration::from_secs(5);
-/// RFC 1191 §6.3: a path is not asked sooner whether it has become wider.
+/// RFC 1191 §6.3: a larger size is not tried again sooner.
 const MEMORY: Duration = Duration::from_secs(600);
-/// Addresses of which is known what the driver told, and what was found out.
+/// Addresses for which the driver's report is kept, and addresses for which a discovered size is kept.
 const TOLD: usize = 4096;
 const FOUND: usize = 1024;
 
-/// What is known of the ways to other hosts, for all IKE SAs of an endpoint.
+/// What is known of the paths to other hosts, for all IKE SAs of an endpoint.
 pub(crate) struct PathMtus {
     configured: Option<u16>,
     told: Recent,
@@ -46,17 +47,17 @@ pub(crate) struct PathMtus {
 }
 
 impl PathMtus {
-    /// Nothing is known yet; `configured` is `fragment_size`.
+    /// No path is known yet. `configured` is `fragment_size`.
     pub(crate) fn new(configured: Option<u16>) -> Self {
         Self { configured, told: Recent::new(TOLD), found: Recent::new(FOUND) }
     }
 
-    /// Takes another `fragment_size`.
+    /// Changes `fragment_size`.
     pub(crate) fn reconfigure(&mut self, configured: Option<u16>) {
         self.configured = configured;
     }
 
-    /// The driver knows the path MTU. True if it is less than what was taken for it.
+    /// Records the driver's path MTU. True if it is smaller than the size in use.
     pub(crate) fn tell(&mut self, now: Instant, remote: IpAddr, octets: u32) -> bool {
         let before = self.size(now, remote);
         let octets = u16::try_from(octets).unwrap_or(u16::MAX);
@@ -64,16 +65,16 @@ impl PathMtus {
         self.size(now, remote) < before
     }
 
-    /// Packets above `size` do not get to `remote`, and those of `size` do.
+    /// Records that packets above `size` do not get to `remote`, and packets of `size` do.
     fn find(&mut self, now: Instant, remote: IpAddr, size: u16) {
         self.found.put(now, remote.to_canonical(), size);
     }
 
-    /// How large a packet to `remote` may be.
+    /// The size of packets to `remote`.
     pub(crate) fn size(&self, now: Instant, remote: IpAddr) -> u16 {
         let remote = remote.to_canonical();
         if let Some(size) = self.configured {
-            // The defaults of strongswan.conf(5) for 0.
+            // 0 means the defaults of strongswan.conf(5).
             return if size == 0 { least(remote) } else { size.max(LEAST_FRAGMENT) };
         }
         let told = self.told.get(&remote).map_or(USUAL, |(_, size)| size);
@@ -90,7 +91,7 @@ impl PathMtus {
     }
 }
 
-/// The newest so many values by address.
+/// The newest values by address, up to a number.
 struct Recent {
     most: usize,
     values: HashMap<IpAddr, (Instant, u16)>,
@@ -107,7 +108,7 @@ impl Recent {
 
     fn put(&mut self, now: Instant, address: IpAddr, value: u16) {
         if self.values.len() >= self.most && !self.values.contains_key(&address) {
-            // Half at once, so that the search is not made for each.
+            // Half of them at once, so that this search is rare.
             let mut ages: Vec<_> = self.values.values().map(|(at, _)| *at).collect();
             ages.sort_unstable();
             let middle = ages.get(ages.len() / 2).copied().unwrap_or(now);
@@ -120,31 +121,31 @@ impl Recent {
 /// What one IKE SA has found out about its path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Probe {
-    /// Packets above this vanish.
+    /// Packets above this size are lost.
     ceiling: Option<u16>,
-    /// No message has got through since that was found.
+    /// True if no message has got through since the ceiling was found.
     doubtful: bool,
-    /// A packet of this size has got through.
+    /// The size of a packet that has got through.
     proven: u16,
-    /// The size of the peer's fragments, a hint for what the way back carries. A peer that had to find it
-    /// out would otherwise wait until this end has, too.
+    /// The size of the peer's fragments, a hint about the path back. Otherwise a peer that had to find its size
+    /// out would wait until this end has found it, too.
     theirs: Option<u16>,
-    /// When the request that is outstanding was first sent at its present size, or a part of it in that size
-    /// was acknowledged.
+    /// When the outstanding request was first sent in its present size, or when a part of it in that size was
+    /// acknowledged.
     since: Option<Instant>,
-    /// How often it had been sent again by then.
+    /// How often the request had been sent again by then.
     again: u32,
-    /// How often the peer said that it has nothing of it but the last fragment, which may be a small one.
+    /// How often the peer has reported that it has only the last fragment, which may be a small one.
     small_alone: u32,
     /// Total Fragments of the peer's latest request.
     total: u16,
-    /// How often that request came again after it was answered, and since when.
+    /// How often that request was repeated after its answer, and since when.
     repeats: u32,
     asked_again: Option<Instant>,
 }
 
 impl Probe {
-    /// How large the packets of a message may be.
+    /// The size of the packets of a message.
     pub(crate) fn size(&self, known: &PathMtus, now: Instant, remote: IpAddr) -> u16 {
         let size = known.size(now, remote);
         if known.is_fixed() {
@@ -158,7 +159,7 @@ impl Probe {
         self.theirs.map_or(size, |hint| size.min(bounded(hint, remote)))
     }
 
-    /// Gives up the size in use; false if there is none below it.
+    /// Gives up the size in use. False if there is no smaller one.
     pub(crate) fn step_down(&mut self, known: &PathMtus, now: Instant, remote: IpAddr) -> bool {
         if known.is_fixed() {
             return false;
@@ -171,21 +172,21 @@ impl Probe {
         next.is_some()
     }
 
-    /// The peer has had a message of this end. If packets had to be smaller for that, the next IKE SA with
-    /// `remote` need not find it out once more.
+    /// Handles that the peer has received a message of this end. If the packets had to be smaller for that, the
+    /// next IKE SA with `remote` need not find it out again.
     pub(crate) fn on_heard(&mut self, known: &mut PathMtus, now: Instant, remote: IpAddr) {
         if let (true, Some(size)) = (std::mem::take(&mut self.doubtful), self.ceiling) {
             known.find(now, remote, size);
         }
     }
 
-    /// A request leaves, or leaves at another size.
+    /// Handles that a request is sent, or is sent in another size.
     pub(crate) fn on_request_sent(&mut self, now: Instant) {
         (self.since, self.again, self.small_alone) = (Some(now), 0, 0);
     }
 
-    /// The peer has `number` fragments of the outstanding request but those of `missing`; it had been sent
-    /// again so many times, and its largest packet has `octets`.
+    /// Handles an acknowledgement of the outstanding request: the peer has its `number` fragments except those in
+    /// `missing`. The request had been sent again `again` times, and its largest packet has `octets`.
     pub(crate) fn on_request_acknowledged(
         &mut self,
         now: Instant,
@@ -194,7 +195,7 @@ impl Probe {
         octets: usize,
     ) {
         if is_small_alone(number, missing) {
-            // Of two, the first one is easily lost.
+            // If there are only two, the first one is easily lost.
             self.small_alone = self.small_alone.saturating_add(u32::from(number > 2));
         } else {
             (self.since, self.again, self.small_alone) = (Some(now), again, 0);
@@ -202,21 +203,21 @@ impl Probe {
         }
     }
 
-    /// The same of the response.
+    /// The same for the response.
     pub(crate) fn on_response_acknowledged(&mut self, number: u16, missing: &[(u16, u16)]) {
         if !is_small_alone(number, missing) {
             (self.repeats, self.asked_again) = (0, None);
         }
     }
 
-    /// A request whose largest packet had `octets` has been answered.
+    /// Handles the answer to a request whose largest packet had `octets`.
     pub(crate) fn on_answered(&mut self, octets: usize) {
         self.since = None;
         self.proven = self.proven.max(u16::try_from(octets).unwrap_or(u16::MAX));
     }
 
-    /// True if a request that was sent `sends` times, the largest packet `octets` long, has been without
-    /// a sign of life for so long that its size may be why.
+    /// True if a request that was sent `sends` times, with a largest packet of `octets`, has had no sign of life
+    /// for so long that its size may be the reason.
     pub(crate) fn is_black_hole(&self, now: Instant, sends: u32, octets: usize) -> bool {
         let proven = octets <= usize::from(self.proven);
         let patient =
@@ -226,7 +227,7 @@ impl Probe {
             || patient && sends >= if proven { SENDS_PROVEN } else { SENDS }
     }
 
-    /// The first fragment of a new request came in a packet of `octets`; 1 of 1 is a whole message.
+    /// Handles the first fragment of a new request, in a packet of `octets`. 1 of 1 is a whole message.
     pub(crate) fn on_new_request(&mut self, octets: usize, total: u16) {
         if total > 1 {
             self.theirs = Some(u16::try_from(octets).unwrap_or(u16::MAX));
@@ -234,7 +235,7 @@ impl Probe {
         (self.total, self.repeats, self.asked_again) = (total, 0, None);
     }
 
-    /// A request that was answered came again: says what that may mean for the size of the answer.
+    /// Handles a repeated request that was answered. Returns what that may mean for the size of the answer.
     pub(crate) fn on_request_again(&mut self, now: Instant, octets: usize, total: u16) -> Doubt {
         if total > self.total {
             self.on_new_request(octets, total);
@@ -250,7 +251,7 @@ impl Probe {
         Doubt::Unheard
     }
 
-    /// What a successor on the same path starts with.
+    /// The knowledge with which a successor on the same path starts.
     pub(crate) fn inherited(&self) -> Self {
         Self {
             ceiling: self.ceiling,
@@ -261,13 +262,13 @@ impl Probe {
         }
     }
 
-    /// What is left of it when the peer is at another address.
+    /// The knowledge that remains when the peer is at another address.
     pub(crate) fn moved(&self) -> Self {
         Self { ceiling: None, doubtful: false, proven: 0, theirs: None, ..*self }
     }
 }
 
-/// What a request that comes again says about the size of its answer.
+/// What a repeated request says about the size of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// Nothing.
@@ -278,7 +279,7 @@ pub(crate) enum Doubt {
     Unheard,
 }
 
-/// True if the last of `number` fragments may be all that got through.
+/// True if perhaps only the last of `number` fragments got through.
 fn is_small_alone(number: u16, missing: &[(u16, u16)]) -> bool {
     missing == [(1, number.saturating_sub(1))]
 }
@@ -288,7 +289,7 @@ pub(crate) fn least(remote: IpAddr) -> u16 {
     if remote.to_canonical().is_ipv4() { LEAST_V4 } else { USUAL }
 }
 
-/// Nobody outside can make this end send less than `least`, or more than [`LARGEST`].
+/// Limits a size, so that no peer can make this end send less than `least`, or more than [`LARGEST`].
 fn bounded(size: u16, remote: IpAddr) -> u16 {
     size.clamp(least(remote), LARGEST)
 }
@@ -300,7 +301,7 @@ pub(crate) fn headers(path: Path) -> usize {
     ip + 8 + marker
 }
 
-/// The most octets of IKE message in an IP packet of `size` octets; in TCP what its length field can say.
+/// The most octets of an IKE message in an IP packet of `size` octets. Over TCP, the limit of its length field.
 pub(crate) fn max_message(size: u16, path: Path) -> usize {
     //= RFC 9329 §7.5
     //# Even if fragmentation is negotiated, an

@@ -1,9 +1,9 @@
-//! Putting fragmented messages together (RFC 7383 §2.6), in bounded memory.
+//! Reassembly of fragmented messages (RFC 7383 §2.6), in limited memory.
 //!
-//! Only the content of authenticated fragments comes here, one message at a time for each direction
-//! of an IKE SA. What is held is counted against a [`MemoryBudget`] that all SAs of an endpoint
-//! share; whoever drops a [`Reassembly`] calls [`release`](Reassembly::release) first. A set whose octets
-//! another one has got by then is [released](Reassembly::give_way) at the end of the input.
+//! Only the content of authenticated fragments comes here, one message at a time for each direction of an IKE SA.
+//! Its octets count against a [`MemoryBudget`] that all SAs of an endpoint share. The owner calls
+//! [`release`](Reassembly::release) before it drops a [`Reassembly`]. If another SA has got the octets, the set is
+//! [released](Reassembly::give_way) at the end of the input.
 
 use std::collections::BTreeMap;
 
@@ -23,29 +23,29 @@ pub(crate) struct Fragment {
     pub(crate) number: u16,
     /// Total Fragments.
     pub(crate) total: u16,
-    /// Next Payload of the fragment; means something in fragment 1 only.
+    /// Next Payload of the fragment. Only that of fragment 1 has a meaning.
     pub(crate) first: PayloadType,
     /// Decrypted content.
     pub(crate) content: Vec<u8>,
-    /// [`Opened::front`] of the message, of fragment 1.
+    /// [`Opened::front`] of the message, from fragment 1.
     pub(crate) front: Vec<u8>,
 }
 
-/// What a fragment did.
+/// The effect of a fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Kept; others are missing.
+    /// It is kept. Other fragments are missing.
     Incomplete,
-    /// Was there already, or belongs to a set that was replaced.
+    /// It was there already, or belongs to a set that was replaced.
     Duplicate,
-    /// The message is whole.
+    /// The message is complete.
     Complete(Opened),
-    /// Not kept: impossible numbers, or no room for it. The message may still complete if the peer
-    /// sends it again.
+    /// It is not kept: it has impossible numbers, or there is no room. The message may still become complete if
+    /// the peer sends the fragment again.
     Rejected,
 }
 
-/// The message being put together, if any.
+/// The message in progress, if any.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     max_message: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Reassembly {
 
 #[derive(Debug)]
 struct Set {
-    /// Who took the octets from the budget.
+    /// The account to which the octets are charged.
     payer: Payer,
     message_id: u32,
     exchange: ExchangeType,
@@ -70,7 +70,7 @@ struct Set {
 }
 
 impl Reassembly {
-    /// Accepts messages whose inner payloads have up to `max_message` octets.
+    /// For messages whose inner payloads have up to `max_message` octets.
     pub(crate) fn new(max_message: usize) -> Self {
         Self { max_message, set: None }
     }
@@ -80,8 +80,8 @@ impl Reassembly {
         self.set.as_ref().map(|set| set.message_id)
     }
 
-    /// True if such a fragment would be looked at: a cheap test before decryption. The message ID is
-    /// one that the window lets through, so that another than the one in progress supersedes it.
+    /// True if such a fragment would be examined: a cheap test before decryption. The window has admitted the
+    /// message ID, so a message other than the one in progress replaces it.
     pub(crate) fn wants(&self, message_id: u32, number: u16, total: u16) -> bool {
         let possible = number >= 1 && number <= total;
         possible
@@ -95,14 +95,14 @@ impl Reassembly {
             }
     }
 
-    /// True if such a fragment of the message in progress is there.
+    /// True if this fragment of the message in progress is there.
     pub(crate) fn has(&self, message_id: u32, (number, total): (u16, u16)) -> bool {
         self.set.as_ref().is_some_and(|set| {
             (set.message_id, set.total) == (message_id, total) && set.contents.contains_key(&number)
         })
     }
 
-    /// Who takes the octets of the message in progress, if that has this message ID.
+    /// The account of the message in progress, if that has this message ID.
     pub(crate) fn payer_of(&self, message_id: u32) -> Option<Payer> {
         self.set.as_ref().filter(|set| set.message_id == message_id).map(|set| set.payer)
     }
@@ -112,20 +112,20 @@ impl Reassembly {
         self.set.as_ref().filter(|set| set.message_id == message_id).map(|set| set.exchange)
     }
 
-    /// Fragments there with numbers above `number`.
+    /// Number of fragments above `number`.
     pub(crate) fn above(&self, number: u16) -> u16 {
         let Some(first) = number.checked_add(1) else { return 0 };
         let above = self.set.as_ref().map_or(0, |set| set.contents.range(first..).count());
         u16::try_from(above).unwrap_or(u16::MAX)
     }
 
-    /// Fragments that are missing from number `first` to number `last`, in ascending order.
+    /// Missing fragments from number `first` to number `last`, in ascending order.
     pub(crate) fn missing(&self, first: u16, last: u16) -> impl Iterator<Item = MissingRange> {
         let last = self.set.as_ref().map_or(0, |set| set.total.min(last));
         let first = first.max(1);
         let there = self.set.iter().flat_map(move |set| set.contents.range(first..));
         let there = there.take_while(move |(number, _)| **number <= last);
-        // One past the end closes the last gap. Wide, for 65535 may be the last fragment.
+        // One past the end closes the last gap. A wider type, because 65535 may be the last fragment.
         let ends = there.map(|(number, _)| u32::from(*number)).chain([u32::from(last) + 1]);
         let mut before = u32::from(first) - 1;
         ends.filter_map(move |end| {
@@ -136,8 +136,8 @@ impl Reassembly {
         })
     }
 
-    /// Takes an authenticated fragment, for which `payer` has octets of `budget`. A message is given out
-    /// whole once, and all it held is released then.
+    /// Adds an authenticated fragment. Its octets are charged to `payer` in `budget`. A complete message is
+    /// returned once, and its memory is released then.
     pub(crate) fn insert(
         &mut self,
         fragment: Fragment,
@@ -164,9 +164,9 @@ impl Reassembly {
         let set = self
             .set
             .get_or_insert_with(|| Box::new(Set::new(payer, (message_id, exchange, total))));
-        // What stands in front of the Encrypted Fragment payload may be as long as a datagram.
+        // The part before the Encrypted Fragment payload may be as long as a datagram.
         let charge = content.len() + front.len() + FRAGMENT_OVERHEAD;
-        // Twice the message: room for the overhead of all but absurdly small fragments.
+        // Twice the message leaves room for the overhead of all but extremely small fragments.
         let fits = content.len() <= self.max_message.saturating_sub(set.octets)
             && charge <= self.max_message.saturating_mul(2).saturating_sub(set.charged)
             && charge <= budget.share(set.payer.pool).saturating_sub(set.charged);
@@ -188,21 +188,21 @@ impl Reassembly {
         Progress::Complete(whole)
     }
 
-    /// Forgets the message in progress and gives its memory back.
+    /// Drops the message in progress and gives its memory back.
     pub(crate) fn release(&mut self, budget: &mut MemoryBudget) {
         if let Some(set) = self.set.take() {
             budget.give_back(set.payer.pool, set.payer.ike, set.charged);
         }
     }
 
-    /// Drops the message in progress if its octets were of `pool`: somebody else has them.
+    /// Drops the message in progress if its octets were of `pool`: another SA has them.
     pub(crate) fn give_way(&mut self, pool: Pool, budget: &mut MemoryBudget) {
         if self.set.as_ref().is_some_and(|set| set.payer.pool == pool) {
             self.release(budget);
         }
     }
 
-    /// Drops a set that holds nothing, so that a refused fragment leaves no trace.
+    /// Drops an empty set, so that a refused fragment leaves no trace.
     fn reject(&mut self, budget: &mut MemoryBudget) -> Progress {
         if self.set.as_ref().is_some_and(|set| set.contents.is_empty()) {
             self.release(budget);
@@ -235,7 +235,7 @@ impl Set {
     }
 }
 
-/// Charged for every fragment besides its content: the map entry and the allocation.
+/// Charged for every fragment besides its content, for the map entry and the allocation.
 const FRAGMENT_OVERHEAD: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What comes in for an IKE SA: authenticated, put together, and handed to the exchange it belongs to.
+//! Received messages of an IKE SA: they are authenticated, reassembled, and handed to their exchange.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::wire::{Header, Message, decode_inner_payloads};
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
 
-/// `half_open_timeout` is granted so often to a peer whose fragments arrive.
+/// How many times `half_open_timeout` a peer gets while its fragments arrive.
 const HALF_OPEN_TIMES: u32 = 4;
 
 impl IkeSa {
-    /// A datagram with this SA's SPIs. Changes nothing unless it is authentic.
+    /// Handles a datagram with this SA's SPIs. Changes nothing unless the datagram is authentic.
     pub(crate) fn on_datagram(
         &mut self,
         ctx: &mut Context<'_>,
@@ -69,12 +69,13 @@ impl IkeSa {
                 }
             }
             Class::RetransmittedRequest => {
-                // Only a peer that holds the keys gets an answer: nobody else can make this end
-                // send large responses (bug class 39).
+                // Only a peer that has the keys gets an answer. So no one else can make this end send large
+                // responses (bug class 39).
                 if self.opens(octets, message) {
                     self.fit_response(ctx, path, octets, fragment);
-                    // To a new address only if the peer's may change: what was captured could be
-                    // played back from anywhere. A connection goes nowhere but to who opened it.
+                    // The answer goes to a new address only if the peer's address may change, because an attacker
+                    // could replay a captured request from any address. A connection leads only to the peer that
+                    // opened it.
                     let anywhere = path.transport.is_reliable()
                         || self.mobike.is_some()
                         || self.may_follow(path);
@@ -90,7 +91,7 @@ impl IkeSa {
                     ctx.dropped(path, "integrity check failed");
                 }
             }
-            // Somebody else may have played a copy of it, so that the answer goes both ways.
+            // The datagram may be a replayed copy, so the answer goes both ways.
             Class::InProgress if path != self.answer_to && path.transport.is_reliable() => {
                 if self.opens(octets, message) {
                     self.answer_also_to = Some(Box::new(path));
@@ -109,13 +110,13 @@ impl IkeSa {
         }
     }
 
-    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in
-    /// one with the same keys, of which nobody knows yet which is genuine.
+    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in one with
+    /// the same keys. It is not known yet which of these is genuine.
     pub(super) fn takes_fragments(&self) -> bool {
         self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
     }
 
-    /// True if the peer sealed this, with the keys in force or with those before.
+    /// True if the peer sealed this message, with the present keys or with those before.
     pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
         let Session { epoch, previous, .. } = &self.session;
         [Some(epoch), previous.as_deref()].into_iter().flatten().any(|epoch| {
@@ -127,7 +128,7 @@ impl IkeSa {
         })
     }
 
-    /// Opens the message, or adds a fragment of it; `Ok(None)` while fragments are missing.
+    /// Opens the message, or adds a fragment to it. `Ok(None)` while fragments are missing.
     pub(super) fn open(
         &mut self,
         ctx: &mut Context<'_>,
@@ -202,9 +203,8 @@ impl IkeSa {
         }
     }
 
-    /// A half-open SA whose peer makes progress, with fragments that hold what it agreed to, is not the one
-    /// that `half_open_timeout` is against: FrodoKEM takes longer than that over 9.6 kbit/s. It gets the
-    /// time again, but never more than four times of it in all.
+    /// Extends the time of a half-open SA whose peer makes progress with authentic fragments. `half_open_timeout`
+    /// is not meant for such an SA: FrodoKEM takes longer over 9.6 kbit/s. It gets four times that time at most.
     pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
         let key = TimerKey::Ike(Timer::HalfOpen);
         let timeout = ctx.config.half_open_timeout;
@@ -214,7 +214,7 @@ impl IkeSa {
         }
     }
 
-    /// A whole message from a peer that holds the keys.
+    /// Handles a complete message from a peer that has the keys.
     pub(super) fn on_authentic(
         &mut self,
         ctx: &mut Context<'_>,
@@ -252,7 +252,7 @@ impl IkeSa {
         } else {
             self.requests.release(ctx.budget);
             if self.state.is_unproven() {
-                // It has overtaken the response that lets the peer make requests, and comes again.
+                // It has overtaken the response after which the peer may send requests. It will be repeated.
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
             if let Ok(payloads) = &decoded
@@ -260,7 +260,7 @@ impl IkeSa {
             {
                 return;
             }
-            // Whatever has no room is as if it had not come: the peer sends it again.
+            // A message without room counts as lost. The peer sends it again.
             if !self.has_room_for(ctx, &decoded, inner) {
                 return ctx.dropped(path, NO_ROOM);
             }
@@ -268,7 +268,7 @@ impl IkeSa {
             if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
                 return;
             }
-            // The peer has our last response: nothing under the old keys is to be sent again.
+            // The peer has our last response, so nothing under the old keys will be sent again.
             self.session.previous = None;
             self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
             self.follow(ctx, path);
@@ -287,9 +287,8 @@ impl IkeSa {
         }
     }
 
-    /// True for a request on an SA that has no children yet because two rekeys crossed. It tells that
-    /// the peer uses this SA, not the one of our rekey: the children move, and the peer's next try
-    /// finds them.
+    /// True for a request on an SA that has no children yet because two rekeys crossed. It shows that the peer
+    /// uses this SA and not that of our rekey. So the children move, and the peer's next try finds them.
     pub(super) fn is_early(&self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) -> bool {
         let State::Established(established) = &self.state else { return false };
         let IkePhase::Crossed(from) = established.phase else { return false };
@@ -357,7 +356,7 @@ impl IkeSa {
             }
             State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
             State::Established(_) => self.on_established_response(ctx, payloads, opened),
-            // Nothing is outstanding in these.
+            // No request is outstanding in these states.
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
             | State::AwaitRequestSignature(_)

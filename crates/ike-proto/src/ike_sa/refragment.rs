@@ -17,7 +17,7 @@ impl IkeSa {
             && matches!(self.connection.fragmentation, Fragmentation::Yes | Fragmentation::Force)
     }
 
-    /// Octets of IKE message that a datagram may carry.
+    /// Octets of an IKE message that fit a datagram.
     pub(super) fn room(&self, ctx: &Context<'_>) -> usize {
         let (now, remote) = (ctx.now.mono, self.path.remote.ip());
         max_message(self.probe.size(ctx.mtus, now, remote), self.path)
@@ -30,19 +30,19 @@ impl IkeSa {
             .map_or(0, |request| largest(request) + headers(self.path))
     }
 
-    /// The retransmission timer has fired: sends the request again in smaller datagrams if the path seems
-    /// to swallow those it was sent in. False if it does not, or there are none smaller.
+    /// Handles the retransmission timer: sends the request again in smaller datagrams if the path seems to lose
+    /// those in which it was sent. False if it does not, or if there is no smaller size.
     pub(super) fn try_smaller(&mut self, ctx: &mut Context<'_>) -> bool {
         let now = ctx.now.mono;
         if self.window.next_retransmit().is_none_or(|due| due > now) {
             return false;
         }
-        // The driver, or another IKE SA with this host, may have found out meanwhile.
+        // The driver, or another IKE SA with this host, may have found a smaller size meanwhile.
         if self.refit_request(ctx) {
             return true;
         }
         let Some((_, message_id)) = self.window.outstanding() else { return false };
-        // A fragment of the response is proof that all of the request has arrived.
+        // A fragment of the response proves that the whole request has arrived.
         if self.responses.message_id() == Some(message_id) {
             return false;
         }
@@ -59,8 +59,8 @@ impl IkeSa {
         self.shrink(ctx)
     }
 
-    /// Gives up the size of the outstanding request and sends it in the next smaller one. False, and
-    /// nothing done, if there is none.
+    /// Gives up the size of the outstanding request and sends it in the next smaller one. False, without any
+    /// change, if there is none.
     pub(crate) fn shrink(&mut self, ctx: &mut Context<'_>) -> bool {
         let (now, remote) = (ctx.now.mono, self.path.remote.ip());
         let before = self.probe;
@@ -69,12 +69,12 @@ impl IkeSa {
                 return true;
             }
         }
-        // What did not change anything has shown nothing.
+        // A size that changed nothing has shown nothing.
         self.probe = before;
         false
     }
 
-    /// The path carries less than was thought: what is lost for sure is sent again at once.
+    /// Handles a smaller path MTU: datagrams that are certainly lost are sent again at once.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         self.refit_request(ctx);
     }
@@ -86,7 +86,7 @@ impl IkeSa {
             && self.largest_request() > narrowest
     }
 
-    /// Sends the outstanding request in smaller datagrams, if it is in larger ones than may be.
+    /// Sends the outstanding request in smaller datagrams, if its datagrams are too large.
     fn refit_request(&mut self, ctx: &mut Context<'_>) -> bool {
         let room = self.room(ctx);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
@@ -106,8 +106,8 @@ impl IkeSa {
         true
     }
 
-    /// A request that was answered has come again by `path`, in `octets`: makes the datagrams of the answer
-    /// smaller if their size may be why.
+    /// Handles a repeated request by `path`, in `octets`, that was answered: makes the datagrams of the answer
+    /// smaller if their size may be the reason.
     pub(super) fn fit_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -124,9 +124,9 @@ impl IkeSa {
         if !may || largest(&response) <= narrowest {
             return;
         }
-        // Too large by what is known now, or by what its being asked for again may mean.
+        // Too large by what is known now, or by what the repetition may mean.
         while largest(&response) <= self.room(ctx) {
-            // What the peer sends now has room for it: only its silence speaks against it.
+            // The peer's present request has room for this size: only its silence is an argument against it.
             let unheard = doubt == Doubt::Unheard;
             if !unheard || !self.probe.step_down(ctx.mtus, now, remote) {
                 return;
@@ -139,7 +139,7 @@ impl IkeSa {
         }
     }
 
-    /// A message of this end in datagrams of `room` octets, under the keys that it was sealed with.
+    /// A message of this end in datagrams of `room` octets, under the keys with which it was sealed.
     fn refragment(
         &mut self,
         rng: &mut dyn SecureRandom,
@@ -150,7 +150,7 @@ impl IkeSa {
         let datagrams = match session.epoch.refragment(sealed, room, rng) {
             Ok(datagrams) => datagrams,
             Err(_) => {
-                // An answer under the generation before. No IV of either is to be used by the other.
+                // An answer under the former keys. Each of the two keeps its own IVs.
                 let previous = session.previous.as_deref_mut()?;
                 previous.continue_from(&session.epoch);
                 let datagrams = previous.refragment(sealed, room, rng).ok()?;
@@ -162,7 +162,7 @@ impl IkeSa {
     }
 }
 
-/// Octets of the largest of them.
+/// Octets of the largest datagram.
 fn largest(datagrams: &Datagrams) -> usize {
     datagrams.iter().map(|octets| octets.len()).max().unwrap_or(0)
 }

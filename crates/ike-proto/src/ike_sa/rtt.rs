@@ -1,46 +1,41 @@
-//! What is known of a path: its round-trip time (RFC 6298), and what an octet more costs.
-//!
-//! An exchange takes `T = P + c * octets`: propagation and the peer's work, and serialization both ways.
-//! Post-quantum messages differ so much in size that `c` matters: 13 kB over 9.6 kbit/s take 11 s, a
-//! liveness check 0.2 s. `P` is estimated as RFC 6298 has it, without its floor of one second, from
-//! times less what the octets took at least; a timer adds what the octets may take at most.
+//! What is known of a path: its round-trip time (RFC 6298), and the cost of an additional octet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// First timer of a path nobody knows: half of RFC 6298's, which is meant for all of the Internet;
-/// RFC 7296 §2.4 leaves it open.
+/// First timer of an unknown path: half of RFC 6298's, which is meant for the whole Internet. RFC 7296 §2.4 leaves
+/// it open.
 pub(crate) const FIRST_TIMER: Duration = Duration::from_millis(500);
 
-/// What a timer leaves for the peer's work and for scheduling, above the round-trip time.
+/// Time that a timer adds to the round-trip time for the peer's work and for scheduling.
 pub(crate) const WORK: Duration = Duration::from_millis(50);
 
-/// The same of IKE_AUTH, which takes a signature, certificates and perhaps a token or another process:
-/// earlier exchanges do not tell how long. Where the path has been seen to lose datagrams, loss is likelier.
+/// The same for IKE_AUTH, which needs a signature, certificates and perhaps a token or another process. Earlier
+/// exchanges do not show how long that takes. If the path has lost datagrams before, a loss is more likely.
 pub(crate) const AUTH_WORK: Duration = Duration::from_millis(120);
 
-/// No timer is longer, unless the octets alone take longer.
+/// The longest timer, unless the octets alone take longer.
 pub(crate) const LONGEST_TIMER: Duration = Duration::from_secs(15);
 
-/// The most of it that an exchange leaves to the one after it, and in timers without any backing off. It
-/// doubles with each exchange in a row that was sent again, as far as the time that these took allows: that may be
-/// a path that has become slow.
+/// The most of a timer that an exchange leaves to the next one, in timers without back-off. It doubles with each
+/// consecutive exchange that was retransmitted, because the path may have become slow. The time of these exchanges
+/// limits it.
 const LONGEST_CARRIED: Duration = FIRST_TIMER.saturating_mul(2);
 const CARRIED: u32 = 2;
 
-/// Octets of IP, UDP and non-ESP marker that are counted for each datagram.
+/// Octets of IP, UDP and non-ESP marker, counted for each datagram.
 pub(crate) const OVERHEAD: usize = 32;
 
-/// Exchanges remembered.
+/// Exchanges that are remembered.
 const KEPT: usize = 8;
 
-/// Exchanges must differ by so many octets to tell propagation from serialization.
+/// The octets by which exchanges must differ to separate propagation from serialization.
 const APART: f64 = 1000.0;
 
-/// How much slower than the way back, which arriving fragments tell, the way there may be.
+/// How much slower the path there may be than the path back, which arriving fragments show.
 const ASYMMETRY: f64 = 16.0;
 
-/// Least time between arrivals that clocks and batches of datagrams tell for certain.
+/// The shortest time between arrivals that is certain in spite of clocks and batches of datagrams.
 const GRAIN: f64 = 0.002;
 
 /// One exchange.
@@ -48,7 +43,7 @@ const GRAIN: f64 = 0.002;
 struct Sample {
     octets: f64,
     seconds: f64,
-    /// Sent more than once: `seconds`, from the first time on, are at least what it took.
+    /// True if it was sent more than once. Then `seconds`, from the first time on, is a lower limit.
     ambiguous: bool,
 }
 
@@ -57,29 +52,29 @@ struct Sample {
 pub(crate) struct Rtt {
     smoothed: Option<f64>,
     variation: f64,
-    /// The timer as an exchange that was sent again left it (RFC 6298 §5.5–5.7): in force until an
-    /// exchange that was not.
+    /// The timer that a retransmitted exchange has left (RFC 6298 §5.5–5.7). It is in force until an exchange that
+    /// was not retransmitted.
     backed_off: Option<Duration>,
-    /// The same before it was cut, while the second answer to the first exchange may come.
+    /// The same before it was cut, while a second answer to the first exchange may come.
     withheld: Option<Duration>,
-    /// Exchanges in a row that were sent again.
+    /// Consecutive exchanges that were retransmitted.
     in_a_row: u32,
-    /// The shortest time that one of these took from its first sending to its response: none of them can have
-    /// needed a longer timer.
+    /// The shortest time of these from the first transmission to the response. None of them can have needed a
+    /// longer timer.
     shortest: Option<Duration>,
-    /// Datagrams were lost, as far as anybody can tell.
+    /// True if datagrams seem to have been lost.
     lossy: bool,
-    /// Where only an ambiguous exchange is known: from its last sending to the response.
+    /// If only an ambiguous exchange is known: the time from its last transmission to the response.
     guess: Option<Duration>,
     samples: VecDeque<Sample>,
-    /// Seconds for each octet on the way back, as fragments arrived.
+    /// Seconds per octet on the path back, by the arrival of fragments.
     back: Option<f64>,
-    /// What the first exchange took if its response answered the first of several sendings.
+    /// The time of the first exchange if its response answered the first of several transmissions.
     doubted: Option<f64>,
 }
 
 impl Rtt {
-    /// An exchange of `octets` both ways took `time`, and was sent once.
+    /// Adds an exchange of `octets` both ways that was sent once and took `time`.
     pub(crate) fn sample(&mut self, octets: usize, time: Duration) {
         self.keep(octets, time, false);
         self.backed_off = None;
@@ -102,8 +97,8 @@ impl Rtt {
         }
     }
 
-    /// An exchange of `octets` was sent more than once: its response came `since_first` and `since_last`
-    /// after the first and the last of these. By Karn's rule it is no sample, but a bound of the cost.
+    /// Adds an exchange of `octets` that was sent more than once. Its response came `since_first` after the first
+    /// transmission and `since_last` after the last. By Karn's rule it is no sample, but it limits the cost.
     pub(crate) fn ambiguous(&mut self, octets: usize, since_first: Duration, since_last: Duration) {
         self.keep(octets, since_first, true);
         if self.smoothed.is_none() {
@@ -118,11 +113,11 @@ impl Rtt {
     //# the computations outlined in Section 2 are performed, including the
     //# computation of RTO, which may result in "collapsing" RTO back down
     //# after it has been subject to exponential back off (rule 5.5).
-    /// An exchange is over that was sent again, and its timer carries over. Most of what it had grown to was
-    /// waiting for what was lost, and nothing has shown that what follows takes long.
+    /// Handles the end of an exchange that was retransmitted. Its timer carries over. Most of the timer's growth
+    /// was waiting for lost datagrams, and nothing has shown that the next exchange takes long.
     ///
-    /// On a path that loses much no exchange gives a sample for a long time (Karn's rule), and the timer must not
-    /// grow for as long. `since_first` bounds what a path that has become slow needs: on a slow path it is the
+    /// On a path with many losses no exchange gives a sample for a long time (Karn's rule), and the timer must not
+    /// grow for so long. `since_first` limits what a path that has become slow needs: on a slow path it is the
     /// round-trip time itself.
     fn carry(&mut self, since_first: Duration) {
         let doublings = self.in_a_row.min(10);
@@ -135,14 +130,15 @@ impl Rtt {
         self.backed_off = self.backed_off.map(|timer| timer.min(most));
     }
 
-    /// A datagram was lost, or seems to have been.
+    /// Records that a datagram was lost, or seems to be.
     pub(crate) fn lost(&mut self) {
         self.lossy = true;
     }
 
-    /// The first exchange was sent more than once. Was the path lossy, and the last sending answered, or is
-    /// it slow, and the first one was? A slow path brings an answer to each of them:
-    /// [`answered_twice`](Self::answered_twice) says so, before the timer that this leaves is over.
+    /// Handles a first exchange that was sent more than once. Either the path loses datagrams, and the response
+    /// answers the last transmission, or it is slow, and the response answers the first. A slow path brings an
+    /// answer to each transmission. [`answered_twice`](Self::answered_twice) handles that, before the timer set
+    /// here expires.
     pub(crate) fn ambiguous_first(
         &mut self,
         octets: usize,
@@ -157,7 +153,7 @@ impl Rtt {
         self.carry(since_first);
     }
 
-    /// The first exchange was answered more than once: the path is slow. True if that is news.
+    /// Handles a second answer to the first exchange: the path is slow. True if that was not known.
     pub(crate) fn answered_twice(&mut self) -> bool {
         let (Some(seconds), Some(first)) = (self.doubted.take(), self.samples.front_mut()) else {
             return false;
@@ -168,36 +164,36 @@ impl Rtt {
         true
     }
 
-    /// True if an exchange of ours has been timed.
+    /// True if an exchange of ours has been measured.
     pub(crate) fn is_measured(&self) -> bool {
         !self.samples.is_empty()
     }
 
-    /// Something else than an exchange of ours tells a round-trip time.
+    /// Records a round-trip time from another source than an exchange of ours.
     pub(crate) fn suppose(&mut self, time: Duration) {
         if self.smoothed.is_none() {
             self.guess = Some(time);
         }
     }
 
-    /// Fragments of `octets` in all arrived within `span` after the one before them.
+    /// Records fragments of `octets` in all that arrived within `span` after the fragment before them.
     pub(crate) fn arrivals(&mut self, octets: usize, span: Duration) {
         if octets > 0 {
             self.back = Some((span.as_secs_f64() + GRAIN) / size(octets));
         }
     }
 
-    /// The timer was not enough; `timer` is the next.
+    /// Handles a timer that was too short. `timer` is the next one.
     pub(crate) fn back_off(&mut self, timer: Duration) {
         self.backed_off = Some(timer.min(LONGEST_TIMER));
     }
 
-    /// The timer for an exchange of no size.
+    /// The timer for an exchange without octets.
     pub(crate) fn timer(&self) -> Duration {
         self.timer_with(WORK)
     }
 
-    /// The same of an IKE_AUTH exchange.
+    /// The same for an IKE_AUTH exchange.
     pub(crate) fn auth_timer(&self) -> Duration {
         self.timer_with(if self.lossy { WORK } else { AUTH_WORK })
     }
@@ -206,21 +202,21 @@ impl Rtt {
         self.fresh(work).max(self.backed_off.unwrap_or_default()).min(LONGEST_TIMER)
     }
 
-    /// The timer without any backing off.
+    /// The timer without back-off.
     fn fresh(&self, work: Duration) -> Duration {
         match self.smoothed {
             Some(smoothed) => seconds(smoothed + (4.0 * self.variation).max(work.as_secs_f64())),
-            // A guess makes no timer shorter.
+            // A guess never shortens a timer.
             None => self.guess.map_or(FIRST_TIMER, |guess| FIRST_TIMER.max(guess.mul_f64(1.5))),
         }
     }
 
-    /// The most that `octets` add to it, as far as is known.
+    /// The most that `octets` add to the timer, as far as is known.
     pub(crate) fn cost(&self, octets: usize) -> Duration {
         seconds(self.most_cost() * size(octets))
     }
 
-    /// The round-trip time, or a guess at it.
+    /// The round-trip time, or a guess.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.smoothed.map(seconds).or(self.guess)
     }
@@ -233,8 +229,8 @@ impl Rtt {
         self.samples.push_back(Sample { octets: size(octets), seconds, ambiguous });
     }
 
-    /// Seconds for each octet, at the most. Each exchange bounds it, were all of its time
-    /// serialization; so do two of different size, and the rate of the way back.
+    /// The highest possible seconds per octet. Each exchange limits it, as if its whole time were serialization.
+    /// So do two exchanges of different sizes, and the rate of the path back.
     fn most_cost(&self) -> f64 {
         let alone = self.samples.iter().map(|sample| sample.seconds / sample.octets);
         let slope = self.slope().map(|(slope, margin)| slope + margin).filter(|most| *most > 0.0);
@@ -243,20 +239,20 @@ impl Rtt {
         if most.is_finite() { most } else { 0.0 }
     }
 
-    /// Seconds for each octet, at the least.
+    /// The lowest possible seconds per octet.
     fn least_cost(&self) -> f64 {
         self.slope().map_or(0.0, |(slope, margin)| (slope - margin).max(0.0))
     }
 
-    /// Seconds for each octet by the smallest and the largest exchange, and how far off that may be:
-    /// neither the peer's work nor the path's jitter is the same in both.
+    /// Seconds per octet by the smallest and the largest exchange, and the possible error: the peer's work and the
+    /// path's jitter differ between the two.
     fn slope(&self) -> Option<(f64, f64)> {
         let clean = || self.samples.iter().filter(|sample| !sample.ambiguous);
         let by_size = |a: &&Sample, b: &&Sample| a.octets.total_cmp(&b.octets);
         let (small, large) = (clean().min_by(by_size)?, clean().max_by(by_size)?);
         let apart = large.octets - small.octets;
         let margin = (WORK.as_secs_f64() / 2.0).max(small.seconds / 4.0);
-        // One that was larger and much faster tells that something else was slow.
+        // If the larger one was much faster, something else was slow.
         let alike = large.seconds >= 0.9 * small.seconds;
         let tells = alike && apart >= APART && apart >= small.octets;
         tells.then(|| ((large.seconds - small.seconds) / apart, margin / apart))

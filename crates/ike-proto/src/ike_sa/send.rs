@@ -1,4 +1,4 @@
-//! What leaves of an IKE SA: requests, responses and refusals, sealed and paced.
+//! Sent messages of an IKE SA: requests, responses and refusals, sealed and paced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use crate::wire::Flags;
 use crate::wire::payload::Payload;
 use crate::wire::registry::ExchangeType;
 
-/// How long a response is kept for when its request comes again: longer than any peer's ladder is.
+/// How long a response is kept in case its request is repeated: longer than any peer's retransmission schedule.
 const ANSWER_KEPT: Duration = Duration::from_secs(240);
 
 impl IkeSa {
-    /// Answers the request in progress with an error notify. INVALID_SYNTAX and
-    /// AUTHENTICATION_FAILED end the SA (RFC 7296 §2.21.2, §2.21.3).
+    /// Answers the request in progress with an error notify. INVALID_SYNTAX and AUTHENTICATION_FAILED end the SA
+    /// (RFC 7296 §2.21.2, §2.21.3).
     pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
         let reason = refusal.clone().into();
         self.refuse_because(ctx, &refusal, reason);
     }
 
-    /// As [`refuse`](Self::refuse), with a reason that the peer is not told.
+    /// As [`refuse`](Self::refuse), with a reason that is not sent to the peer.
     pub(crate) fn refuse_because(
         &mut self,
         ctx: &mut Context<'_>,
@@ -42,8 +42,8 @@ impl IkeSa {
         }
     }
 
-    /// Ends the SA over a response that cannot be used, and tells the peer, which may think that all
-    /// is well. One that is not authenticated is told once: nothing is left here to send it again.
+    /// Ends the SA because of a response that cannot be used, and tells the peer, which may think that all is
+    /// well. An unauthenticated peer is told once, because no SA is left to send it again.
     pub(crate) fn reject_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl IkeSa {
         self.close(ctx, reason);
     }
 
-    /// Sends the response to the request in progress, and keeps it for when the request comes again.
+    /// Sends the response to the request in progress, and keeps it in case the request is repeated.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let Some((message_id, exchange)) = self.window.in_progress() else { return };
         let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
@@ -106,7 +106,7 @@ impl IkeSa {
         if let Some(stream) = &mut self.stream {
             stream.on_asked(ctx.now.mono);
         }
-        // Cannot fail: `next_request_id` has just said so.
+        // This cannot fail, because `next_request_id` has succeeded.
         let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
         self.pace(ctx);
     }
@@ -143,7 +143,7 @@ impl IkeSa {
         }
     }
 
-    /// Sends what may leave now of our request and of our response.
+    /// Sends the datagrams of our request and of our response that are due.
     pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
         while let Some(departure) = self.window.take_request(ctx.now.mono) {
             self.depart(ctx, self.path, departure);
@@ -155,7 +155,8 @@ impl IkeSa {
 
     pub(super) fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
         if path == self.path && self.is_cut() {
-            // A request waits for the next connection, by which a lost answer is asked for again.
+            // A request waits for the next connection. On that connection the peer repeats its request for a lost
+            // answer.
             return;
         }
         let Departure { octets, again } = departure;

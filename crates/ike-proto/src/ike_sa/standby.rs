@@ -1,9 +1,9 @@
-//! A child that the peer asks for beside another one for the same traffic.
+//! A child that the peer requests beside another one for the same traffic.
 //!
-//! The responder of a child has its SAs before the initiator has them. What leaves by the new SA meanwhile is lost,
-//! though the SAs that are there would carry it. This is so where both ends start at once, and where a peer
-//! reauthenticates before it breaks the old IKE SA. So the policy of the new child is on standby for a while:
-//! packets go on leaving by the other child as long as that is there.
+//! The responder of a child has its SAs before the initiator has them. Packets that leave by the new SA meanwhile
+//! are lost, although the older SAs would carry them. This happens if both ends start at once, or if a peer
+//! reauthenticates before it deletes the old IKE SA. So the policy of the new child is on standby for a while:
+//! packets leave by the other child as long as that exists.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::state::State;
 use crate::child::{ChildSa, Phase};
 use crate::event::ChildSaId;
 
-/// How long a policy is on standby after the answer has left: the time on the way, and that for which a busy peer
-/// checks a certificate.
+/// How long a policy is on standby after the answer was sent: the time on the path, and the time in which a busy
+/// peer checks a certificate.
 pub(crate) const STANDBY: Duration = Duration::from_millis(900);
 
 impl IkeSa {
-    /// True if there may be another child for the traffic of `child`, which is new: of this IKE SA, or of another one
-    /// between the same identities.
+    /// True if there may be another child for the traffic of `child`, which is new: of this IKE SA, or of another
+    /// one between the same identities.
     pub(crate) fn has_company(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
         let State::Established(established) = &self.state else { return false };
         let same = |other: &ChildSa| other.routed && other.policy != child.policy;
@@ -29,7 +29,7 @@ impl IkeSa {
                 .is_some_and(|identities| ctx.registry.has_another(&identities, self.id))
     }
 
-    /// The policy of `id` stands with the others from now on, and the newest of them counts.
+    /// Ends the standby of `id`: its policy counts from now on, as the newest.
     pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {

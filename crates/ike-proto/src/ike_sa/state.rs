@@ -1,4 +1,4 @@
-//! What may legally arrive next, and the data each stage holds.
+//! The states of an IKE SA: what may arrive next, and the data of each.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -32,8 +32,8 @@ use crate::keys::signed_octets::Transcript;
 use crate::wire::payload::{IdData, Payload, Proposal};
 use crate::wire::registry::KeMethodId;
 
-/// The stage of an IKE SA. An initiator's IKE_SA_INIT is an
-/// [`Attempt`](crate::endpoint::attempt::Attempt): there is no SA before a response.
+/// The state of an IKE SA. An initiator's IKE_SA_INIT is an [`Attempt`](crate::endpoint::attempt::Attempt),
+/// because there is no SA before a response.
 pub(crate) enum State {
     /// Responder: the next additional key exchange is due.
     ExpectIntermediateRequest(Box<ExpectIntermediateRequest>),
@@ -53,20 +53,20 @@ pub(crate) enum State {
     AwaitResponseSignature(Box<AwaitSignature<ExpectAuthRequest>>),
     /// Responder: the peer's addresses are being chosen.
     AwaitLease(Box<AwaitLease>),
-    /// Initiator: an EAP packet of the responder is being looked at.
+    /// Initiator: an EAP packet of the responder is being handled.
     AwaitAuthenticatorPacket(Box<AwaitEap<ExpectAuthResponse>>),
-    /// Responder: an EAP packet of the initiator is being looked at, or the first is being made.
+    /// Responder: an EAP packet of the initiator is being handled, or the first one is being made.
     AwaitPeerPacket(Box<AwaitEap<ExpectAuthRequest>>),
     /// Both ends are authenticated.
     Established(Box<Established>),
-    /// Over; the endpoint forgets it at the end of the input.
+    /// The SA has ended. The endpoint removes it at the end of the input.
     Closed(Failure),
 }
 
-/// Keys and algorithms in force.
+/// Present keys and algorithms.
 pub(crate) struct Session {
     pub(crate) epoch: Epoch,
-    /// The generation before, for what the peer sent before it knew of this one.
+    /// The former keys, for messages that the peer sent before it knew the present ones.
     pub(crate) previous: Option<Box<Epoch>>,
     pub(crate) prf: &'static dyn Prf,
     pub(crate) keys: IkeKeys,
@@ -74,7 +74,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of `selected`, by the keys that `derive` makes of PRF and lengths.
+    /// A session of `selected`. `derive` makes its keys from PRF and lengths.
     pub(crate) fn new(
         crypto: &CryptoProvider,
         selected: Selected,
@@ -93,13 +93,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Wipes the keys that [`Epoch`] has by now.
+    /// Wipes the keys that [`Epoch`] has now.
     pub(crate) fn wipe_cipher_keys(&mut self) {
         let IkeKeys { ai, ar, ei, er, .. } = &mut self.keys;
         wipe([ai, ar, ei, er]);
     }
 
-    /// The peer is authenticated: of the keys there is need for SK_d alone.
+    /// Wipes all keys but SK_d: the others are not needed after the peer is authenticated.
     pub(crate) fn wipe_all_but_d(&mut self) {
         self.wipe_cipher_keys();
         wipe([&mut self.keys.pi, &mut self.keys.pr]);
@@ -123,8 +123,7 @@ pub(crate) struct InitTranscript {
 }
 
 impl InitTranscript {
-    /// What the AUTH of one end covers of IKE_SA_INIT; `full` if both ends announced downgrade
-    /// prevention.
+    /// What the AUTH of one end covers of IKE_SA_INIT. `full` if both ends announced downgrade prevention.
     pub(crate) fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
         let (own, peer) = match by_initiator {
             true => (&self.request, &self.response),
@@ -134,12 +133,12 @@ impl InitTranscript {
     }
 }
 
-/// Extensions both ends announced.
+/// Extensions that both ends announced.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extensions {
     /// RFC 7383.
     pub(crate) fragmentation: bool,
-    /// draft-antony-ipsecme-ikev2-fragment-acknowledgment, and the numbers agreed on.
+    /// draft-antony-ipsecme-ikev2-fragment-acknowledgment, and the agreed numbers.
     pub(crate) fragment_ack: Option<FragmentAckTypes>,
     /// RFC 6023, announced by a responder.
     pub(crate) childless: bool,
@@ -147,20 +146,20 @@ pub(crate) struct Extensions {
     pub(crate) intermediate: bool,
     /// AUTH covers both IKE_SA_INIT messages (draft-ietf-ipsecme-ikev2-downgrade-prevention).
     pub(crate) full_transcript: bool,
-    /// Where a PPK is taken in.
+    /// Where a PPK is mixed in.
     pub(crate) ppk: Option<PpkPlace>,
-    /// IKE goes over TCP, ESP as without it (draft-ietf-ipsecme-ikev2-reliable-transport).
+    /// IKE uses TCP, and ESP does not (draft-ietf-ipsecme-ikev2-reliable-transport).
     pub(crate) separate: bool,
     /// Responder: the peer follows redirects (RFC 5685).
     pub(crate) redirect: bool,
-    /// This end began the first IKE SA, whoever rekeyed it since.
+    /// This end began the first IKE SA, whichever end has rekeyed it since.
     pub(crate) client: bool,
 }
 
-/// What NAT detection found (RFC 7296 §2.23).
+/// The result of NAT detection (RFC 7296 §2.23).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NatStatus {
-    /// The peer takes part in it.
+    /// The peer supports it.
     pub(crate) supported: bool,
     /// This end is behind a NAT, or pretends to be.
     pub(crate) local: bool,
@@ -170,20 +169,20 @@ pub(crate) struct NatStatus {
 
 pub(crate) struct ExpectAuthRequest {
     pub(crate) transcript: InitTranscript,
-    /// What the peer may turn out to be; one after its first round.
+    /// The connections that the peer may belong to; one after its first round.
     pub(crate) connections: Candidates,
     pub(crate) announced: Announcements,
     pub(crate) rounds: Rounds,
     /// The first IKE_AUTH request: its Child SA waits for the last round (RFC 4739 §2).
     pub(crate) first: Option<Opened>,
-    /// The round by EAP that has begun.
+    /// The EAP round in progress.
     pub(crate) eap: Option<Box<EapRound>>,
-    /// The ticket that it goes on by, until the peer has shown that it is its own.
+    /// The ticket of the resumption, until the peer has proven that the ticket is its own.
     pub(crate) resume: Option<Box<TicketState>>,
 }
 
-/// What the IKE_INTERMEDIATE exchanges still have to do: the additional key exchanges in order, and
-/// with or after the last of them a PPK.
+/// The remaining work of IKE_INTERMEDIATE: the additional key exchanges in order, and a PPK with or after the last
+/// of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
     methods: VecDeque<KeMethodId>,
@@ -196,21 +195,21 @@ pub(crate) struct Steps {
 pub(crate) struct Step {
     /// Its key exchange.
     pub(crate) method: Option<KeMethodId>,
-    /// True if it is the place for a PPK.
+    /// True if it may carry a PPK.
     pub(crate) ppk: bool,
-    /// True if the responder says in it which authentication methods it takes (RFC 9593 §3.1).
+    /// True if the responder announces its authentication methods in it (RFC 9593 §3.1).
     pub(crate) announce: bool,
 }
 
 impl Steps {
-    /// What `selected` and `extensions` call for; `announce` if the responder has put its
-    /// SUPPORTED_AUTH_METHODS off.
+    /// The steps for `selected` and `extensions`. `announce` if the responder has postponed its
+    /// SUPPORTED_AUTH_METHODS.
     pub(crate) fn new(selected: &Selected, extensions: Extensions, announce: bool) -> Self {
         let ppk = extensions.ppk == Some(PpkPlace::Intermediate);
         Self { methods: selected.additional().collect(), ppk, announce }
     }
 
-    /// None at all.
+    /// No step.
     pub(crate) fn none() -> Self {
         Self { methods: VecDeque::new(), ppk: false, announce: false }
     }
@@ -235,7 +234,7 @@ impl Steps {
         (method.is_some() || ppk || announce).then_some(Step { method, ppk, announce })
     }
 
-    /// The PPK did not come with the last key exchange: it comes in an exchange of its own.
+    /// Handles that the last key exchange had no PPK: the PPK comes in an exchange of its own.
     pub(crate) fn put_off_ppk(&mut self) {
         self.ppk = true;
     }
@@ -243,7 +242,7 @@ impl Steps {
 
 pub(crate) struct ExpectIntermediateRequest {
     pub(crate) step: Step,
-    /// What comes after it.
+    /// The steps after it.
     pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthRequest,
 }
@@ -252,7 +251,7 @@ pub(crate) struct ExpectIntermediateResponse {
     pub(crate) ke: Option<(KeMethodId, Arc<dyn PendingKe>)>,
     /// PPKs offered.
     pub(crate) ppks: Vec<OfferedPpk>,
-    /// What comes after it.
+    /// The steps after it.
     pub(crate) rest: Steps,
     pub(crate) auth: ExpectAuthResponse,
 }
@@ -262,21 +261,21 @@ pub(crate) struct ExpectAuthResponse {
     /// The child of this exchange; `None` when childless.
     pub(crate) child: Option<Box<ChildOffer>>,
     pub(crate) local_id: IdData,
-    /// Virtual IPs to ask for.
+    /// Virtual IPs to request.
     pub(crate) vips: Vec<IpAddr>,
-    /// What to do once established.
+    /// Tasks for the established SA.
     pub(crate) queue: VecDeque<Task>,
     pub(crate) announced: Announcements,
     pub(crate) rounds: Rounds,
     /// True if INITIAL_CONTACT is to be sent.
     pub(crate) initial_contact: bool,
-    /// The gateway that the responder, who has proven itself, sends this client to.
+    /// The gateway to which the responder, which is authenticated, redirects this client.
     pub(crate) redirect: Option<IpAddr>,
-    /// The round by EAP that has begun.
+    /// The EAP round in progress.
     pub(crate) eap: Option<Box<EapRound>>,
-    /// Addresses of this end that the peer was told, for MOBIKE.
+    /// Addresses of this end that were announced to the peer, for MOBIKE.
     pub(crate) told: Vec<IpAddr>,
-    /// The ticket that it goes on by.
+    /// The ticket of the resumption.
     pub(crate) resume: Option<Arc<Held>>,
 }
 
@@ -298,7 +297,7 @@ pub(crate) struct AwaitVerdict<W> {
 }
 
 impl Established {
-    /// Who the peer is to `unique` and INITIAL_CONTACT: its EAP identity if it has one.
+    /// The peer's identity for `unique` and INITIAL_CONTACT: its EAP identity if it has one.
     pub(crate) fn owner_id(&self) -> &IdData {
         let mut used = self.authenticated.remote.iter().rev();
         used.find_map(|used| used.eap.as_ref()?.id.as_ref()).unwrap_or(&self.remote_id)
@@ -317,35 +316,35 @@ pub(crate) struct Established {
     /// The peer's request that waits for the data plane before it is answered.
     pub(crate) responding: Option<Box<Responding>>,
     pub(crate) queue: VecDeque<Task>,
-    /// Children this end asked for that the data plane is at work on.
+    /// Children of this end's requests that the data plane is installing.
     pub(crate) installing: Vec<(Ticket, ChildSaId, Option<RequestId>)>,
     pub(crate) phase: IkePhase,
-    /// Tasks to be made again later.
+    /// Tasks to be repeated later.
     pub(crate) delayed: Vec<(Instant, Task)>,
-    /// SAs of rekeyed children: the inbound ones still decrypt, the outbound ones seal what the stack had.
+    /// SAs of rekeyed children. The inbound ones still decrypt. The outbound ones seal packets that the stack had.
     pub(crate) lingering: Vec<Lingering>,
-    /// Counters asked for.
+    /// Requested counters.
     pub(crate) queries: Vec<(Ticket, Query)>,
     /// The peer's CREATE_CHILD_SA exchanges with additional key exchanges to come.
     pub(crate) theirs: Vec<Chain>,
-    /// Policies that the peer takes no more children for (RFC 9611 §5.2).
+    /// Policies for which the peer accepts no more children (RFC 9611 §5.2).
     pub(crate) full: Vec<PolicyId>,
-    /// When it was first due to be rekeyed or authenticated anew.
+    /// When the first soft limit for a rekey or a reauthentication was reached.
     pub(crate) soft_at: Option<Instant>,
-    /// This end is authenticating anew because it was due.
+    /// This end is reauthenticating because of a soft limit.
     pub(crate) renewing: bool,
 }
 
-/// Where an established IKE SA is in its life.
+/// The phase of an established IKE SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IkePhase {
     Alive,
-    /// Made by a rekey of the peer that crossed ours: until it is clear which of the two stays, the
-    /// SA of this id keeps the children.
+    /// Made by a rekey of the peer that crossed ours. Until it is clear which of the two stays, the SA with this
+    /// id keeps the children.
     Crossed(IkeSaId),
-    /// A rekey put this SA in its place.
+    /// A rekey replaced this SA by the one with this id.
     Replaced(IkeSaId),
-    /// A delete is queued or in flight.
+    /// A Delete is queued or in flight.
     Closing,
 }
 
@@ -354,11 +353,11 @@ pub(crate) enum IkePhase {
 pub(crate) enum Task {
     CreateChild {
         config: Arc<ChildConfig>,
-        /// The packet it is made for.
+        /// The packet for which it is made.
         packet: Option<Flow>,
         request: Option<RequestId>,
         retry: Retry,
-        /// Which of several for the same traffic it is to be.
+        /// Its place among several for the same traffic.
         join: Option<Join>,
     },
     RekeyChild {
@@ -379,27 +378,27 @@ pub(crate) enum Task {
         reason: Failure,
         request: Option<RequestId>,
     },
-    /// Deletes an ESP SA that only the peer has: this end could not use the answer.
+    /// Deletes an ESP SA that only the peer has, because this end could not use the answer.
     DeleteSpi(u32),
     Liveness,
-    /// Tells the peer the token of this SA (RFC 6290).
+    /// Sends the peer the token of this SA (RFC 6290).
     Token,
-    /// Tells the client when to authenticate anew (RFC 4478).
+    /// Tells the client when to authenticate again (RFC 4478).
     AuthLifetime,
-    /// Tells the peer that there is no SA for its ESP packets with this SPI.
+    /// Tells the peer that no SA exists for its ESP packets with this SPI.
     InvalidSpi(u32),
-    /// Tells the peer of addresses (RFC 4555).
+    /// Sends addresses to the peer (RFC 4555).
     Mobility(Mobility),
-    /// Asks for a ticket (RFC 5723).
+    /// Requests a ticket (RFC 5723).
     RequestTicket,
-    /// Sends the client to another gateway (RFC 5685).
+    /// Redirects the client to another gateway (RFC 5685).
     Redirect {
         to: IpAddr,
         request: Option<RequestId>,
     },
 }
 
-/// How often a request was refused for the time being, and the method the peer asked for.
+/// How often a request was refused temporarily, and the method that the peer asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Retry {
     pub(crate) temporary_failures: u8,
@@ -412,7 +411,7 @@ pub(crate) struct Retry {
 pub(crate) enum Initiated {
     Child(Box<ChildOffer>),
     RekeyIke(Box<RekeyOffer>),
-    /// The additional key exchanges of either.
+    /// The additional key exchanges of either of these.
     Followup(Box<Followup>),
     DeleteChild {
         child: ChildSaId,
@@ -430,20 +429,20 @@ pub(crate) enum Initiated {
     Redirect(Option<RequestId>),
 }
 
-/// A Child SA this end asked for.
+/// A Child SA that this end has requested.
 pub(crate) struct ChildOffer {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
     pub(crate) packet: Option<Flow>,
     pub(crate) spi_in: u32,
     pub(crate) policy: PolicyId,
-    /// SA_RESOURCE_INFO is in it (RFC 9611).
+    /// The request has SA_RESOURCE_INFO (RFC 9611).
     pub(crate) per_cpu: bool,
-    /// Which of several for the same traffic it is to be.
+    /// Its place among several for the same traffic.
     pub(crate) join: Option<Join>,
-    /// What names it beside others to the peer.
+    /// Its identifier among several, for the peer.
     pub(crate) identifier: [u8; 4],
-    /// What it takes over from the child it replaces or joins.
+    /// What it takes over from the child that it replaces or joins.
     pub(crate) heritage: Option<Heritage>,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) local_ts: Vec<TrafficSelector>,
@@ -455,23 +454,23 @@ pub(crate) struct ChildOffer {
     pub(crate) ppks: Vec<OfferedPpk>,
     /// The child to replace.
     pub(crate) rekeys: Option<ChildSaId>,
-    /// What the peer made of the same child meanwhile.
+    /// What the peer has done with the same child meanwhile.
     pub(crate) crossed: Option<CrossedChild>,
-    /// SPIs of the peer's that it deleted while the request was in flight, unknown here.
+    /// SPIs of the peer that it deleted while the request was in flight and that are unknown here.
     pub(crate) deleted: Vec<u32>,
     pub(crate) started: Instant,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
 }
 
-/// A rekey of the same child that the peer started while ours was in flight.
+/// A rekey of the same child that the peer began while ours was in flight.
 pub(crate) struct CrossedChild {
     /// `None` while the peer's additional key exchanges are still to come.
     pub(crate) child: Option<ChildSaId>,
     pub(crate) nonces: (Vec<u8>, Vec<u8>),
 }
 
-/// A rekey of the IKE SA this end asked for.
+/// A rekey of the IKE SA that this end has requested.
 pub(crate) struct RekeyOffer {
     pub(crate) spi: u64,
     pub(crate) proposals: Vec<Proposal>,
@@ -486,23 +485,23 @@ pub(crate) struct RekeyOffer {
     pub(crate) started: Instant,
 }
 
-/// A rekey of the IKE SA that the peer started while ours was in flight.
+/// A rekey of the IKE SA that the peer began while ours was in flight.
 pub(crate) struct CrossedIke {
     /// `None` while the peer's additional key exchanges are still to come.
     pub(crate) ike: Option<IkeSaId>,
     pub(crate) nonces: (Vec<u8>, Vec<u8>),
 }
 
-/// A response that is ready but for the data plane's word.
+/// A response that waits only for the data plane.
 pub(crate) struct Responding {
     pub(crate) ticket: Ticket,
     pub(crate) child: ChildSaId,
     pub(crate) reply: Reply,
 }
 
-/// The payloads of a response that waits, owned.
+/// The payloads of a waiting response, owned.
 pub(crate) struct Reply {
-    /// IDr, CERT and AUTH of an IKE_AUTH response: sent also if the child fails.
+    /// IDr, CERT and AUTH of an IKE_AUTH response. They are sent even if the child fails.
     pub(crate) auth: Option<AuthReply>,
     /// SA, and with it the selectors; absent in the last IKE_FOLLOWUP_KE.
     pub(crate) proposal: Option<Proposal>,
@@ -510,9 +509,9 @@ pub(crate) struct Reply {
     pub(crate) nonce: Option<Vec<u8>>,
     pub(crate) ts_i: Vec<TrafficSelector>,
     pub(crate) ts_r: Vec<TrafficSelector>,
-    /// What the response says of mode and CPUs.
+    /// Notifies of the response about mode and CPUs.
     pub(crate) notifies: Vec<Payload<'static>>,
-    /// PPK_ID of the PPK taken.
+    /// PPK_ID of the PPK in use.
     pub(crate) ppk: Option<Vec<u8>>,
 }
 
@@ -522,7 +521,7 @@ impl Task {
         matches!(self, Self::CreateChild { .. } | Self::RekeyChild { .. } | Self::RekeyIke { .. })
     }
 
-    /// The command that waits for it, and whether the end of the SA is what that command wants.
+    /// The command that waits for it, and whether that command wants the end of the SA.
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
             Self::CreateChild { request, .. }
@@ -542,7 +541,7 @@ impl Task {
 }
 
 impl ChildOffer {
-    /// True if it is a child `name` that this end begins by itself: `request` waits for it from now on.
+    /// True if it makes a child `name` that this end has begun by itself. `request` waits for it from now on.
     pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
         let joined = self.config.name == name
             && self.rekeys.is_none()
@@ -557,7 +556,7 @@ impl ChildOffer {
 }
 
 impl Initiated {
-    /// The child that is being asked for, by CREATE_CHILD_SA or the exchanges that follow it.
+    /// The child of the request, by CREATE_CHILD_SA or the exchanges after it.
     pub(crate) fn child(&self) -> Option<&ChildOffer> {
         match self {
             Self::Child(offer) => Some(offer),
@@ -575,7 +574,7 @@ impl Initiated {
         }
     }
 
-    /// The rekey of the IKE SA, likewise.
+    /// The rekey of the IKE SA, in the same way.
     pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
         match self {
             Self::RekeyIke(offer) => Some(offer),
@@ -593,7 +592,7 @@ impl Initiated {
         }
     }
 
-    /// The inbound SPI set aside for a child that is being asked for.
+    /// The inbound SPI that is reserved for a requested child.
     pub(crate) fn spi_in(&self) -> Option<u32> {
         self.child().map(|offer| offer.spi_in)
     }
@@ -619,7 +618,7 @@ impl Initiated {
 }
 
 impl State {
-    /// What a responder waits with for IKE_AUTH, before or after IKE_INTERMEDIATE.
+    /// The responder's data before IKE_AUTH, or during IKE_INTERMEDIATE.
     pub(crate) fn half_open(&self) -> Option<&ExpectAuthRequest> {
         match self {
             Self::ExpectAuthRequest(waiting) => Some(waiting),
@@ -632,7 +631,7 @@ impl State {
         }
     }
 
-    /// What an initiator waits with for IKE_AUTH, before or after IKE_INTERMEDIATE.
+    /// The initiator's data before the end of IKE_AUTH, or during IKE_INTERMEDIATE.
     pub(crate) fn unproven(&mut self) -> Option<&mut ExpectAuthResponse> {
         match self {
             Self::ExpectAuthResponse(waiting) => Some(waiting),
@@ -665,7 +664,7 @@ impl State {
         }
     }
 
-    /// The question that is open.
+    /// The ticket of the open question.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match self {
             Self::AwaitRequestSignature(asked) => Some(asked.ticket),

@@ -1,4 +1,4 @@
-//! What `list` shows of an IKE SA.
+//! The view of an IKE SA for `list`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl IkeSa {
         (phase_state(established.phase), Some(setup_time), &established.children)
     }
 
-    /// True if its peers have authenticated in an SA before it (RFC 5723).
+    /// True if the peers authenticated in an earlier SA (RFC 5723).
     pub(crate) fn is_resumed(&self) -> bool {
         match &self.state {
             State::Established(established) => established.authenticated.resumed.is_some(),

@@ -1,5 +1,4 @@
-//! The TCP connection of an IKE SA (RFC 9329 §6): opening it anew when it breaks, and what waits for it
-//! meanwhile.
+//! The TCP connection of an IKE SA (RFC 9329 §6): opening another one when it breaks, and what waits meanwhile.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,35 +12,35 @@ use crate::dataplane::Encapsulation;
 use crate::event::{Event, Output, Path, StreamCommand, StreamEvent, Transport};
 use crate::exchange::sa_init::floated;
 
-/// Wait before a broken connection is opened anew; doubled each time.
+/// The wait before another connection is opened. It doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A connection that held so long was a good one: the waits start over.
+/// A connection of this age was a good one: the next wait is the first one again.
 const GOOD: Duration = Duration::from_secs(10);
 
-/// How long a peer is left alone with a request. A connection carries one faster than that, or breaks.
+/// How long a peer has for a request. A connection carries a request faster, or breaks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 //= RFC 9329 §6.3.1
 //# it
 //# is believed that 5-10 seconds is a good compromise.
-/// How long a half-open SA whose connection is gone waits for its initiator to come back, and one that
-/// is being deleted for its peer, which may be through with it.
+/// How long a half-open SA without a connection waits for its initiator to come back. An SA that is being deleted
+/// waits this long for its peer, which may have deleted it already.
 const HALF_OPEN_GRACE: Duration = Duration::from_secs(10);
 
 /// The TCP connection that an IKE SA uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
-    /// True if this end opens it: the TCP Originator of RFC 9329.
+    /// True if this end opens it: this end is the TCP Originator of RFC 9329.
     pub(crate) ours: bool,
     condition: Condition,
     /// This end's address and port.
     local: Option<SocketAddr>,
     opened: Option<Instant>,
-    /// Connections lost or not made in a row.
+    /// Consecutive connections that were lost or not made.
     failures: u32,
-    /// When a request was sent last.
+    /// When the last request was sent.
     asked: Option<Instant>,
 }
 
@@ -53,13 +52,13 @@ enum Condition {
 }
 
 impl Stream {
-    /// One that this end opens.
+    /// A connection that this end opens.
     pub(crate) fn opening() -> Self {
         let condition = Condition::Opening;
         Self { ours: true, condition, local: None, opened: None, failures: 0, asked: None }
     }
 
-    /// One that the peer opened.
+    /// A connection that the peer opened.
     pub(crate) fn accepted() -> Self {
         Self { ours: false, condition: Condition::Open, ..Self::opening() }
     }
@@ -68,7 +67,7 @@ impl Stream {
         self.condition == Condition::Open
     }
 
-    /// True if nothing is there, and nothing under way.
+    /// True if there is no connection and none is being opened.
     pub(crate) fn is_lost(&self) -> bool {
         self.condition == Condition::Lost
     }
@@ -83,7 +82,7 @@ impl Stream {
         (self.local, self.opened) = (Some(local), Some(now));
     }
 
-    /// Says how long to wait before the next is opened.
+    /// Handles the end of the connection. Returns the wait before the next one is opened.
     pub(crate) fn on_closed(&mut self, now: Instant) -> Duration {
         self.condition = Condition::Lost;
         let held = self.opened.take().map(|at| now.saturating_duration_since(at));
@@ -95,7 +94,7 @@ impl Stream {
         wait
     }
 
-    /// Notes that a request is sent.
+    /// Records that a request is sent.
     pub(crate) fn on_asked(&mut self, now: Instant) {
         self.asked = Some(now);
     }
@@ -103,13 +102,13 @@ impl Stream {
     //= RFC 9329 §6.2
     //# (*) This is an optimization; implementations may continue to use the
     //# retransmission logic from Section 2.1 of [RFC7296] for simplicity.
-    /// True if the request in flight is to be sent again though nothing is lost on the way: the peer may
-    /// have had to drop it. It did not have the SA yet, or was not yet as far, or had too much to do.
+    /// True if the request in flight is to be sent again although nothing was lost on the path: the peer may have
+    /// dropped it, because it did not have the SA yet, was not as far, or was too busy.
     pub(crate) fn asks_again(&self, now: Instant) -> bool {
         self.is_open() && self.asked.is_none_or(|at| now.saturating_duration_since(at) >= PATIENCE)
     }
 
-    /// Opens another connection in the place of the one that `path` named.
+    /// Opens another connection instead of the one in `path`.
     pub(crate) fn open(&mut self, ctx: &mut Context<'_>, path: &mut Path) {
         self.condition = Condition::Opening;
         ctx.ids.name_stream(path);
@@ -123,12 +122,12 @@ impl IkeSa {
         self.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.path)
     }
 
-    /// True if nothing can be sent now: it waits for a connection.
+    /// True if nothing can be sent now, because the SA waits for a connection.
     pub(super) fn is_cut(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !stream.is_open())
     }
 
-    /// True if a message for this SA may come by `path`, as far as transports go.
+    /// True if the transport of `path` is one by which messages for this SA may come.
     pub(super) fn takes_from(&self, path: Path) -> bool {
         self.is_on_line(path) || self.switches_transports()
     }
@@ -149,7 +148,7 @@ impl IkeSa {
         }
     }
 
-    /// Something happened to the connection `path`.
+    /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
         if path != self.path {
             return;
@@ -198,28 +197,27 @@ impl IkeSa {
         }
     }
 
-    /// Of a candidate: the connection is gone, and its attempt opens another.
+    /// For a candidate: the connection is gone, and the attempt opens another one.
     pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
         if let Some(stream) = self.stream.as_mut().filter(|_| self.path == path) {
             stream.on_closed(now);
         }
     }
 
-    /// Of the SA that comes of an attempt: takes care of the connection from now on, which is to be
-    /// opened anew at `reopen_at`, if at all.
+    /// For the SA of an attempt: takes over the connection. It is to be opened again at `reopen_at`, if at all.
     pub(crate) fn take_over_stream(&mut self, reopen_at: Option<Instant>) {
         let Some(stream) = &self.stream else { return };
         if stream.is_lost() {
             self.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
         }
-        // What came again by the second connection did not make the peer use it.
+        // Messages repeated on the second connection did not make the peer use it.
         if stream.failures > 0 {
             self.show_up();
         }
     }
 
-    /// This SA has the children of the one before it. If its request came again by this connection, the
-    /// peer has made its SA on an older one.
+    /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
+    /// the peer has made its SA on an older one.
     pub(super) fn show_successor(&mut self) {
         let Some(stream) = self.stream.as_ref().filter(|stream| stream.ours) else { return };
         if self.initiator && stream.opened.is_none_or(|at| at >= self.started) {
@@ -227,7 +225,7 @@ impl IkeSa {
         }
     }
 
-    /// Moves children to this SA's connection that are on another one.
+    /// Moves children on other connections to this SA's connection.
     pub(super) fn gather_children(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
         let astray = |child: &ChildSa| {
@@ -246,7 +244,7 @@ impl IkeSa {
         }
     }
 
-    /// Opens the connection anew.
+    /// Opens the connection again.
     pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
         if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
         {
@@ -258,8 +256,8 @@ impl IkeSa {
     //# it is suggested that the TCP Originator send an
     //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
     //# informational message if it is not.
-    /// Has a request sent by the next connection that the peer has not seen yet: what it has seen does
-    /// not make it use that connection. It bounds the time without one, too.
+    /// Sends the peer a new request on the next connection. A request that the peer has seen before does not make
+    /// it use that connection. The new request also limits the time without a connection.
     fn show_up(&mut self) {
         let State::Established(established) = &mut self.state else { return };
         let pending = matches!(established.ours, Some(Initiated::Liveness))
@@ -274,7 +272,7 @@ impl IkeSa {
     //# exchange Initiator is waiting for a response, the Initiator MUST
     //# retransmit its request over this connection and continue to wait
     //# for a response.
-    /// Sends the request in flight by the connection that is there now.
+    /// Sends the request in flight on the present connection.
     pub(super) fn send_again(&mut self, ctx: &mut Context<'_>) {
         if self.window.request_again() {
             if let Some(stream) = &mut self.stream {
@@ -284,7 +282,7 @@ impl IkeSa {
         }
     }
 
-    /// The peer came by another connection, with a message that is new and authentic.
+    /// Handles a new and authentic message of the peer on another connection.
     pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
         if self.path.transport != Transport::Tcp {
             let separate = floated(self.path, self.nat, false, ctx.config.natt_port);
@@ -309,7 +307,7 @@ impl IkeSa {
 }
 
 impl Transport {
-    /// True if it loses nothing as long as it is there: nothing is sent again (RFC 9329 §6.2).
+    /// True if the transport loses nothing while it exists, so that nothing is retransmitted (RFC 9329 §6.2).
     pub(crate) fn is_reliable(self) -> bool {
         self == Self::Tcp
     }

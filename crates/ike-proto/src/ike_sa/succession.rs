@@ -1,5 +1,5 @@
-//! What moves from a rekeyed IKE SA to its successor (RFC 7296 §2.8): children are moved, never
-//! copied, so that two SAs can never own the same child.
+//! What a rekeyed IKE SA hands to its successor (RFC 7296 §2.8). Children are moved, never copied, so that two SAs
+//! can never own the same child.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,11 +13,12 @@ use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::Failure;
 
-/// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends its
-/// Delete of the old SA at once. Longer than the first sending again of its request, in case our answer is lost.
+/// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
+/// its Delete of the old SA at once. The time is longer than that of the first retransmission of its request, in
+/// case our answer is lost.
 const UNSEEN: Duration = Duration::from_secs(3);
 
-/// Children, what is left of former ones, and what is to be done about them.
+/// Children, the rest of former ones, and the tasks for them.
 #[derive(Default)]
 pub(crate) struct Inheritance {
     children: Vec<ChildSa>,
@@ -28,8 +29,8 @@ pub(crate) struct Inheritance {
 }
 
 impl IkeSa {
-    /// Gives up the children and what is queued for them. An operator's wish to end the SA goes
-    /// along: it is the connection that is to end.
+    /// Releases the children and the tasks for them. An operator's command to end the SA goes with them, because
+    /// it means the connection.
     pub(crate) fn release_children(&mut self) -> Inheritance {
         let State::Established(established) = &mut self.state else {
             return Inheritance::default();
@@ -55,7 +56,7 @@ impl IkeSa {
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
-    /// Takes over what another SA released.
+    /// Takes over what another SA has released.
     pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
         let (id, now) = (self.id, ctx.now.mono);
@@ -90,18 +91,19 @@ impl IkeSa {
         self.judge_crossings(ctx);
     }
 
-    /// The peer has begun the rekey that makes this SA, and does not have the SA before our answer. What this end
-    /// asks for waits for a sign of it: a message on this SA, or the Delete of the SA that is replaced.
+    /// Waits for the peer: it has begun the rekey that makes this SA, and does not have the SA before our answer.
+    /// Requests of this end wait for a sign, which is a message on this SA or the Delete of the SA that is
+    /// replaced.
     pub(crate) fn await_sign(&mut self, now: Instant) {
         self.timers.set(TimerKey::Ike(Timer::Unseen), now + UNSEEN);
     }
 
-    /// The peer has shown that it has this SA.
+    /// Handles a sign that the peer has this SA.
     pub(crate) fn is_seen(&mut self) {
         self.timers.clear(TimerKey::Ike(Timer::Unseen));
     }
 
-    /// The successor is gone: takes back what was released, to end with it.
+    /// Handles that the successor is gone: takes the released children back, to end with them.
     pub(crate) fn disown(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
         self.inherit(ctx, estate);
         if let State::Established(established) = &mut self.state {

@@ -1,23 +1,23 @@
-//! Every reason an IKE SA may wake for, and when.
+//! The timers of an IKE SA.
 
 use std::time::Instant;
 
 use crate::event::ChildSaId;
 
-/// Timers an IKE SA has one of.
+/// Timers of which an IKE SA has one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
     /// The next datagram of a large message may leave.
     Pace,
-    /// A slow key exchange is not done in time.
+    /// A slow key exchange has taken too long.
     Exchange,
     /// The outstanding request is due again (RFC 7296 §2.4).
     Retransmit,
-    /// The SA is not established in time.
+    /// The SA was not established in time.
     HalfOpen,
-    /// A fragmented message is not complete in time (RFC 7383 §2.6).
+    /// A fragmented message was not complete in time (RFC 7383 §2.6).
     Reassembly,
-    /// Fragments are missing, and the peer is to be told.
+    /// Fragments are missing, and an acknowledgement is due.
     Acknowledge,
     /// Rekey the IKE SA.
     RekeyIke,
@@ -25,42 +25,42 @@ pub(crate) enum Timer {
     ReauthIke,
     /// The IKE SA must go, rekeyed or not.
     HardLifeIke,
-    /// The peer had to authenticate anew, and has not (RFC 4478).
+    /// The peer had to authenticate again, and has not (RFC 4478).
     Authorization,
-    /// Ask whether the peer is alive.
+    /// Check that the peer is alive.
     Dpd,
     /// Keep a NAT mapping (RFC 7296 §2.23).
     KeepAlive,
-    /// Try again what the peer answered TEMPORARY_FAILURE to (RFC 7296 §2.25).
+    /// Repeat a request that the peer answered with TEMPORARY_FAILURE (RFC 7296 §2.25).
     RetryTemporaryFailure,
-    /// A rekeyed IKE SA whose Delete the peer never sent.
+    /// Delete a rekeyed IKE SA whose Delete the peer never sent.
     DeleteOldIke,
     /// The peer's additional key exchanges did not come in time (RFC 9370 §2.2.4).
     Followup,
-    /// Open a TCP connection anew that broke (RFC 9329 §6.1).
+    /// Open another TCP connection after one that broke (RFC 9329 §6.1).
     Reopen,
-    /// Nobody answers over UDP in another network (RFC 9329 §7.1).
+    /// UDP got no answer in another network (RFC 9329 §7.1).
     Fallback,
-    /// The ticket expires before long (RFC 5723).
+    /// The ticket will expire soon (RFC 5723).
     Ticket,
     /// Forget the last answer (RFC 7296 §2.1).
     Forget,
-    /// The peer has rekeyed into this SA and has not shown that it has the answer: no request before this.
+    /// The peer has rekeyed into this SA and has not shown that it has the answer. No request is sent before this.
     Unseen,
 }
 
-/// Timers each child has one of.
+/// Timers of which each child has one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ChildTimer {
     /// Rekey the child.
     RekeyChild,
     /// The child must go, rekeyed or not.
     HardLifeChild,
-    /// Look whether the child carried traffic.
+    /// Check whether the child had traffic.
     Inactivity,
-    /// Remove what is left of a rekeyed child.
+    /// Remove the rest of a rekeyed child.
     DeleteRekeyed,
-    /// It crossed another one, and is to end.
+    /// The child crossed another one, and is to end.
     Crossing,
     /// Its policy is not on standby any more.
     Standby,
@@ -78,7 +78,7 @@ pub(crate) enum TimerKey {
 /// The timers of one IKE SA. Setting a timer again replaces its deadline.
 #[derive(Debug, Default)]
 pub(crate) struct TimerTable {
-    /// Those that are armed, in no order: an idle SA has about five.
+    /// The timers that are set, in no order. An idle SA has about five.
     armed: Vec<(TimerKey, Instant)>,
 }
 
@@ -96,7 +96,7 @@ impl TimerTable {
         }
     }
 
-    /// Arms `key` if there is a deadline, else disarms it.
+    /// Sets `key` if there is a deadline, otherwise clears it.
     pub(crate) fn set_or_clear(&mut self, key: TimerKey, at: Option<Instant>) {
         match at {
             Some(at) => self.set(key, at),
@@ -111,7 +111,7 @@ impl TimerTable {
         }
     }
 
-    /// Gives room back that is not needed now.
+    /// Frees unused capacity.
     pub(crate) fn trim(&mut self) {
         if self.armed.capacity() - self.armed.len() > GROWTH {
             self.armed.shrink_to_fit();
@@ -149,7 +149,7 @@ impl TimerTable {
     }
 }
 
-/// Timers that room is made for at a time.
+/// Timers by which the capacity grows.
 const GROWTH: usize = 2;
 
 #[cfg(test)]

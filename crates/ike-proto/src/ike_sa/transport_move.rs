@@ -1,4 +1,4 @@
-//! MOBIKE where IKE is in TCP (RFC 9329 §7.1): in another network UDP is tried first, and TCP if nobody answers.
+//! MOBIKE with IKE over TCP (RFC 9329 §7.1): in another network UDP is tried first, and TCP if there is no answer.
 
 use std::net::SocketAddr;
 
@@ -19,9 +19,9 @@ impl IkeSa {
     //# When a MOBIKE-enabled Initiator changes networks, the INFORMATIONAL
     //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
     //# initiated first over UDP before attempting over TCP.
-    /// The path to move to in the place of `path`, which is by the transport in use.
+    /// The path that replaces `path`, which has the present transport.
     pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
-        // Who wants TCP from the start has a reason.
+        // A configuration with TCP from the start has a reason.
         let falls_back = matches!(self.connection.enable_tcp, TcpUse::Fallback(_));
         if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
             return path;
@@ -37,7 +37,7 @@ impl IkeSa {
         }
     }
 
-    /// True if IKE and ESP may go to another transport together.
+    /// True if IKE and ESP may move to another transport together.
     pub(super) fn switches_transports(&self) -> bool {
         self.mobike.is_some()
             && matches!(self.state, State::Established(_))
@@ -45,7 +45,7 @@ impl IkeSa {
             && self.separate.is_none()
     }
 
-    /// The path is another one than `before`: the connection goes or comes with it.
+    /// Handles a path that differs from `before`: opens or closes the connection.
     pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
         let Some(mobike) = &mut self.mobike else { return };
         mobike.had_tcp |= before == Transport::Tcp && self.separate.is_none();
@@ -72,7 +72,7 @@ impl IkeSa {
         }
     }
 
-    /// An authentic response came by `transport`.
+    /// Handles an authentic response by `transport`.
     pub(super) fn on_response_over(&mut self, transport: Transport) {
         if transport != Transport::Tcp {
             self.timers.clear(TimerKey::Ike(Timer::Fallback));
@@ -85,7 +85,7 @@ impl IkeSa {
     //# ought to change its transport for this exchange from UDP to TCP and
     //# resend the request message.  A new INFORMATIONAL exchange MUST NOT be
     //# started in this situation.
-    /// Nobody has answered over UDP.
+    /// Handles that UDP got no answer.
     pub(super) fn fall_back(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
         if self.path.transport == Transport::Tcp

@@ -22,24 +22,24 @@ use crate::wire::registry::ExchangeType;
 pub(crate) use classify::Class;
 use outstanding::Outstanding;
 
-/// The sealed datagrams of one message; shared, so that sending again copies nothing.
+/// The sealed datagrams of one message. They are shared, so that a retransmission copies nothing.
 pub(crate) type Datagrams = Arc<[Arc<[u8]>]>;
 
-/// Why no request can be made now.
+/// Why no request can be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRequest {
-    /// One is outstanding, and the window is one (RFC 7296 §2.3).
+    /// A request is outstanding, and the window is one (RFC 7296 §2.3).
     Outstanding,
     /// The last message ID is used: the IKE SA must be closed (RFC 7296 §2.2).
     Exhausted,
 }
 
-/// What to do when the retransmission timer fires.
+/// What to do when the retransmission timer expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Retransmit {
-    /// Some of its datagrams are to be sent: [`Window::take_request`] has them.
+    /// Some datagrams are to be sent. [`Window::take_request`] returns them.
     Again,
-    /// The peer is gone.
+    /// The peer does not answer any more.
     GiveUp,
     /// Nothing is due.
     Nothing,
@@ -55,28 +55,28 @@ pub(crate) struct Window {
     /// Message ID of the peer's next request; `None` after the last one.
     next_expected: Option<u32>,
     theirs: Theirs,
-    /// The response to it, and where it goes.
+    /// The response to the peer's latest request, and its path.
     answer: Option<Box<Answer>>,
     rtt: Rtt,
-    /// The peer acknowledges fragments.
+    /// True if the peer acknowledges fragments.
     acks: bool,
 }
 
-/// A response on its way.
+/// A response in flight.
 #[derive(Debug)]
 struct Answer {
     flight: Flight,
     to: Path,
-    /// Times the peer asked again since it last acknowledged something.
+    /// How often the peer has repeated its request since its last acknowledgement.
     asked: u32,
 }
 
 /// The peer's latest request.
 #[derive(Debug)]
 enum Theirs {
-    /// None yet.
+    /// There is none yet.
     Nothing,
-    /// Authenticated, its response not made yet.
+    /// Authenticated. Its response is not made yet.
     InProgress { exchange: ExchangeType, request: u64 },
     /// Answered.
     Answered(Box<Answered>),
@@ -120,7 +120,7 @@ impl Window {
         }
     }
 
-    /// The message ID the next request must be sealed with.
+    /// The message ID with which the next request must be sealed.
     pub(crate) fn next_request_id(&self) -> Result<u32, NoRequest> {
         if self.outstanding.is_some() {
             return Err(NoRequest::Outstanding);
@@ -128,8 +128,8 @@ impl Window {
         self.next_request.ok_or(NoRequest::Exhausted)
     }
 
-    /// Notes that the request with [`next_request_id`](Self::next_request_id) is sent at `now`.
-    /// Does nothing but answer the error if there can be none.
+    /// Records that the request with [`next_request_id`](Self::next_request_id) is sent at `now`. On an error
+    /// nothing changes.
     pub(crate) fn start_request(
         &mut self,
         now: Instant,
@@ -151,9 +151,9 @@ impl Window {
         Ok(())
     }
 
-    /// Puts other datagrams in place of the outstanding request, under its message ID, and starts the
-    /// ladder over: an IKE_SA_INIT with a cookie or another key exchange method (RFC 7296 §2.2), or
-    /// smaller fragments (RFC 7383 §2.5.2). False if no request is outstanding.
+    /// Replaces the outstanding request by other datagrams under its message ID, and starts the schedule again: an
+    /// IKE_SA_INIT with a cookie or another key exchange method (RFC 7296 §2.2), or smaller fragments (RFC 7383
+    /// §2.5.2). False if no request is outstanding.
     pub(crate) fn replace_request(
         &mut self,
         now: Instant,
@@ -165,7 +165,7 @@ impl Window {
         true
     }
 
-    /// As [`replace_request`](Self::replace_request), but the ladder goes on where it is.
+    /// As [`replace_request`](Self::replace_request), but the schedule continues.
     pub(crate) fn swap_request(&mut self, now: Instant, datagrams: Datagrams) -> bool {
         let Some(ours) = &mut self.outstanding else { return false };
         ours.swap(now, datagrams, &self.ladder);
@@ -177,8 +177,8 @@ impl Window {
         self.outstanding.as_ref().map(|ours| ours.flight.datagrams())
     }
 
-    /// Sends the outstanding request in smaller datagrams from now on, and starts its timers over
-    /// (RFC 7383 §2.5.2).
+    /// Sends the outstanding request in smaller datagrams from now on, and starts its timers again (RFC 7383
+    /// §2.5.2).
     pub(crate) fn refit_request(
         &mut self,
         now: Instant,
@@ -190,7 +190,7 @@ impl Window {
         }
     }
 
-    /// The path is another one: the outstanding request is sent by it at once, and its timers start over.
+    /// Handles another path: the outstanding request is sent on it at once, and its timers start again.
     pub(crate) fn on_moved(&mut self, now: Instant, rng: &mut dyn SecureRandom) {
         if let Some(ours) = &mut self.outstanding {
             ours.move_on(now, &self.ladder, &self.rtt, rng);
@@ -205,7 +205,7 @@ impl Window {
         }
     }
 
-    /// Sends the response that is kept in smaller datagrams from now on.
+    /// Sends the kept response in smaller datagrams from now on.
     pub(crate) fn refit_response(&mut self, datagrams: Datagrams) {
         let gap = self.gap();
         let Theirs::Answered(answered) = &mut self.theirs else { return };
@@ -220,28 +220,28 @@ impl Window {
         self.outstanding.as_ref().map(|ours| (ours.exchange, ours.message_id))
     }
 
-    /// Sends the outstanding request again, by another connection. False if there is none.
+    /// Sends the outstanding request again, on another connection. False if there is none.
     pub(crate) fn request_again(&mut self) -> bool {
         let Some(ours) = &mut self.outstanding else { return false };
         ours.flight.again(true);
         true
     }
 
-    /// Datagrams of the outstanding request, if it is this one.
+    /// Number of datagrams of the outstanding request, if it is this one.
     pub(crate) fn fragments_of_request(&self, exchange: ExchangeType, id: u32) -> Option<usize> {
         let ours = self.outstanding.as_ref()?;
         ((ours.exchange, ours.message_id) == (exchange, id)).then(|| ours.flight.datagrams().len())
     }
 
-    /// Datagrams of the answer that is kept, if it is to this request.
+    /// Number of datagrams of the kept answer, if it is to this request.
     pub(crate) fn fragments_of_answer(&self, exchange: ExchangeType, id: u32) -> Option<usize> {
         let Theirs::Answered(answered) = &self.theirs else { return None };
         let its = (answered.exchange, answered.message_id) == (exchange, id);
         its.then_some(answered.response.len())
     }
 
-    /// Ends the outstanding request: its response is authenticated and whole. False if `message_id`
-    /// is not its own.
+    /// Ends the outstanding request: its response is authenticated and complete. False if `message_id` is another
+    /// one.
     pub(crate) fn on_response_authenticated(&mut self, message_id: u32) -> bool {
         let ours = self.outstanding.take_if(|ours| ours.message_id == message_id);
         if let Some(ours) = &ours {
@@ -250,8 +250,8 @@ impl Window {
         ours.is_some()
     }
 
-    /// Notes an authentic datagram of the outstanding request's response, of `octets`; `fragment` is number
-    /// and total of a new fragment.
+    /// Records an authentic datagram of the outstanding request's response, of `octets`. `fragment` is number and
+    /// total of a new fragment.
     pub(crate) fn on_response_datagram(
         &mut self,
         now: Instant,
@@ -264,14 +264,15 @@ impl Window {
         }
     }
 
-    /// Notes a new authentic fragment of the peer's next request: it has our last response.
+    /// Records a new authentic fragment of the peer's next request, which shows that the peer has our last
+    /// response.
     pub(crate) fn on_request_fragment(&mut self) {
         if let Some(answer) = &mut self.answer {
             answer.flight.hold();
         }
     }
 
-    /// What the path has shown, if the response of `octets` to IKE_SA_INIT that has just come is genuine.
+    /// What is known of the path if the IKE_SA_INIT response of `octets` that has just come is genuine.
     pub(crate) fn rtt_with(&self, now: Instant, octets: usize) -> Rtt {
         let mut rtt = self.rtt.clone();
         if let Some(ours) = &self.outstanding {
@@ -280,7 +281,7 @@ impl Window {
         rtt
     }
 
-    /// The response to IKE_SA_INIT has come again, as one to each time it was sent.
+    /// Handles a repeated response to IKE_SA_INIT: there was one for each transmission of the request.
     pub(crate) fn on_init_answered_twice(&mut self) {
         if self.rtt.answered_twice()
             && let Some(ours) = &mut self.outstanding
@@ -289,7 +290,7 @@ impl Window {
         }
     }
 
-    /// What the path has shown.
+    /// What is known of the path.
     pub(crate) fn rtt(&self) -> &Rtt {
         &self.rtt
     }
@@ -299,22 +300,22 @@ impl Window {
         self.rtt = rtt;
     }
 
-    /// A round-trip time to pace by as long as no exchange of ours has told it.
+    /// A round-trip time for pacing, until an exchange of ours has measured it.
     pub(crate) fn suppose_round_trip(&mut self, time: Option<Duration>) {
         if let Some(time) = time {
             self.rtt.suppose(time);
         }
     }
 
-    /// The peer acknowledges fragments: what it lacks is told by [`missing`](Self::missing).
+    /// Records whether the peer acknowledges fragments. [`missing`](Self::missing) handles acknowledgements.
     pub(crate) fn set_fragment_acks(&mut self, acks: bool) {
         self.acks = acks;
     }
 
-    /// An authentic acknowledgement: the peer lacks the fragments of these ranges (first to last,
-    /// from 1) of our outstanding request, or of our last response, and no others that it could have. They are to be sent again, but
-    /// none that was within half a `round_trip`; returns how many. To have checked the message ID and
-    /// exchange is the caller's part.
+    /// Handles an authentic acknowledgement: the peer lacks the fragments of these ranges (first to last, from 1)
+    /// of our outstanding request, or of our last response, and no others that it could have. They are sent again,
+    /// except those sent within half a `round_trip`. Returns their number. The caller has checked the message ID
+    /// and the exchange.
     pub(crate) fn missing(
         &mut self,
         now: Instant,
@@ -332,25 +333,25 @@ impl Window {
         ours.missing(now, ranges, &self.ladder, &mut self.rtt, lately)
     }
 
-    /// Sends nothing of our request until the timer says so again.
+    /// Sends nothing of our request until the timer expires again.
     pub(crate) fn hold_request(&mut self) {
         if let Some(ours) = &mut self.outstanding {
             ours.flight.hold();
         }
     }
 
-    /// Takes the next datagram of our request that may leave now.
+    /// Takes the next datagram of our request that may be sent now.
     pub(crate) fn take_request(&mut self, now: Instant) -> Option<Departure> {
         self.outstanding.as_mut()?.flight.take_due(now)
     }
 
-    /// Takes the next datagram of our response that may leave now, and where it goes.
+    /// Takes the next datagram of our response that may be sent now, and its path.
     pub(crate) fn take_response(&mut self, now: Instant) -> Option<(Path, Departure)> {
         let answer = self.answer.as_mut()?;
         Some((answer.to, answer.flight.take_due(now)?))
     }
 
-    /// As [`take_response`](Self::take_response), due or not: the IKE SA ends here.
+    /// As [`take_response`](Self::take_response), whether it is due or not, because the IKE SA ends.
     pub(crate) fn take_rest(&mut self) -> Option<(Path, Departure)> {
         let answer = self.answer.as_mut()?;
         Some((answer.to, answer.flight.take_any()?))
@@ -363,8 +364,8 @@ impl Window {
         request.into_iter().chain(response).min()
     }
 
-    /// Forgets the outstanding request without a response. Its message ID stays used, so that only
-    /// an IKE SA about to be closed may do this (RFC 7296 §2.8.2, §2.25.2).
+    /// Drops the outstanding request without a response. Its message ID stays used, so only an IKE SA that is
+    /// about to end may do this (RFC 7296 §2.8.2, §2.25.2).
     pub(crate) fn abandon_request(&mut self) {
         self.outstanding = None;
     }
@@ -374,28 +375,28 @@ impl Window {
         self.outstanding.as_ref().map(|ours| ours.next())
     }
 
-    /// Takes one step on the retransmission ladder if it is due at `now`.
+    /// Takes one step of the retransmission schedule if it is due at `now`.
     pub(crate) fn retransmit(&mut self, now: Instant, rng: &mut dyn SecureRandom) -> Retransmit {
         let Some(ours) = &mut self.outstanding else { return Retransmit::Nothing };
         ours.step(now, &self.ladder, &mut self.rtt, self.acks, rng)
     }
 
-    /// What is outstanding, and its octets, if it is large and its timer has not been enough for the so-many-th time
-    /// without a sign that any of it has arrived.
+    /// The outstanding request and its octets, if it is large and its timer has expired [`TELLING`] times without a
+    /// sign that any of it has arrived.
     pub(crate) fn large_unanswered(&self) -> Option<(ExchangeType, usize)> {
         let ours = self.outstanding.as_ref()?;
         let octets = ours.flight.octets();
         (octets > LARGE && ours.is_unheard_after(TELLING)).then_some((ours.exchange, octets))
     }
 
-    /// How often the timer of the outstanding request was not enough.
+    /// How often the timer of the outstanding request has expired.
     pub(crate) fn tries(&self) -> u32 {
         self.outstanding.as_ref().map_or(0, |ours| ours.tries)
     }
 
-    /// Notes that the request that is due is authenticated and whole, and is being answered; `request`
-    /// is a digest of its first datagram. The response before it is forgotten, since the peer has it
-    /// (RFC 7296 §2.1). False, and nothing done, if `message_id` is not due.
+    /// Records that the expected request is authenticated and complete, and is being answered. `request` is a
+    /// digest of its first datagram. The former response is dropped, because the peer has it (RFC 7296 §2.1).
+    /// False, without any change, if `message_id` is not the expected one.
     pub(crate) fn on_request_authenticated(
         &mut self,
         message_id: u32,
@@ -419,8 +420,8 @@ impl Window {
         }
     }
 
-    /// Notes that the response to the request in progress is sent, and keeps it for when the request comes
-    /// again. False if none is in progress.
+    /// Records that the response to the request in progress is sent, and keeps it in case the request is repeated.
+    /// False if no request is in progress.
     pub(crate) fn start_response(&mut self, to: Path, response: Datagrams) -> bool {
         let Theirs::InProgress { exchange, request } = self.theirs else { return false };
         let Some(message_id) = self.next_expected else { return false };
@@ -432,13 +433,13 @@ impl Window {
         true
     }
 
-    /// The peer, at `to`, has sent its last request again: the response, or of a long one what makes it
-    /// acknowledge, is to be sent again.
+    /// Handles a repetition of the peer's last request from `to`: sends the response again, or of a long response
+    /// the fragment that makes the peer acknowledge.
     pub(crate) fn answer_again(&mut self, to: Path) {
         let Some(answer) = &mut self.answer else { return };
         answer.to = to;
         if !answer.flight.is_idle() {
-            // It is on its way.
+            // It is being sent already.
             return;
         }
         answer.asked += 1;
@@ -449,7 +450,7 @@ impl Window {
         }
     }
 
-    /// Where the response that is kept goes.
+    /// The path of the kept response.
     pub(crate) fn answer_to(&self) -> Option<Path> {
         self.answer.as_ref().map(|answer| answer.to)
     }
@@ -459,7 +460,7 @@ impl Window {
         if self.ladder.timeout.is_some() { Duration::ZERO } else { flight::gap(&self.rtt) }
     }
 
-    /// Gives away the answer that is kept, for when the IKE SA is over.
+    /// Returns the kept answer, when the IKE SA has ended.
     pub(crate) fn take_answered(&mut self) -> Option<Answered> {
         match std::mem::replace(&mut self.theirs, Theirs::Nothing) {
             Theirs::Answered(answered) => Some(*answered),
@@ -467,7 +468,7 @@ impl Window {
         }
     }
 
-    /// Forgets the answer that is kept.
+    /// Drops the kept answer.
     pub(crate) fn forget_answer(&mut self) {
         if matches!(self.theirs, Theirs::Answered(_)) {
             self.theirs = Theirs::Nothing;
@@ -476,8 +477,7 @@ impl Window {
     }
 }
 
-/// How long to wait after try `n` of strongSwan's ladder: `timeout * base^n`, at most `limit`, less the
-/// jitter.
+/// The wait after try `n` of strongSwan's schedule: `timeout * base^n`, at most `limit`, minus the jitter.
 fn wait(
     ladder: &Retransmission,
     timeout: Duration,
@@ -510,18 +510,18 @@ fn deadline(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// No fragment goes out again sooner where the round-trip time is unknown: what an acknowledgement says of
-/// it is older than its sending.
+/// The shortest time before a fragment is sent again if the round-trip time is unknown: an acknowledgement within
+/// this time is older than its last transmission.
 const LATELY: Duration = Duration::from_millis(5);
 const LEAST_LATELY: Duration = Duration::from_millis(1);
 
 /// Octets of a message that no path carries in one datagram.
 const LARGE: usize = 2000;
 
-/// A large message that went out again so often without a sign of the peer is likelier too large than lost.
+/// A large message that was sent so often without a sign of the peer is more likely too large than lost.
 const TELLING: u32 = 4;
 
-/// A day: keeps the sum with any sane `Instant` in range whatever the configuration says.
+/// A day. It keeps the sum with any reasonable `Instant` in range, whatever the configuration says.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
-//! What an arriving datagram is to the window. Nothing changes here: it is not authenticated yet.
+//! What a received datagram is for the window. Nothing changes here, because the datagram is not authenticated
+//! yet.
 
 use super::{Theirs, Window};
 use crate::wire::Header;
 
-/// What an arriving datagram is to the window.
+/// What a received datagram is for the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The request, or a fragment of it, that is due.
+    /// The expected request, or a fragment of it.
     NewRequest,
-    /// A request answered before, whose response is to be sent again. To do so only for a peer that
-    /// seals the datagram with its keys is the caller's part.
+    /// A request that was answered before. The caller sends its response again, but only to a peer that has sealed
+    /// the datagram with the keys.
     RetransmittedRequest,
     /// A request that is being answered.
     InProgress,
     /// The response, or a fragment of it, to the outstanding request.
     ExpectedResponse,
-    /// Something over and done with; to be dropped in silence.
+    /// An old message, to be dropped without an answer.
     Stale,
-    /// A message ID not due yet (INVALID_MESSAGE_ID of RFC 7296 §2.3 would be the notify).
+    /// A message ID that is not expected yet (RFC 7296 §2.3 has the notify INVALID_MESSAGE_ID for it).
     OutOfWindow,
 }
 
 impl Window {
-    /// Says what a datagram with this header is. `fragment` is the number and total of its Encrypted
-    /// Fragment payload, if it has one.
+    /// Classifies a datagram with this header. `fragment` is the number and total of its Encrypted Fragment
+    /// payload, if it has one.
     pub(crate) fn classify(&self, header: &Header, fragment: Option<(u16, u16)>) -> Class {
         if header.flags.response {
             return self.classify_response(header);

@@ -1,4 +1,4 @@
-//! Our request that awaits its response: when it is sent again, and when it is given up.
+//! Our outstanding request: when it is sent again, and when it is given up.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +9,24 @@ use crate::ike_sa::flight::{self, Flight};
 use crate::ike_sa::rtt::{LONGEST_TIMER, OVERHEAD, Rtt};
 use crate::wire::registry::ExchangeType;
 
-/// Octets of the first datagram of a response, whose arrival puts the timer off: as many as the largest of
-/// the request, but no fewer.
+/// Octets of the first datagram of a response, whose arrival postpones the timer: as many as those of the largest
+/// datagram of the request, but at least this number.
 const LEAST_OF_RESPONSE: usize = 600;
 
-/// Octets of any other.
+/// Octets of any other datagram of a response.
 const MOST_OF_RESPONSE: usize = 1500;
 
-/// A response whose fragments come no more is asked for again after so long at the least: what
-/// scheduling at both ends and reordering explain.
+/// The shortest wait before a response whose fragments have stopped is requested again: what scheduling at both
+/// ends and reordering explain.
 const LEAST_STALL: Duration = Duration::from_millis(15);
 
-/// The same, in times between two fragments.
+/// The same as a multiple of the time between two fragments.
 const STALL: u32 = 4;
 
-/// How often one exchange asks again before its timer says so.
+/// How often one exchange sends again before its timer expires.
 const MOST_ASKS: u32 = 10;
 
-/// Probes that may go without an acknowledgement before all is sent again.
+/// Probes without an acknowledgement before the whole message is sent again.
 const SILENT_PROBES: u32 = 2;
 
 /// A request and its timers.
@@ -35,37 +35,37 @@ pub(super) struct Outstanding {
     pub(super) exchange: ExchangeType,
     pub(super) message_id: u32,
     pub(super) flight: Flight,
-    /// Times the timer was not enough, in all and since the peer last acknowledged something.
+    /// How often the timer has expired, in all and since the peer's last acknowledgement.
     pub(super) tries: u32,
     backoff: u32,
     /// When it was first sent.
     started: Instant,
     /// When it was last sent again.
     last: Option<Instant>,
-    /// The timer before any backing off, and what the octets add to it.
+    /// The timer without back-off, and what the octets add to it.
     timer: Duration,
     cost: Duration,
     /// When to send again or give up.
     due: Instant,
     arrivals: Option<Arrivals>,
-    /// Something of the response has come.
+    /// True if a part of the response has come.
     heard: bool,
-    /// When the response, of which a part is there, is asked for again.
+    /// When the rest of a response is requested again, of which a part has come.
     ask: Option<Instant>,
     asks: u32,
     /// Tries since the last acknowledgement.
     silent: u32,
 }
 
-/// Fragments of the response so far.
+/// The fragments of the response so far.
 #[derive(Debug)]
 struct Arrivals {
     first: Instant,
     last: Instant,
-    /// Octets of those after the first.
+    /// Octets of all fragments but the first.
     octets: usize,
     count: u32,
-    /// The longest time between two.
+    /// The longest time between two fragments.
     longest: Duration,
 }
 
@@ -107,7 +107,7 @@ impl Outstanding {
         rtt.cost(self.flight.octets() + self.flight.largest().max(LEAST_OF_RESPONSE))
     }
 
-    /// Sets the timer after a sending at `now`.
+    /// Sets the timer after a transmission at `now`.
     fn arm(&mut self, now: Instant, ladder: &Retransmission, rng: &mut dyn SecureRandom) {
         let wait = match ladder.timeout {
             Some(timeout) => wait(ladder, timeout, self.tries, rng),
@@ -116,7 +116,7 @@ impl Outstanding {
                 if !ladder.limit.is_zero() {
                     wait = wait.min(ladder.limit);
                 }
-                // Jitter is added here: a shorter timer would be a spurious one.
+                // Jitter is added here, because a shorter timer would cause a spurious retransmission.
                 wait.mul_f64(1.0 + drawn(ladder.jitter, rng)) + self.flight.drain_time()
             }
         };
@@ -126,13 +126,12 @@ impl Outstanding {
         }
     }
 
-    /// True if the timer was not enough for the time that `tries` says, and nothing has come of a response or of an
-    /// acknowledgement.
+    /// True if the timer has expired `tries` times without any part of a response or an acknowledgement.
     pub(super) fn is_unheard_after(&self, tries: u32) -> bool {
         self.tries == tries && self.silent == tries && !self.heard
     }
 
-    /// The timer without the octets' part, as it has been backed off so far.
+    /// The timer without the octets' part, with its present back-off.
     fn backed_off(&self, ladder: &Retransmission) -> Duration {
         let power = ladder.base.max(1.0).powi(i32::try_from(self.backoff).unwrap_or(i32::MAX));
         let grown = Duration::try_from_secs_f64(self.timer.as_secs_f64() * power);
@@ -189,8 +188,8 @@ impl Outstanding {
         Retransmit::Again
     }
 
-    /// Another request in the place of this one, after an answer that asked for it. That answer was a
-    /// round trip, too.
+    /// Replaces this request by another one, after an answer that asked for it. That answer took a round trip,
+    /// too.
     pub(super) fn replace(
         &mut self,
         now: Instant,
@@ -203,18 +202,17 @@ impl Outstanding {
         *self = Self::new(now, self.exchange, self.message_id, datagrams, ladder, rtt, rng);
     }
 
-    /// Other datagrams, and no other timer.
+    /// Replaces the datagrams and keeps the timer.
     pub(super) fn swap(&mut self, now: Instant, datagrams: Datagrams, ladder: &Retransmission) {
         let gap = if ladder.timeout.is_some() { Duration::ZERO } else { self.flight.gap() };
         self.flight = Flight::new(datagrams, gap);
         self.last = Some(now);
     }
 
-    /// A datagram of the response has come, of `octets` without headers; `fragment` is number and total of
-    /// a new fragment.
+    /// Handles a datagram of the response, of `octets` without headers. `fragment` is number and total of a new
+    /// fragment.
     ///
-    /// The first of them is what the round-trip time is taken from. What comes later may have been lost
-    /// and sent again.
+    /// The first datagram gives the round-trip time. Later ones may have been lost and sent again.
     pub(super) fn on_datagram(
         &mut self,
         now: Instant,
@@ -225,7 +223,7 @@ impl Outstanding {
     ) {
         if !self.heard {
             self.heard = true;
-            // Those before it were on the way as well.
+            // The fragments before it were in flight as well.
             let before = fragment.map_or(1, |(number, _)| usize::from(number));
             self.sample(now, (octets + OVERHEAD) * before, rtt);
         }
@@ -234,7 +232,7 @@ impl Outstanding {
         }
     }
 
-    /// The same request in smaller datagrams, after silence: the timers start over, but not the time after
+    /// Sends the same request in smaller datagrams, after silence. The timers start again, but not the time after
     /// which the peer is given up.
     pub(super) fn refit(
         &mut self,
@@ -250,7 +248,7 @@ impl Outstanding {
         self.arm(now, ladder, rng);
     }
 
-    /// The same request by another path, as if it left only now.
+    /// Sends the same request by another path, as if for the first time.
     pub(super) fn move_on(
         &mut self,
         now: Instant,
@@ -273,7 +271,7 @@ impl Outstanding {
         }
     }
 
-    /// The same of the first exchange with a peer.
+    /// The same for the first exchange with a peer.
     pub(super) fn sample_first(&self, now: Instant, octets: usize, rtt: &mut Rtt) {
         let since = |then: Instant| now.saturating_duration_since(then);
         match self.last {
@@ -285,7 +283,7 @@ impl Outstanding {
         }
     }
 
-    /// The path has turned out to be slower than `rtt` said when this was sent.
+    /// Handles that the path is slower than `rtt` said when the request was sent.
     pub(super) fn slower(&mut self, rtt: &Rtt, ladder: &Retransmission) {
         let (cost, timer) = (self.cost_on(rtt), timer_of(self.exchange, rtt).max(self.timer));
         let more = cost.saturating_sub(self.cost) + timer.saturating_sub(self.timer);
@@ -295,7 +293,7 @@ impl Outstanding {
         }
     }
 
-    /// The response is whole.
+    /// Handles that the response is complete.
     pub(super) fn on_whole(&self, rtt: &mut Rtt) {
         if let Some(arrivals) = self.arrivals.as_ref().filter(|arrivals| arrivals.count > 2) {
             let span = arrivals.last.saturating_duration_since(arrivals.first);
@@ -303,9 +301,9 @@ impl Outstanding {
         }
     }
 
-    /// A new fragment, one of `total`: the request has arrived whole, and the response is on its way. The
-    /// timer is put off; if no other fragment follows soon, one was lost, and is asked for by sending
-    /// the request again, unless acknowledgements do that.
+    /// Handles a new fragment, one of `total`. The request has arrived as a whole, and the response is in flight.
+    /// The timer is postponed. If no other fragment follows soon, one was lost: the request is sent again to get
+    /// it, unless acknowledgements do that.
     fn on_fragment(
         &mut self,
         now: Instant,
@@ -332,13 +330,13 @@ impl Outstanding {
         if ladder.timeout.is_some() {
             return;
         }
-        // The first says nothing about those after it but what the path may cost.
+        // The first fragment says nothing about the next ones, except what the path may cost.
         let (one, longest) = (arrivals.count == 1, arrivals.longest);
         let between = if one { rtt.cost(octets + OVERHEAD) / 2 } else { longest };
         let jitter = rtt.round_trip().unwrap_or_default() / 2;
         let mut stall = (between * STALL).max(jitter).max(LEAST_STALL);
         if self.asks > 0 {
-            // What arrived before comes again in between, unseen.
+            // Fragments that arrived before may be repeated in between, unseen.
             stall += between * u32::from(total);
         }
         let stall = stall.min(LONGEST_TIMER);
@@ -346,14 +344,15 @@ impl Outstanding {
         self.put_off(now, self.timer.max(stall) + rtt.cost(MOST_OF_RESPONSE));
     }
 
-    /// The peer is alive: no timer before `wait` is over. But nobody keeps an exchange going by this
-    /// longer than by silence.
+    /// Postpones the timer until `wait` has passed, because the peer is alive. But an exchange cannot last longer
+    /// by this than by silence.
     fn put_off(&mut self, now: Instant, wait: Duration) {
         let due = deadline(now, wait).min(deadline(self.started, time_limit()));
         self.due = self.due.max(due);
     }
 
-    /// The peer acknowledges fragments and lacks those of `ranges`. Returns how many go out again.
+    /// Handles an acknowledgement: the peer lacks the fragments in `ranges`. Returns the number of those that are
+    /// sent again.
     pub(super) fn missing(
         &mut self,
         now: Instant,
@@ -368,7 +367,7 @@ impl Outstanding {
             rtt.lost();
         }
         if ladder.timeout.is_none() {
-            // A peer that has all of it is at work, for as long as that takes it.
+            // A peer that has the whole request is working on it, for as long as that takes.
             if !ranges.is_empty() {
                 self.backoff = 0;
                 if self.exchange == ExchangeType::IKE_AUTH {
@@ -381,7 +380,7 @@ impl Outstanding {
     }
 }
 
-/// The timer of such an exchange before its octets are counted.
+/// The timer of such an exchange without its octets.
 fn timer_of(exchange: ExchangeType, rtt: &Rtt) -> Duration {
     if exchange == ExchangeType::IKE_AUTH { rtt.auth_timer() } else { rtt.timer() }
 }
@@ -389,7 +388,7 @@ fn timer_of(exchange: ExchangeType, rtt: &Rtt) -> Duration {
 /// Octets of an answer that asks for another request, with its headers.
 const SMALL: usize = 128;
 
-/// When adaptive retransmission gives up: when strongSwan's ladder does.
+/// When adaptive retransmission gives up: at the end of strongSwan's schedule.
 fn time_limit() -> Duration {
     let ladder = Retransmission::strongswan();
     let mut wait = ladder.timeout.unwrap_or_default();
