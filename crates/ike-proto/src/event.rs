@@ -1,4 +1,4 @@
-//! What enters an [`Endpoint`](crate::Endpoint) and what leaves it.
+//! Inputs and outputs of an [`Endpoint`](crate::Endpoint).
 
 mod hint;
 mod notice;
@@ -39,9 +39,9 @@ pub enum Transport {
     UdpEncap,
     /// A TCP connection (RFC 9329 §3). The driver adds and strips the prefix, lengths and non-ESP markers.
     ///
-    /// A path names a connection from before it is there until after it is gone. At the end that opens it
-    /// the port of `local` is therefore no port but a number of the engine's choice, another one for each
-    /// connection; the operating system chooses the port. At the other end both ports are real.
+    /// A path names a connection, from before the connection exists until after it is gone. At the end that opens
+    /// it, the port of `local` is not a port but a number that the engine chooses, a different one for each
+    /// connection. The operating system chooses the port. At the other end both ports are real.
     Tcp,
 }
 
@@ -77,40 +77,40 @@ pub struct RequestId(pub u64);
 pub enum Input<'a> {
     /// A datagram arrived; `octets` begin with the IKE header.
     Datagram(Path, &'a [u8]),
-    /// The time of the last [`Output::Timeout`] has come (calling early or late is harmless).
+    /// The time of the last [`Output::Timeout`] has come. An earlier or later call is harmless.
     Timeout,
-    /// The operator or the driver wants something.
+    /// A command of the operator or the driver.
     Command(RequestId, Command),
     /// A batch given out as [`Output::DataPlane`] was applied, or failed at its first bad command.
     Completed(Ticket, Result<Vec<Reply>, DataPlaneError>),
-    /// The answer to an [`Output::Ask`]. One that is asked no more is ignored.
+    /// The answer to an [`Output::Ask`]. The answer to a question that is no longer open is ignored.
     Answered(Ticket, Answer),
     /// The data plane reports something by itself.
     DataPlane(dataplane::Event),
     /// Something happened to the TCP connection of a path.
     Stream(Path, StreamEvent),
-    /// The path's MTU, or the little that is known of it: that of the first link, or what a router has
-    /// reported since. Octets of an IP packet. It need not be true: nobody authenticates it, and no
-    /// value makes the engine send packets below 576 octets (IPv4) or 1280 (IPv6), or above 1500.
+    /// The path's MTU, or what is known of it: that of the first link, or a value that a router has reported
+    /// since. Octets of an IP packet. It need not be true, because nobody authenticates it. No value makes the
+    /// engine send packets below 576 octets (IPv4) or 1280 (IPv6), or above 1500.
     PathMtu(Path, u32),
-    /// Whether what arrives waits longer than it takes to be handled. As long as that is so a stranger needs
-    /// a cookie (RFC 7296 §2.6) however few are half-open, unless `cookie_threshold` is 0. Over TCP one is
-    /// demanded only if that is 1 (RFC 9329 §6.3).
+    /// Whether the driver is behind: received messages wait longer than it takes to handle them. Meanwhile every
+    /// unauthenticated peer needs a cookie (RFC 7296 §2.6), however few SAs are half-open, unless
+    /// `cookie_threshold` is 0. Over TCP a cookie is demanded only if that is 1 (RFC 9329 §6.3).
     Behind(bool),
-    /// What this host's addresses are, and by which of them it reaches peers: all that is known now. What
-    /// peers there are to ask about [`Endpoint::mobile_peers`](crate::Endpoint::mobile_peers) says.
+    /// This host's addresses, and the sources by which it reaches its peers: everything that is known now.
+    /// [`Endpoint::mobile_peers`](crate::Endpoint::mobile_peers) names the peers.
     Network(&'a Network),
-    /// Another shard says this of an IKE SA, or an attempt, of this one: its [`Event::Notice`].
+    /// Another shard's [`Event::Notice`] about an IKE SA, or an attempt, of this one.
     Notice(IkeSaId, Notice),
 }
 
 /// The addresses of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Those that something can be sent from: of links that are up, and none of the loopback.
+    /// Addresses from which packets can be sent: of links that are up, without loopback addresses.
     pub addresses: Vec<IpAddr>,
-    /// The source that packets to a peer's address get by the routes. Without an entry nothing leads there,
-    /// or nobody has asked.
+    /// The source address of packets to a peer's address, by the routes. An address without an entry has no route,
+    /// or was not looked up.
     pub sources: BTreeMap<IpAddr, IpAddr>,
 }
 
@@ -121,46 +121,46 @@ impl Network {
     }
 }
 
-/// What happens to a TCP connection.
+/// An event of a TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEvent {
-    /// What this end was told to open is open, from this address and port (NAT detection needs them,
-    /// RFC 9329 §6.5). A connection that the peer opened is made known by its first datagram.
+    /// The connection that this end was told to open is open, from this address and port (NAT detection needs
+    /// them, RFC 9329 §6.5). A connection that the peer opened is reported by its first datagram.
     Opened(SocketAddr),
-    /// It could not be opened, or has ended, though the engine did not ask for that. Says why. Every
-    /// [`Open`](StreamCommand::Open) is followed by this or [`Opened`](Self::Opened) in bounded time.
+    /// The connection could not be opened, or has ended without a command of the engine. The text says why. This
+    /// or [`Opened`](Self::Opened) follows every [`Open`](StreamCommand::Open) within a limited time.
     Closed(String),
 }
 
-/// What is to be done with a TCP connection.
+/// A command for a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamCommand {
-    /// Open it. Its name was never used before, or long ago.
+    /// Open it. Its name was never used before, or a long time ago.
     Open,
-    /// An IKE SA that is established uses this connection, which the peer opened: it may be idle for any
-    /// time. One of which this was not said may be closed as soon as its peer is slow.
+    /// An established IKE SA uses this connection, which the peer has opened. It may be idle for any time. A
+    /// connection without this command may be closed as soon as its peer is slow.
     Keep,
-    /// No IKE SA uses it any more. The end that opened it closes it once what is queued has been sent;
-    /// the other end leaves that to its peer for a few seconds (RFC 9329 §6.1).
+    /// No IKE SA uses it any more. The end that opened it closes it when everything queued has been sent. The
+    /// other end leaves that to its peer for a few seconds (RFC 9329 §6.1).
     Close,
 }
 
-/// What an operator may ask for.
+/// A command of an operator.
 #[derive(Debug)]
 pub enum Command {
-    /// Brings up a connection, or one child of it; an established IKE SA of the connection to the
-    /// same peer is used again. Without a packet the child is wanted up from now on, until it is terminated or
-    /// [`Unwant`](Self::Unwant) takes that back.
+    /// Brings up a connection, or one child of it. An established IKE SA of the connection with the same peer is
+    /// used again. Without a packet the child is wanted up from now on, until it is terminated or
+    /// [`Unwant`](Self::Unwant) ends that.
     Initiate {
         /// Connection name.
         connection: String,
-        /// Child name; `None` takes the IKE SA alone (childless where allowed, else the first child).
+        /// Child name; `None` for the IKE SA alone (childless if allowed, otherwise with the first child).
         child: Option<String>,
-        /// Address to initiate from.
+        /// Address from which to initiate.
         local: IpAddr,
-        /// Address to initiate to.
+        /// Address to which to initiate.
         remote: IpAddr,
-        /// The packet that the child is for, of [`Event::Acquire`].
+        /// The packet of [`Event::Acquire`] for which the child is made.
         packet: Option<Flow>,
     },
     /// Brings up a child unless it is up or being made, for `start_action`, `close_action` and `dpd_action`.
@@ -170,9 +170,9 @@ pub enum Command {
         connection: String,
         /// Child name.
         child: String,
-        /// Address to initiate from.
+        /// Address from which to initiate.
         local: IpAddr,
-        /// Address to initiate to.
+        /// Address to which to initiate.
         remote: IpAddr,
     },
     /// The configuration wants a child up (`start_action = start`). The child is started as soon as
@@ -183,8 +183,8 @@ pub enum Command {
         /// Child name.
         child: String,
     },
-    /// A child, or every child of a connection, is not wanted up any more. SAs that are up stay. The command is done at
-    /// once; [`Failure::NotFound`] if no child was wanted.
+    /// Ends the wish for a child, or for every child of a connection. SAs that are up stay. The command is done at
+    /// once, with [`Failure::NotFound`] if no child was wanted.
     Unwant {
         /// Connection name.
         connection: String,
@@ -193,7 +193,7 @@ pub enum Command {
     },
     /// Deletes an IKE SA and its children at both ends.
     TerminateIke(IkeSaId),
-    /// Deletes an IKE SA and its children here at once. The peer is told, but nothing waits for its answer.
+    /// Deletes an IKE SA and its children here at once. The peer is told, but no answer is awaited.
     ForgetIke(IkeSaId),
     /// Deletes a Child SA at both ends.
     TerminateChild(ChildSaId),
@@ -205,9 +205,10 @@ pub enum Command {
     RekeyChild(ChildSaId),
     /// Sends the client of an IKE SA to the gateway at this address (RFC 5685).
     Redirect(IkeSaId, IpAddr),
-    /// Has the peer of an IKE SA authenticate anew within that time, or ends the SA (RFC 4478). Done at once.
+    /// Requires the peer of an IKE SA to authenticate again within that time, otherwise ends the SA (RFC 4478).
+    /// Done at once.
     LimitAuthentication(IkeSaId, Duration),
-    /// Drops the tickets of this connection's lost IKE SAs, so that it begins anew in full.
+    /// Drops the tickets of this connection's lost IKE SAs, so that the next attempt begins in full.
     /// [`Failure::NotFound`] if there are none.
     ForgetTickets(String),
     /// Installs the trap policies of a child with `start_action = trap`.
@@ -221,31 +222,31 @@ pub enum Command {
         /// The peer's address.
         remote: IpAddr,
     },
-    /// Takes the trap policies of a child away.
+    /// Removes the trap policies of a child.
     UninstallTrap {
         /// Connection name.
         connection: String,
         /// Child name.
         child: String,
     },
-    /// Takes new settings; SAs keep the configuration they were made with.
+    /// Takes new settings. SAs keep the configuration with which they were made.
     Reload(Box<EndpointConfig>),
-    /// Deletes every SA at the peers and accepts nothing new. Done when the last is gone.
+    /// Deletes every SA at the peers and accepts no new one. Done when the last SA is gone.
     Shutdown,
 }
 
-/// What the engine wants done, in this order.
+/// What the driver has to do, in this order.
 #[derive(Debug)]
 pub enum Output {
     /// Send a datagram.
     Transmit(Transmit),
-    /// Do something with the TCP connection of a path, in order with what is sent by it.
+    /// Carry out the command for the TCP connection of a path, in order with the datagrams on that path.
     Stream(Path, StreamCommand),
     /// Apply the commands in order, stop at the first failure, and report by [`Input::Completed`].
     DataPlane(Ticket, Vec<dataplane::Command>),
-    /// Find out, in any order and as slowly as need be, and report by [`Input::Answered`].
+    /// Find an answer, in any order and at any speed, and report it by [`Input::Answered`].
     Ask(Ticket, Question),
-    /// Something worth telling.
+    /// Something that happened.
     Event(Event),
     /// The queue is empty: call again at this time, or when there is input.
     Timeout(Option<Instant>),
@@ -254,9 +255,9 @@ pub enum Output {
 /// A datagram to send.
 #[derive(Debug, Clone)]
 pub struct Transmit {
-    /// Where from and to.
+    /// Source and destination.
     pub path: Path,
-    /// What it is.
+    /// The kind of datagram.
     pub kind: TransmitKind,
     /// DSCP of the IP packet, 6 bits (RFC 2474).
     pub dscp: u8,
@@ -264,15 +265,14 @@ pub struct Transmit {
     pub octets: Arc<[u8]>,
 }
 
-/// What a datagram is.
+/// The kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransmitKind {
     /// An IKE message or fragment, sent for the first time.
     Ike,
     /// An IKE message or fragment sent again.
     Retransmission,
-    /// Names fragments of the peer's message that are missing
-    /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment).
+    /// Names missing fragments of the peer's message (draft-antony-ipsecme-ikev2-fragment-acknowledgment).
     FragmentAck,
     /// A NAT keepalive (RFC 3948 §2.3): one octet 0xFF, never with a marker.
     KeepAlive,
@@ -297,7 +297,7 @@ pub enum Distrust {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The peer did not answer within the retransmission ladder.
+    /// The peer did not answer within the retransmission schedule.
     Timeout,
     /// The peer sent this error notify.
     Peer(NotifyType),
@@ -307,13 +307,13 @@ pub enum Failure {
     Authentication,
     /// The peer's certificates or key were refused, with the kind of reason and its text.
     Untrusted(Distrust, String),
-    /// This end has no credentials that could be used, or they could not be; says why.
+    /// This end has no usable credentials, or they could not be used. The text says why.
     Credentials(String),
-    /// The data plane refused.
+    /// The data plane refused a command.
     DataPlane(String),
-    /// The configuration does not know the name, or lacks what is needed; says what.
+    /// The configuration lacks the name, or something that is needed. The text says what.
     Config(String),
-    /// The SA is gone, or never was.
+    /// The SA does not exist, or no longer exists.
     NotFound,
     /// Replaced by another SA (INITIAL_CONTACT, `unique`, reauthentication).
     Replaced,
@@ -327,14 +327,15 @@ pub enum Failure {
     DeletedByPeer,
     /// Deleted by command.
     Terminated,
-    /// Policy forbids to go on: a PPK or downgrade prevention is required and the peer has none.
+    /// Policy forbids to continue: a PPK or downgrade prevention is required, and the peer has none.
     Policy(&'static str),
     /// The crypto backend failed.
     Crypto,
 }
 
 impl Failure {
-    /// A word for it, for labels and scripts: one of a few whatever the peer sends, and it stays the same.
+    /// A word for the failure, for labels and scripts. It is one of a fixed few whatever the peer sends, and does
+    /// not change between releases.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -383,18 +384,18 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a peer claimed that was not believed, and why not. The cause never leaves this host.
+/// A claim of a peer that was not believed, with the reason. The reason never leaves this host.
 #[derive(Debug, Clone)]
 pub struct PeerRefused {
-    /// The IKE SA that does not come about.
+    /// The IKE SA that was not established.
     pub ike: IkeSaId,
-    /// Where the peer is.
+    /// The path of the peer.
     pub path: Path,
-    /// The connection tried; empty if there is none.
+    /// The connection that was tried; empty if there is none.
     pub connection: String,
-    /// The identity the peer wants this end to have, if it said so.
+    /// The identity that the peer requests of this end, if it named one.
     pub local_id: Option<IdData>,
-    /// The identity the peer claims.
+    /// The identity that the peer claims.
     pub remote_id: Option<IdData>,
     /// The kind of reason, if the peer's certificates or key were refused.
     pub distrust: Option<Distrust>,
@@ -402,26 +403,27 @@ pub struct PeerRefused {
     pub why: String,
 }
 
-/// Something worth telling: to a log, a control client, or another shard.
+/// Something that happened, for a log, a control client, or another shard.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The command of this id has ended.
     Done(RequestId, Result<(), Failure>),
     /// An IKE SA is established (both ends authenticated).
     IkeUp(IkeSaId),
-    /// One end of an IKE SA that is up has got addresses and the like from the other, or has tried to.
+    /// One end of an established IKE SA has got addresses and other attributes from the other, or has requested
+    /// them.
     Assigned(Arc<Assignment>),
-    /// The last IKE SA that an [`Assignment`] was for is over: its addresses may be taken back, or away.
-    /// Also of one that was never told by [`Assigned`](Self::Assigned), because the SA did not come about.
+    /// The last IKE SA of an [`Assignment`] has ended: its addresses may be released or removed. Also for an
+    /// assignment that [`Assigned`](Self::Assigned) never reported, because the SA was not established.
     Unassigned(Arc<Assignment>),
-    /// A PPK is configured for this IKE SA, but it came about without one (RFC 8784 §6).
+    /// A PPK is configured for this IKE SA, but it was established without one (RFC 8784 §6).
     WithoutPpk(IkeSaId),
-    /// A ticket is of no use (RFC 5723), and the client begins by IKE_SA_INIT. Of a gateway that refuses one, and
-    /// of a client that was refused.
+    /// A ticket cannot be used (RFC 5723), and the client begins with IKE_SA_INIT. Both a gateway that refuses a
+    /// ticket and the client report it.
     TicketRefused {
-        /// Where the client is, or the gateway.
+        /// The path of the client, or of the gateway.
         path: Path,
-        /// True of the client.
+        /// True at the client.
         client: bool,
         /// Why.
         why: String,
@@ -430,40 +432,40 @@ pub enum Event {
     IkeDown {
         /// The IKE SA.
         ike: IkeSaId,
-        /// Its connection; empty if the peer never got as far as one.
+        /// Its connection; empty if none was selected.
         connection: String,
         /// True if it had been established.
         established: bool,
         /// Why.
         reason: Failure,
     },
-    /// A peer was not believed. It is told AUTHENTICATION_FAILED, whatever the cause; the end of the
-    /// IKE SA, or of the attempt, is told by an event of its own.
+    /// A peer was not believed. It gets AUTHENTICATION_FAILED, whatever the reason. Another event reports the end
+    /// of the IKE SA or of the attempt.
     PeerRefused(Box<PeerRefused>),
-    /// A request for an IKE SA was refused before there was one. So many a second at most: what a
-    /// flood brings beyond that is [`Dropped`](Self::Dropped) alone.
+    /// A request for an IKE SA was refused before there was one. There is a maximum per second. Further refusals
+    /// during a flood are only reported as [`Dropped`](Self::Dropped).
     InitRefused {
-        /// Where it came from.
+        /// The path of the request.
         path: Path,
-        /// Why: what was received, and what is configured.
+        /// Why: the received values, and the configured ones.
         why: String,
     },
-    /// The peer asked for a Child SA that no configuration of its connection fits.
+    /// The peer has requested a Child SA that fits no configuration of its connection.
     ChildRefused {
         /// The IKE SA.
         ike: IkeSaId,
         /// The peer.
         remote_id: Option<IdData>,
-        /// Why: what was received, and what is configured.
+        /// Why: the received values, and the configured ones.
         why: String,
     },
     /// A hint for the operator; nothing has failed.
     Hint(Box<Hint>),
     /// An IKE SA was rekeyed: its children now belong to `new`.
     IkeRekeyed {
-        /// Replaced.
+        /// The replaced SA.
         old: IkeSaId,
-        /// In its place.
+        /// The SA that replaces it.
         new: IkeSaId,
     },
     /// A Child SA is installed.
@@ -477,9 +479,9 @@ pub enum Event {
     ChildRekeyed {
         /// Its IKE SA.
         ike: IkeSaId,
-        /// Replaced.
+        /// The replaced SA.
         old: ChildSaId,
-        /// In its place.
+        /// The SA that replaces it.
         new: ChildSaId,
     },
     /// A Child SA has ended, other than by rekeying.
@@ -497,18 +499,18 @@ pub enum Event {
     ChildFailed {
         /// The IKE SA.
         ike: IkeSaId,
-        /// The child configuration, if it got as far as one.
+        /// The child configuration, if one was selected.
         name: String,
         /// Why.
         reason: Failure,
     },
-    /// A trap policy was hit and the driver should [`Command::Initiate`] this child.
+    /// A packet met a trap policy, and the driver should [`Command::Initiate`] this child.
     Acquire {
         /// Connection name.
         connection: String,
         /// Child name.
         child: String,
-        /// The packet that hit it.
+        /// The packet.
         packet: Flow,
     },
     /// The peer of this IKE SA now sends from another address.
@@ -518,8 +520,8 @@ pub enum Event {
         /// The new path.
         path: Path,
     },
-    /// An attempt starts over with another transport: nobody answered over UDP for the time of
-    /// [`TcpUse::Fallback`](crate::config::TcpUse::Fallback) (RFC 9329 §5.1), or the peer could not be had
+    /// An attempt starts over with another transport: UDP got no answer within the time of
+    /// [`TcpUse::Fallback`](crate::config::TcpUse::Fallback) (RFC 9329 §5.1), or the peer could not be reached
     /// over TCP.
     TransportChanged {
         /// Connection name.
@@ -527,8 +529,8 @@ pub enum Event {
         /// The path from now on.
         path: Path,
     },
-    /// A peer with this identity says that this is its only IKE SA, or `unique` wants it so. Others of this
-    /// shard end; those of other shards get a [`Notice`](Self::Notice).
+    /// A peer with this identity has sent INITIAL_CONTACT, or `unique` allows it one IKE SA. Its other IKE SAs of
+    /// this shard end. Those of other shards get a [`Notice`](Self::Notice).
     Unique {
         /// The IKE SA that stays.
         ike: IkeSaId,
@@ -537,11 +539,11 @@ pub enum Event {
         /// The peer's identity.
         remote: IdData,
     },
-    /// For the shard that has this IKE SA or attempt ([`Shard::of_number`](crate::config::Shard::of_number)),
-    /// as [`Input::Notice`].
+    /// A message for the shard that has this IKE SA or attempt
+    /// ([`Shard::of_number`](crate::config::Shard::of_number)), as [`Input::Notice`].
     Notice(IkeSaId, Notice),
-    /// A child has ended whose traffic is to bring it up again: the shard that has its trap should
-    /// [`Command::InstallTrap`]. Only of an endpoint that is one of several.
+    /// A child has ended that traffic is to bring up again: the shard that has its trap should
+    /// [`Command::InstallTrap`]. Only if there are several shards.
     Trap {
         /// Connection name.
         connection: String,
@@ -552,8 +554,8 @@ pub enum Event {
         /// The peer's address.
         remote: IpAddr,
     },
-    /// A child has ended that is to be made again, and this shard has no IKE SA for it: the shard that has one,
-    /// or begins the connection, should [`Command::Initiate`] it. Only of an endpoint that is one of several.
+    /// A child has ended that is to be made again, and this shard has no IKE SA for it: the shard that has one, or
+    /// that begins the connection, should [`Command::Initiate`] it. Only if there are several shards.
     Restart {
         /// Connection name.
         connection: String,
@@ -568,11 +570,11 @@ pub enum Event {
     StartsAgain {
         /// Connection name.
         connection: String,
-        /// Child name; `None` of the IKE SA alone.
+        /// Child name; `None` for the IKE SA alone.
         child: Option<String>,
         /// How long until the start, unless this host's addresses change before.
         after: Duration,
-        /// The peer has refused this end's EAP: the wait is long, since a server that counts refusals locks the
+        /// The peer has refused this end's EAP. The wait is long, because a server that counts refusals locks the
         /// account, and a change of addresses does not end it.
         careful: bool,
         /// Why it is not up.
@@ -583,19 +585,19 @@ pub enum Event {
     GivenUp {
         /// Connection name.
         connection: String,
-        /// Child name; `None` of the IKE SA alone.
+        /// Child name; `None` for the IKE SA alone.
         child: Option<String>,
         /// Why.
         reason: Failure,
     },
-    /// A message came for an IKE SA that is not there: the answer had the token of such an SA (RFC 6290).
+    /// A message came for an IKE SA that does not exist. The answer had the token of such an SA (RFC 6290).
     TokenGiven {
-        /// Where it went.
+        /// The path of the answer.
         path: Path,
     },
     /// A message was dropped. For counters and debug logs; under attack there are many.
     Dropped {
-        /// Where it came from.
+        /// The path of the message.
         path: Path,
         /// Why, in a few fixed words.
         why: &'static str,
@@ -630,7 +632,7 @@ pub enum ChildState {
     Deleting,
 }
 
-/// One IKE SA as `list` shows it.
+/// The state of one IKE SA, for `list`.
 #[derive(Debug, Clone)]
 pub struct IkeStatus {
     /// Id.
@@ -657,13 +659,13 @@ pub struct IkeStatus {
     pub nat_remote: bool,
     /// True if both ends have MOBIKE.
     pub mobike: bool,
-    /// The PPK its keys depend on, by what it was made with or by a rekey since.
+    /// The PPK on which its keys depend, from its set-up or from a later rekey.
     pub ppk: Option<PpkId>,
     /// True if it was resumed by a ticket (RFC 5723), or is a rekey of one that was.
     pub resumed: bool,
     /// True if AUTH covered both IKE_SA_INIT messages (downgrade prevention).
     pub full_transcript: bool,
-    /// What one end has got from the other by configuration payloads: virtual IPs and the like.
+    /// What one end has got from the other by configuration payloads: virtual IPs and other attributes.
     pub assignment: Option<Arc<Assignment>>,
     /// How this end authenticated, round by round, once established.
     pub local_auth: Vec<UsedAuth>,
@@ -679,7 +681,7 @@ pub struct IkeStatus {
     pub rekey_at: Option<Instant>,
     /// When it will be reauthenticated.
     pub reauth_at: Option<Instant>,
-    /// Exchange of the request this end waits on, if any.
+    /// The exchange of the outstanding request, if any.
     pub outstanding: Option<ExchangeType>,
     /// Children.
     pub children: Vec<ChildStatus>,
@@ -688,7 +690,7 @@ pub struct IkeStatus {
 /// How one end authenticated in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedAuth {
-    /// Its identity; that of a peer with NULL authentication is anybody's word.
+    /// Its identity. That of a peer with NULL authentication is not proven.
     pub id: IdData,
     /// The method of the AUTH payload.
     pub method: AuthMethod,
@@ -696,25 +698,25 @@ pub struct UsedAuth {
     pub scheme: Option<SignatureScheme>,
     /// The subject of a peer's certificate, safe in a log line.
     pub certificate: Option<String>,
-    /// What EAP has shown, if it was by EAP.
+    /// The result of EAP, if the round used EAP.
     pub eap: Option<Box<UsedEap>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779); `None` for any.
     pub addresses: Option<Arc<[TrafficSelector]>>,
 }
 
-/// What EAP has shown of an end.
+/// What EAP has shown about an end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedEap {
     /// The method and the identity in it, safe in a log line.
     pub method: String,
-    /// The EAP identity of a peer, which tells it from others; of type [`IdData::EAP`], or ID_NULL if its method
-    /// left open who it is. `None` of this end.
+    /// The EAP identity of a peer, of type [`IdData::EAP`], or ID_NULL if the method does not prove an identity.
+    /// `None` for this end.
     pub id: Option<IdData>,
-    /// What the peer was granted with it.
+    /// What the peer was granted.
     pub authorization: Option<Box<Authorization>>,
 }
 
-/// One Child SA as `list` shows it.
+/// The state of one Child SA, for `list`.
 #[derive(Debug, Clone)]
 pub struct ChildStatus {
     /// Id.
@@ -739,7 +741,7 @@ pub struct ChildStatus {
     pub inbound: SaId,
     /// Outbound SA.
     pub outbound: SaId,
-    /// Encapsulation of what this end sends.
+    /// Encapsulation of the packets that this end sends.
     pub encap: Option<Encapsulation>,
     /// The PPK mixed into its own keys in CREATE_CHILD_SA (RFC 9867 §3.2).
     pub ppk: Option<PpkId>,

@@ -1,11 +1,11 @@
 //! A sans-IO IKEv2 engine (RFC 7296).
 //!
-//! [`Endpoint`] turns (now, input) into one ordered list of outputs. Whatever touches a socket, a
-//! clock, an OS random source, a kernel or a key file is outside this crate.
+//! [`Endpoint`] turns (time, input) into one ordered list of outputs. Sockets, clocks, the system's random source,
+//! the kernel and key files are outside this crate.
 //!
-//! Errors may get further variants in any release ([`Failure::word`] is what scripts can rely on). [`Output`],
-//! [`Event`], [`Question`] and [`dataplane::Command`] are matched exhaustively on purpose: who does not handle a
-//! new one has a driver that is not complete.
+//! Errors may get further variants in any release; scripts can rely on [`Failure::word`]. [`Output`], [`Event`],
+//! [`Question`] and [`dataplane::Command`] are matched exhaustively on purpose: a driver that does not handle a
+//! new variant is incomplete.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

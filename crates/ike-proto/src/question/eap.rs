@@ -1,4 +1,4 @@
-//! EAP packets (RFC 7296 §2.16), which the engine carries and does not understand.
+//! EAP packets (RFC 7296 §2.16). The engine carries them and does not read them.
 
 use std::any::Any;
 use std::fmt;
@@ -8,36 +8,36 @@ use crate::crypto::Secret;
 use crate::event::Path;
 use crate::wire::payload::IdData;
 
-/// An EAP packet has come, or it is time for the first. Answered by [`Answer::Eap`](super::Answer::Eap), or by
-/// [`Answer::Failed`](super::Answer::Failed), which sends no packet.
+/// An EAP packet has arrived, or it is time for the first one. Answered by [`Answer::Eap`](super::Answer::Eap), or
+/// by [`Answer::Failed`](super::Answer::Failed), which sends no packet.
 pub struct EapMessage {
     /// Connection name.
     pub connection: String,
-    /// Name of the round: that of [`LocalAuth`](crate::config::LocalAuth) on an initiator, the end that EAP
-    /// authenticates, and of [`RemoteAuth`](crate::config::RemoteAuth) on a responder.
+    /// Name of the round: on an initiator, which EAP authenticates, that of
+    /// [`LocalAuth`](crate::config::LocalAuth); on a responder that of [`RemoteAuth`](crate::config::RemoteAuth).
     pub round: String,
     /// True on the initiator: EAP's peer. False on the responder: its authenticator.
     pub initiator: bool,
-    /// Nothing but EAP authenticates the responder (RFC 5998): only a method that authenticates both ends, makes
-    /// a key and withstands dictionaries will do. The engine itself insists on a key.
+    /// EAP alone authenticates the responder (RFC 5998). Then the method must authenticate both ends, make a key
+    /// and resist dictionary attacks. The engine itself requires the key.
     pub alone: bool,
     /// This end's identity in IKE.
     pub local_id: IdData,
-    /// The peer's, as it claims; nothing is proven yet on a responder.
+    /// The identity that the peer claims. On a responder it is not proven yet.
     pub remote_id: IdData,
-    /// Where the peer is.
+    /// The path of the peer.
     pub path: Path,
     /// The packet; `None` if this end is to begin.
     pub packet: Option<Vec<u8>>,
-    /// Other connections that the peer may turn out to be, and their rounds, the best first: all that went before fits
-    /// them, too. See [`Authorization::connection`].
+    /// Other connections that the peer may belong to, and their rounds, the best first. Everything before this
+    /// round fits them, too. See [`Authorization::connection`].
     pub others: Vec<(String, String)>,
-    /// What the last answer left; empty at the first question.
+    /// The state that the last answer has left; empty at the first question.
     pub state: EapState,
 }
 
-/// What whoever answers keeps of a conversation. It lives as long as the IKE SA is in IKE_AUTH. On a responder
-/// strangers fill it: its size counts against
+/// The state of a conversation, kept for the answering side. It lives as long as the IKE SA is in IKE_AUTH. On a
+/// responder unauthenticated peers fill it, so its size counts against
 /// [`reassembly_memory`](crate::config::EndpointConfig::reassembly_memory).
 #[derive(Default)]
 pub struct EapState {
@@ -45,23 +45,23 @@ pub struct EapState {
     octets: usize,
 }
 
-/// What comes of an EAP packet.
+/// The result of an EAP packet.
 #[derive(Debug)]
 pub enum EapAnswer {
-    /// Send this packet, and go on.
+    /// Send this packet, and continue.
     Send(Vec<u8>, EapState),
-    /// The conversation has come to a good end.
+    /// The conversation has succeeded.
     Success(EapSuccess),
-    /// It has come to a bad one.
+    /// The conversation has failed.
     Failure {
         /// EAP-Failure, on a responder.
         packet: Option<Vec<u8>>,
-        /// Why, for the log alone.
+        /// Why, for the log only.
         why: String,
     },
 }
 
-/// A good end.
+/// A successful conversation.
 #[derive(Debug)]
 pub struct EapSuccess {
     /// EAP-Success, on a responder.
@@ -70,29 +70,30 @@ pub struct EapSuccess {
     pub msk: Option<Secret>,
     /// The method and the EAP identity as text that is safe in a log line.
     pub method: String,
-    /// On a responder: the EAP identity that was authenticated. It, and not IDi, is who the peer is to `unique`,
-    /// INITIAL_CONTACT and leases: clients often have an address of their own network as IDi. `None` if the
-    /// method leaves open who the peer is: it is nobody to them then, as with NULL authentication.
+    /// On a responder: the EAP identity that was authenticated. This identity, not IDi, identifies the peer for
+    /// `unique`, INITIAL_CONTACT and leases, because clients often have an address of their own network as IDi.
+    /// `None` if the method does not prove an identity. Then the peer has none for these purposes, as with NULL
+    /// authentication.
     pub identity: Option<Vec<u8>>,
-    /// On a responder: what the peer is granted, if somebody knows more of it than its password.
+    /// On a responder: what the peer is granted, if its account says more than the password.
     pub authorization: Option<Box<Authorization>>,
 }
 
-/// What a peer is granted by whoever knows its account.
+/// What a peer is granted by its account.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Authorization {
-    /// The connection that it is to have, the one that was asked for or one of [`EapMessage::others`]; `None` for the
-    /// one that was asked for.
+    /// The connection that the peer is to have: that of the question or one of [`EapMessage::others`]. `None` for
+    /// that of the question.
     pub connection: Option<String>,
-    /// It must authenticate anew within that (RFC 4478).
+    /// The peer must authenticate again within this time (RFC 4478).
     pub lifetime: Option<Duration>,
-    /// Anything else, which the engine does not understand: it is in [`LeaseRequest`](super::LeaseRequest), in what
-    /// [`IkeStatus`](crate::IkeStatus) shows, and in tickets, which must not become too long by it.
+    /// Other data, which the engine does not read. It is in [`LeaseRequest`](super::LeaseRequest), in
+    /// [`IkeStatus`](crate::IkeStatus) and in tickets, which must not become too long because of it.
     pub granted: Box<[u8]>,
 }
 
 impl EapState {
-    /// Keeps `state`, which counts as 1 KiB.
+    /// Keeps `state`. It counts as 1 KiB.
     pub fn new(state: impl Any + Send + Sync) -> Self {
         Self::of_size(state, 1024)
     }
@@ -106,7 +107,7 @@ impl EapState {
         self.octets
     }
 
-    /// What was kept, if it is a `T`.
+    /// The kept state, if it is a `T`.
     pub fn take<T: Any>(self) -> Option<Box<T>> {
         self.state?.downcast().ok()
     }

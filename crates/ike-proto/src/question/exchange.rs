@@ -1,4 +1,4 @@
-//! Key exchanges that take long, done outside the engine.
+//! Slow key exchanges, done outside the engine.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -7,17 +7,17 @@ use super::Answer;
 use crate::crypto::{CryptoError, KeMethod, PendingKe, Secret, SecureRandom};
 use crate::wire::registry::KeMethodId;
 
-/// One step of a key exchange by a [slow](KeMethod::is_slow) method, to be done on whichever thread has
-/// the time. It has a private key in it, or makes one.
+/// One step of a key exchange by a [slow](KeMethod::is_slow) method, to be done on any thread. It contains a
+/// private key, or makes one.
 pub struct Exchange {
     method: &'static dyn KeMethod,
     step: Step,
     stranger: bool,
-    /// Dead when nobody waits for it any more.
+    /// Dead when no SA waits for the exchange any more.
     claim: Weak<()>,
 }
 
-/// Whoever waits for an [`Exchange`] keeps this.
+/// Held by the SA that waits for an [`Exchange`].
 pub(crate) struct Claim {
     _alive: Arc<()>,
 }
@@ -30,13 +30,13 @@ enum Step {
     Complete(Arc<dyn PendingKe>, Vec<u8>),
 }
 
-/// What came of an [`Exchange`].
+/// The result of an [`Exchange`].
 pub struct Exchanged {
     key: Key,
     result: Result<Outcome, CryptoError>,
 }
 
-/// Which step it was.
+/// Identifies the step.
 #[derive(Clone)]
 pub(crate) enum Key {
     Initiate(KeMethodId),
@@ -44,7 +44,7 @@ pub(crate) enum Key {
     Complete(Arc<dyn PendingKe>),
 }
 
-/// What a step makes.
+/// What a step has made.
 pub(crate) enum Outcome {
     Half(Arc<dyn PendingKe>),
     Responded(Vec<u8>, Secret),
@@ -72,8 +72,8 @@ impl Exchange {
         Self { method, step, stranger: false, claim: Weak::new() }
     }
 
-    /// It is wanted as long as what this returns; `stranger` as [`is_for_stranger`](Self::is_for_stranger)
-    /// says.
+    /// The exchange is wanted as long as the returned claim lives. `stranger` is the value of
+    /// [`is_for_stranger`](Self::is_for_stranger).
     pub(crate) fn claim(&mut self, stranger: bool) -> Claim {
         let alive = Arc::new(());
         self.stranger = stranger;
@@ -81,14 +81,14 @@ impl Exchange {
         Claim { _alive: alive }
     }
 
-    /// True if a peer began it that is not authenticated. There may be very many of those: whoever does key
-    /// exchanges lets no other wait for them.
+    /// True if an unauthenticated peer has caused it. There may be very many of those, so other peers' exchanges
+    /// must not wait for them.
     pub fn is_for_stranger(&self) -> bool {
         self.stranger
     }
 
-    /// False once nobody waits for it: the IKE SA has ended, or has taken it for failed. It need not be done
-    /// then, nor answered.
+    /// False once no SA waits for it: the IKE SA has ended, or has given it up. Then it need not be done or
+    /// answered.
     pub fn is_wanted(&self) -> bool {
         self.claim.strong_count() > 0
     }
@@ -106,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// Does it, here and now. Whoever has no other thread for it calls this where the question comes.
+    /// Does the step on this thread. A caller without other threads calls this when the question comes.
     pub fn perform(&self, rng: &mut dyn SecureRandom) -> Answer {
         let result = match &self.step {
             Step::Initiate => self.method.initiate(rng).map(Outcome::Half),
@@ -121,17 +121,17 @@ impl Exchange {
 }
 
 impl Exchanged {
-    /// Nothing came of it.
+    /// A failed step.
     pub(crate) fn failed(key: Key) -> Self {
         Self { key, result: Err(CryptoError::Backend) }
     }
 
-    /// True if it is the step of `key`.
+    /// True if this is the step with `key`.
     pub(crate) fn is_of(&self, key: &Key) -> bool {
         self.key.is(key)
     }
 
-    /// The half made by `method`, if it is that.
+    /// The public value that `method` has made, if this is that step.
     pub(crate) fn half(
         &self,
         method: KeMethodId,
@@ -145,7 +145,7 @@ impl Exchanged {
         }
     }
 
-    /// The answer by `method` and the secret, likewise.
+    /// The answer by `method` and the secret, if this is that step.
     pub(crate) fn responded(
         &self,
         method: KeMethodId,
@@ -159,7 +159,7 @@ impl Exchanged {
         }
     }
 
-    /// The secret of `half`, likewise.
+    /// The secret of `half`, if this is that step.
     pub(crate) fn completed(
         &self,
         half: &Arc<dyn PendingKe>,

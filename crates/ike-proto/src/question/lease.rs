@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::event::{IkeSaId, Path};
 use crate::wire::payload::{Attribute, IdData};
 
-/// A peer that is authenticated wants addresses (RFC 7296 §2.19).
+/// An authenticated peer requests addresses (RFC 7296 §2.19).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// The IKE SA that the addresses are for.
@@ -14,60 +14,60 @@ pub struct LeaseRequest {
     pub connection: String,
     /// `pools` of the connection, in order.
     pub pools: Vec<String>,
-    /// Who the peer is; ID_NULL for one that has shown nothing.
+    /// The peer's identity; ID_NULL for a peer that has proven none.
     pub identity: IdData,
-    /// What it was [granted](super::Authorization::granted) in EAP; nothing as a rule.
+    /// What the peer was [granted](super::Authorization::granted) in EAP; usually nothing.
     pub granted: Box<[u8]>,
-    /// Where the peer is.
+    /// The path of the peer.
     pub path: Path,
-    /// One for each address it wants: the one it would like to have, unspecified if any will do.
+    /// One for each address that the peer requests: the address that it prefers, unspecified for any.
     pub addresses: Vec<IpAddr>,
-    /// True if its other IKE SAs end as soon as this one is up, by INITIAL_CONTACT or `unique`: it may have
-    /// their addresses.
+    /// True if the peer's other IKE SAs end as soon as this one is up, by INITIAL_CONTACT or `unique`. Then the
+    /// peer may have their addresses.
     pub sole: bool,
-    /// True if it has these `addresses` by an IKE SA that ends as soon as this one is up, because this one goes on for
-    /// it (RFC 5723): it may have them, from wherever it comes.
+    /// True if the peer has these `addresses` from an IKE SA that this one resumes (RFC 5723) and that ends as
+    /// soon as this one is up. Then the peer may have them, from wherever it comes.
     pub own: bool,
-    /// True if it has shown a ticket (RFC 5723): what it was granted is as old as that.
+    /// True if the peer has presented a ticket (RFC 5723). What it was granted is as old as the ticket.
     pub resumed: bool,
-    /// All of its attributes.
+    /// All requested attributes.
     pub asked: Vec<Attribute>,
 }
 
-/// What the peer gets.
+/// The addresses and attributes for a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lease {
-    /// Its addresses, at least one. They are given back by
-    /// [`Event::Unassigned`](crate::Event::Unassigned), which follows in any case.
+    /// The addresses, at least one. [`Event::Unassigned`](crate::Event::Unassigned) gives them back, and follows
+    /// in any case.
     pub addresses: Vec<IpAddr>,
-    /// What it is told besides: name servers, subnets, domains.
+    /// Further attributes: name servers, subnets, domains.
     pub attributes: Vec<Attribute>,
 }
 
-/// What one end of an IKE SA has got from the other by configuration payloads, for as long as that SA and
-/// those it is rekeyed into last.
+/// What one end of an IKE SA has got from the other by configuration payloads, for as long as that SA and its
+/// successors by rekeys exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// The IKE SA that it was made with.
+    /// The IKE SA with which it was made.
     pub ike: IkeSaId,
     /// Connection name.
     pub connection: String,
-    /// True at the end that has got it; false at the end that gave it.
+    /// True at the end that has got it; false at the end that has given it.
     pub ours: bool,
-    /// `pools` it was asked of; none at the end that has got it.
+    /// `pools` of the request; empty at the end that has got it.
     pub pools: Vec<String>,
     /// The peer's identity.
     pub peer: IdData,
-    /// How the IKE SA travelled then.
+    /// The path of the IKE SA at that time.
     pub path: Path,
     /// Virtual IPs. There may be none.
     pub addresses: Vec<IpAddr>,
-    /// Everything else.
+    /// All other attributes.
     pub attributes: Vec<Attribute>,
 }
 
 impl LeaseRequest {
-    /// What comes of `lease`.
+    /// The assignment that `lease` makes.
     pub(crate) fn assignment(self, lease: Lease) -> Assignment {
         let Self { ike, connection, pools, identity, path, .. } = self;
         let Lease { addresses, attributes } = lease;

@@ -1,10 +1,10 @@
-//! What the engine asks of whoever holds private keys and certificates, or has the time for a slow key
-//! exchange, and the answers.
+//! Questions of the engine to the holder of private keys and certificates, or to a thread for slow key exchanges,
+//! and their answers.
 //!
-//! No long-term private key is ever in the engine, and no certificate is read there. Signing, judging a
-//! peer's certificates and key exchanges that take long leave as [`Output::Ask`](crate::Output::Ask) and come back, at any time, as
-//! [`Input::Answered`](crate::Input::Answered); meanwhile the IKE SA waits, and everything else goes
-//! on. Whether the peer's signature is right is for the engine itself to decide.
+//! The engine has no long-term private key and reads no certificate. Signing, judging a peer's certificates, and
+//! slow key exchanges leave as [`Output::Ask`](crate::Output::Ask) and come back, at any time, as
+//! [`Input::Answered`](crate::Input::Answered). Meanwhile the IKE SA waits, and everything else continues. The
+//! engine itself verifies the peer's signature.
 
 mod eap;
 mod exchange;
@@ -25,57 +25,57 @@ pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
 pub use lease::{Assignment, Lease, LeaseRequest};
 
-/// Something the engine cannot know by itself.
+/// A question that the engine cannot answer by itself.
 #[derive(Debug)]
 pub enum Question {
     /// Sign for this end. Answered by [`Answer::Signed`] or [`Answer::Failed`].
     Sign(SignRequest),
-    /// Which key does the peer have, and may it authenticate the identity? Answered by
-    /// [`Answer::Key`], [`Answer::Untrusted`] or [`Answer::Failed`]. The peer has proven nothing yet: nothing may be fetched
-    /// to find out, but for certificates that it sent by hash and URL, where
-    /// [`hash_and_url`](crate::config::EndpointConfig::hash_and_url) has this end announce that. A stranger
-    /// chooses the URL then: whoever fetches has to see to it where that leads.
+    /// Which key does the peer have, and may it authenticate the identity? Answered by [`Answer::Key`],
+    /// [`Answer::Untrusted`] or [`Answer::Failed`]. The peer has proven nothing yet, so nothing may be fetched for
+    /// the answer. The exception is certificates that the peer has sent by hash and URL, if
+    /// [`hash_and_url`](crate::config::EndpointConfig::hash_and_url) has this end announce that. Then an
+    /// unauthenticated peer chooses the URL, and the fetching side must check where it leads.
     Judge(PeerCredentials),
-    /// The peer has proven to have the key; what is left is whether its certificates were revoked.
-    /// Fetch what has to be fetched and judge again: answered by [`Answer::Key`] with the same key and
-    /// nothing pending, or by [`Answer::Failed`].
+    /// The peer has proven that it has the key. What remains is whether its certificates were revoked. Fetch the
+    /// lists and judge again. Answered by [`Answer::Key`] with the same key and nothing pending, or by
+    /// [`Answer::Failed`].
     Revocation(PeerCredentials),
-    /// Do a key exchange that takes long ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)).
-    /// Answered by what [`Exchange::perform`] makes, on whatever thread, or by [`Answer::Failed`].
+    /// Do a slow key exchange ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)). Answered by the result of
+    /// [`Exchange::perform`], on any thread, or by [`Answer::Failed`].
     Exchange(Exchange),
-    /// Which addresses does the peer get, and what is it told besides? Answered by [`Answer::Leased`] or
-    /// [`Answer::Failed`]: there are none.
+    /// Which addresses and attributes does the peer get? Answered by [`Answer::Leased`], or by [`Answer::Failed`]
+    /// if there are none.
     Lease(LeaseRequest),
-    /// What comes of an EAP packet? Answered by [`Answer::Eap`] or [`Answer::Failed`].
+    /// What follows an EAP packet? Answered by [`Answer::Eap`] or [`Answer::Failed`].
     Eap(Box<EapMessage>),
-    /// Between which addresses is the connection to be started now? The driver resolves names and looks up routes anew
-    /// for each start. It always answers, by [`Answer::Ends`], or by [`Answer::Failed`] if there are none. A failure is
-    /// reported and the question asked again, as `keyingtries` says.
+    /// Between which addresses is the connection to be started now? The driver resolves names and looks up routes
+    /// again for each start. It always answers, by [`Answer::Ends`], or by [`Answer::Failed`] if there are none. A
+    /// failure is reported, and the question is asked again, as `keyingtries` says.
     Ends {
         /// Connection name.
         connection: String,
-        /// This end and the peer, the last time: for a peer that the configuration does not name.
+        /// The last addresses of this end and the peer, for a peer that the configuration does not name.
         last: Option<(IpAddr, IpAddr)>,
     },
 }
 
-/// What is to be signed, and how the peer can verify it.
+/// The octets to be signed, and how the peer can verify the signature.
 #[derive(Debug)]
 pub struct SignRequest {
     /// Connection name.
     pub connection: String,
     /// Name of the round: [`LocalAuth::name`](crate::config::LocalAuth::name).
     pub round: String,
-    /// The identity that goes with the signature.
+    /// The identity of the signer.
     pub id: IdData,
     /// The peer's CERTREQ payloads, in order.
     pub requests: Vec<CertRequest>,
     /// The peer has announced HTTP_CERT_LOOKUP_SUPPORTED: CERT payloads may be hashes and URLs
     /// (RFC 7296 §3.6).
     pub hash_and_url: bool,
-    /// What the peer and the configuration accept, the best first.
+    /// The schemes that the peer and the configuration accept, the best first.
     pub schemes: Vec<AcceptedScheme>,
-    /// What to sign: each by itself, all by the same scheme and key.
+    /// The octets to sign: each by itself, all by the same scheme and key.
     pub octets: Vec<SignedOctets>,
 }
 
@@ -89,18 +89,18 @@ pub struct AcceptedScheme {
     pub authorities: Vec<[u8; 20]>,
 }
 
-/// What a peer showed of itself.
+/// The credentials that a peer has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCredentials {
     /// Connection name.
     pub connection: String,
     /// Name of the round: [`RemoteAuth::name`](crate::config::RemoteAuth::name).
     pub round: String,
-    /// The identity it asserts. The connection admits it.
+    /// The identity that it claims. The connection admits it.
     pub id: IdData,
     /// Its CERT payloads, in order.
     pub certs: Vec<OwnedCert>,
-    /// What `auth` asks of the keys and signatures on the certificate path.
+    /// The requirements of `auth` on the keys and signatures of the certificate path.
     pub chain: SchemeConstraints,
 }
 
@@ -122,35 +122,35 @@ pub enum Answer {
     Key(PeerKey),
     /// The key exchange is done, or the method refused what the peer sent.
     Exchanged(Exchanged),
-    /// The peer's addresses, with the question that they answer: what nobody waits for any more comes back as
-    /// [`Event::Unassigned`](crate::Event::Unassigned).
+    /// The peer's addresses, with the question that they answer. If no SA waits for them any more, they come back
+    /// as [`Event::Unassigned`](crate::Event::Unassigned).
     Leased(LeaseRequest, Lease),
-    /// What comes of the EAP packet.
+    /// The result of the EAP packet.
     Eap(Box<EapAnswer>),
     /// The peer's certificates or key are refused, with the kind of reason and its text for the log. The peer gets
     /// AUTHENTICATION_FAILED and no reason.
     Untrusted(Distrust, String),
-    /// The addresses to start a connection between.
+    /// The addresses between which to start a connection.
     Ends {
         /// This host's address.
         local: IpAddr,
         /// The peer's address.
         remote: IpAddr,
     },
-    /// There is no answer; says why, for the log. The peer is told AUTHENTICATION_FAILED and no more; of a
-    /// key exchange, that it may try again.
+    /// There is no answer. The text says why, for the log. The peer gets AUTHENTICATION_FAILED and no reason.
+    /// After a failed key exchange it may try again.
     Failed(String),
 }
 
-/// Signatures with what goes along.
+/// Signatures and certificates.
 #[derive(Debug)]
 pub struct Signed {
     /// The CERT payloads to send, the own certificate first.
     pub certs: Vec<OwnedCert>,
-    /// The scheme of all of them: one of [`SignRequest::schemes`].
+    /// The scheme of all signatures: one of [`SignRequest::schemes`].
     pub scheme: SignatureScheme,
-    /// One for each of [`SignRequest::octets`], in the form an
-    /// [`AlgorithmIdentifier`](SignatureScheme::algorithm_identifier) goes with.
+    /// One signature for each of [`SignRequest::octets`], in the form that belongs to an
+    /// [`AlgorithmIdentifier`](SignatureScheme::algorithm_identifier).
     pub signatures: Vec<Vec<u8>>,
 }
 
@@ -159,8 +159,8 @@ pub struct Signed {
 pub struct PeerKey {
     /// DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
-    /// True if something must be fetched before the peer can be trusted, or who answers wants to know that it has
-    /// proven to have the key. After a good signature [`Question::Revocation`] follows.
+    /// True if something must be fetched before the peer can be trusted, or if the answering side wants to know
+    /// that the peer has proven that it has the key. [`Question::Revocation`] follows after a valid signature.
     pub revocation_pending: bool,
     /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
     pub certificate: Option<String>,
