@@ -1,7 +1,7 @@
-//! What the engine tells a data plane, and what it hears back.
+//! Commands of the engine to a data plane, and its answers and events.
 //!
-//! One command enum, so that recording, tracing and fault injection are each one `match`. The engine
-//! chooses inbound SPIs itself (it encodes the shard in them), so no command allocates one.
+//! There is one command enum, so that recording, tracing and fault injection are one `match` each. The engine
+//! chooses inbound SPIs itself, because they contain the shard. So no command allocates an SPI.
 
 pub mod overlaps;
 pub mod precedence;
@@ -23,26 +23,26 @@ pub struct SaId {
     pub dst: IpAddr,
 }
 
-/// Names one policy: stable while a child is rekeyed, and never used again by an endpoint.
+/// Names one policy. The name is stable while a child is rekeyed, and an endpoint never uses it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId(pub u64);
 
 /// Direction of an SA, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Protects what arrives.
+    /// Protects incoming packets.
     In,
-    /// Protects what leaves.
+    /// Protects outgoing packets.
     Out,
 }
 
 /// IPsec mode (RFC 4301 §4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// Whole packets travel inside ESP.
+    /// ESP carries whole packets.
     #[default]
     Tunnel,
-    /// Only the payload is protected; end host to end host.
+    /// ESP protects only the payload, from host to host.
     Transport,
     /// Tunnel mode with fixed inner addresses that are not in the packets (draft-nikander-esp-beet-mode).
     Beet,
@@ -50,7 +50,7 @@ pub enum Mode {
     Iptfs,
 }
 
-/// Ports of encapsulated ESP.
+/// Ports of ESP in another protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EncapPorts {
     /// Source port of the packets of this SA.
@@ -59,13 +59,13 @@ pub struct EncapPorts {
     pub dst_port: u16,
 }
 
-/// Where ESP travels in another protocol.
+/// The protocol that carries ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encapsulation {
     /// UDP (RFC 3948).
     Udp(EncapPorts),
-    /// The TCP connection that IKE travels by (RFC 9329). At the end that opens the connection its own
-    /// port is 0, as in [`Path`](crate::Path).
+    /// The TCP connection of IKE (RFC 9329). At the end that opens the connection its own port is 0, as in
+    /// [`Path`](crate::Path).
     Tcp(EncapPorts),
 }
 
@@ -77,7 +77,7 @@ impl Encapsulation {
         }
     }
 
-    /// That of the packets in the other direction.
+    /// The encapsulation of packets in the other direction.
     #[must_use]
     pub fn reversed(self) -> Self {
         let turned = |EncapPorts { src_port, dst_port }| EncapPorts {
@@ -90,7 +90,7 @@ impl Encapsulation {
         }
     }
 
-    /// Ports of UDP.
+    /// Ports, if the protocol is UDP.
     pub fn udp(&self) -> Option<EncapPorts> {
         match *self {
             Self::Udp(ports) => Some(ports),
@@ -99,7 +99,7 @@ impl Encapsulation {
     }
 }
 
-/// Byte and packet limits; time is the engine's own. Zero means none.
+/// Byte and packet limits. The engine counts time itself. Zero means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Octets after which [`Event::SoftExpire`] is due.
@@ -112,7 +112,7 @@ pub struct Limits {
     pub hard_packets: u64,
 }
 
-/// Hardware offload asked for.
+/// The hardware offload that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HwOffload {
     /// None.
@@ -122,11 +122,11 @@ pub enum HwOffload {
     Crypto,
     /// Whole packets.
     Packet,
-    /// The best the device takes.
+    /// The best that the device supports.
     Auto,
 }
 
-/// A mark and the bits of it that count (`mark_in` and the like). The zero mask is no mark.
+/// A mark and its significant bits (`mark_in` and the like). A zero mask means no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Mark {
     /// Value.
@@ -135,13 +135,13 @@ pub struct Mark {
     pub mask: u32,
 }
 
-/// Which way the DSCP is copied between the headers (`copy_dscp`).
+/// The direction in which the DSCP is copied between the headers (`copy_dscp`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyDscp {
-    /// From the inner to the outer header of what leaves.
+    /// From the inner to the outer header of outgoing packets.
     #[default]
     Out,
-    /// From the outer to the inner header of what arrives.
+    /// From the outer to the inner header of incoming packets.
     In,
     /// Both ways.
     Yes,
@@ -149,36 +149,36 @@ pub enum CopyDscp {
     No,
 }
 
-/// How long packets are made that leave in tunnel mode, so that they do not tell how long those in them are
-/// (`tfc_padding`, RFC 4303 §2.7).
+/// The length to which outgoing packets in tunnel mode are padded, so that it does not reveal the length of the
+/// inner packets (`tfc_padding`, RFC 4303 §2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TfcPadding {
-    /// As long as they are.
+    /// No padding.
     #[default]
     None,
-    /// As if the inner packet had so many octets, or as many as fit into the path MTU.
+    /// As if the inner packet had this number of octets, or as many as fit the path MTU.
     To(u32),
-    /// As long as the path MTU.
+    /// The path MTU.
     Mtu,
 }
 
 /// How AGGFRAG payloads (RFC 9347) are sent and received: `charon.iptfs` of strongswan.conf(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iptfs {
-    /// `dont_frag`, or the peer's wish: inner packets are not split between the payloads this end sends.
+    /// `dont_frag`, or the peer's request: this end does not split inner packets between its payloads.
     pub dont_frag: bool,
-    /// `accept_fragments`: the peer may split inner packets. For the peer; the data plane takes them
-    /// either way.
+    /// `accept_fragments`: the peer may split inner packets. This is announced to the peer; the data plane accepts
+    /// such packets in any case.
     pub accept_fragments: bool,
-    /// `drop_time`: how long packets that came out of order wait for those before them.
+    /// `drop_time`: how long packets out of order wait for the packets before them.
     pub drop_time: Duration,
-    /// `init_delay`: how long a packet waits for others to share its payload with.
+    /// `init_delay`: how long a packet waits for others with which to share its payload.
     pub init_delay: Duration,
     /// `max_queue_size`: octets that may wait to be sent.
     pub max_queue_size: u32,
-    /// `packet_size`: octets of an outer packet at most; 0 goes by the path MTU.
+    /// `packet_size`: the most octets of an outer packet; 0 for the path MTU.
     pub packet_size: u32,
-    /// `reorder_window`: packets that may come out of order.
+    /// `reorder_window`: packets that may arrive out of order.
     pub reorder_window: u16,
 }
 
@@ -196,9 +196,9 @@ impl Default for Iptfs {
     }
 }
 
-/// How packets are treated beyond what the peers negotiate: the processing info of an SPD entry
-/// (RFC 4301 §4.4.1.2) and what the options of a child in swanctl.conf(5) add to it. The same for all SAs
-/// and policies of one child.
+/// How packets are treated beyond the negotiated parameters: the processing info of an SPD entry (RFC 4301
+/// §4.4.1.2), and the further options of a child in swanctl.conf(5). It is the same for all SAs and policies of
+/// one child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processing {
     /// `reqid`; 0 leaves it to the data plane.
@@ -207,9 +207,9 @@ pub struct Processing {
     pub if_id_in: u32,
     /// `if_id_out`.
     pub if_id_out: u32,
-    /// `mark_in`: packets that inbound policies match.
+    /// `mark_in`: the mark of packets that inbound policies match.
     pub mark_in: Mark,
-    /// `mark_out`: packets that outbound SAs and policies match.
+    /// `mark_out`: the mark of packets that outbound SAs and policies match.
     pub mark_out: Mark,
     /// `mark_in_sa`: inbound SAs have `mark_in` as well.
     pub mark_in_sa: bool,
@@ -217,7 +217,7 @@ pub struct Processing {
     pub set_mark_in: Mark,
     /// `set_mark_out`: set on packets after outbound processing.
     pub set_mark_out: Mark,
-    /// `interface`: the policies hold on it alone.
+    /// `interface`: the only interface on which the policies apply.
     pub interface: Option<String>,
     /// `hw_offload`.
     pub hw_offload: HwOffload,
@@ -229,14 +229,14 @@ pub struct Processing {
     pub copy_dscp: CopyDscp,
     /// `icmp`: ICMP errors that answer tunnelled packets pass the inbound policies.
     pub icmp: bool,
-    /// `policies`: false if somebody else installs them.
+    /// `policies`: false if another program installs them.
     pub policies: bool,
-    /// `policies_fwd_out`: forward policies for what leaves, too.
+    /// `policies_fwd_out`: forward policies for outgoing packets, too.
     pub policies_fwd_out: bool,
-    /// Outbound policies ask for an SA for each CPU (RFC 9611). As configured in a child's configuration;
-    /// in what the data plane gets, true once the peers have agreed on it.
+    /// Outbound policies request an SA for each CPU (RFC 9611). In a child's configuration this is the option; for
+    /// the data plane it is true once the peers have agreed.
     pub per_cpu: bool,
-    /// `tfc_padding`. In what the data plane gets, that of tunnel mode if the peer takes it.
+    /// `tfc_padding`. For the data plane it is set only in tunnel mode and if the peer accepts padding.
     pub tfc_padding: TfcPadding,
     /// For SAs of [`Mode::Iptfs`].
     pub iptfs: Iptfs,
@@ -268,7 +268,7 @@ impl Default for Processing {
     }
 }
 
-/// Everything about one ESP SA.
+/// All parameters of one ESP SA.
 #[derive(Debug)]
 pub struct SaSpec {
     /// SPI and destination.
@@ -279,7 +279,7 @@ pub struct SaSpec {
     pub direction: Direction,
     /// Mode.
     pub mode: Mode,
-    /// The policy it serves; SAs of one child share it across rekeys. The kernel's reqid.
+    /// The policy of its child, which all SAs of the child share across rekeys. The kernel's reqid.
     pub policy: PolicyId,
     /// Cipher suite.
     pub suite: CipherSuite,
@@ -291,7 +291,7 @@ pub struct SaSpec {
     pub esn: bool,
     /// Anti-replay window in packets; 0 turns the check off.
     pub replay_window: u32,
-    /// Encapsulation; `None` for ESP straight over IP.
+    /// Encapsulation; `None` for ESP directly over IP.
     pub encap: Option<Encapsulation>,
     /// Inner addresses on this host's side.
     pub local_ts: Vec<TrafficSelector>,
@@ -299,18 +299,17 @@ pub struct SaSpec {
     pub remote_ts: Vec<TrafficSelector>,
     /// Byte and packet limits.
     pub limits: Limits,
-    /// The SA is used no longer than this after its installation, even if the engine is gone; zero for no limit. It is
-    /// `life_time` plus the whole schedule of retransmissions: a rekey that is under way at `life_time` has that long to
-    /// end. A data plane that has such a limit raises
-    /// [`Event::HardExpire`] at its end.
+    /// The longest time for which the SA is used after its installation, even if the engine is gone; zero for no
+    /// limit. It is `life_time` plus the whole retransmission schedule, so that a rekey in progress at `life_time`
+    /// has that long to end. A data plane with such a limit raises [`Event::HardExpire`] at its end.
     pub lifetime: Duration,
-    /// The CPU whose packets it takes (RFC 9611), as Linux counts them; `None` for all.
+    /// The CPU for whose packets it is (RFC 9611), as Linux counts them; `None` for all.
     pub cpu: Option<u32>,
     /// How packets are treated.
     pub processing: Arc<Processing>,
 }
 
-/// What happens to packets a policy matches.
+/// What happens to packets that match a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyAction {
     /// ESP. Inbound packets must come through an inbound SA with this policy's id.
@@ -326,47 +325,47 @@ pub enum PolicyAction {
     },
     /// Drop, and raise [`Event::Acquire`] for outbound packets.
     Trap,
-    /// Let through in clear.
+    /// Let packets pass in clear.
     Pass,
-    /// Drop in silence.
+    /// Drop without notice.
     Drop,
-    /// What becomes of traffic that a child is to protect while the child is not up: dropped, in both
-    /// directions, where no policy of another kind matches.
+    /// For traffic that a child is to protect while the child is not up: drop it in both directions, if no policy
+    /// of another kind matches.
     Shunt {
-        /// False if the sender is to hear of it, where the data plane can tell him.
+        /// False if senders are to be notified, if the data plane can do so.
         silent: bool,
     },
 }
 
-/// A policy for traffic between `local_ts` and `remote_ts`, both directions.
+/// A policy for traffic between `local_ts` and `remote_ts`, in both directions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySpec {
-    /// Identity; installing an id again replaces the policy.
+    /// Its name. Installing a name again replaces the policy.
     pub id: PolicyId,
     /// Name of the child configuration, for logs.
     pub child: String,
-    /// Whose traffic it is: the connection, and the peer's identity where it is known. Two policies for
-    /// the same selectors are the older owner's; of one owner's the newer counts.
+    /// The owner of the traffic: the connection, and the peer's identity if it is known. Of two policies for the
+    /// same selectors that of the older owner applies. Of one owner's policies the newest applies.
     pub owner: String,
     /// This host's side.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side.
     pub remote_ts: Vec<TrafficSelector>,
-    /// What to do.
+    /// The action.
     pub action: PolicyAction,
-    /// Lower wins; 0 means by selector size, the more specific first.
+    /// The lowest applies first; 0 computes it from the selectors, the more specific first.
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
-    /// Of a trap: where the SAs will be that it waits for. A kernel needs it for templates and routes.
-    /// [`PolicyAction::Protect`] says it itself, and the others need none.
+    /// For a trap: where its SAs will be. A kernel needs that for templates and routes. [`PolicyAction::Protect`]
+    /// has it itself, and other actions need none.
     pub outer: Option<Outer>,
-    /// Another policy of the owner for the same selectors comes first, however old that is: the peer may not have the
-    /// SAs of this one yet.
+    /// Another policy of the owner for the same selectors applies before this one, however old it is, because the
+    /// peer may not have the SAs of this one yet.
     pub standby: bool,
 }
 
-/// Between which ends SAs are, and in which mode.
+/// The ends and the mode of SAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
     /// Mode.
@@ -377,8 +376,8 @@ pub struct Outer {
     pub remote: IpAddr,
 }
 
-/// An instruction to the data plane. Applying one twice is harmless, and removing what is not there
-/// is a success, so that the engine can always clean up.
+/// A command for the data plane. Applying one twice is harmless, and removing something that does not exist
+/// succeeds, so that the engine can always clean up.
 #[derive(Debug)]
 pub enum Command {
     /// Installs an SA.
@@ -400,9 +399,9 @@ pub enum Command {
         /// New encapsulation.
         encap: Option<Encapsulation>,
     },
-    /// Asks for the counters of an SA.
+    /// Requests the counters of an SA.
     QueryUsage(SaId),
-    /// Removes everything this endpoint installed.
+    /// Removes everything that this endpoint has installed.
     Flush,
 }
 
@@ -424,7 +423,7 @@ pub struct Usage {
 pub enum Reply {
     /// Done.
     Done,
-    /// Counters asked for by [`Command::QueryUsage`].
+    /// The counters for [`Command::QueryUsage`].
     Usage(SaId, Usage),
 }
 
@@ -440,8 +439,8 @@ impl fmt::Display for DataPlaneError {
 
 impl std::error::Error for DataPlaneError {}
 
-/// Both ends of one packet, as selectors of one address, protocol and port each. An initiator offers them
-/// before its policy's, so that a responder that narrows knows what is needed (RFC 7296 §2.9).
+/// Both ends of one packet, as selectors of one address, protocol and port each. An initiator offers them before
+/// the selectors of its policy, so that a responder that narrows knows what is needed (RFC 7296 §2.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     /// The packet's source.
@@ -450,7 +449,7 @@ pub struct Flow {
     pub remote: TrafficSelector,
 }
 
-/// What a data plane reports by itself.
+/// An event that a data plane reports by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// An outbound packet met a trap policy.
@@ -461,62 +460,63 @@ pub enum Event {
         local: TrafficSelector,
         /// The packet's destination.
         remote: TrafficSelector,
-        /// The CPU that met it, where the policy asks for SAs per CPU and there is an SA for all already
-        /// (RFC 9611).
+        /// The CPU that met it, if the policy requests SAs per CPU and there is an SA for all CPUs already (RFC
+        /// 9611).
         cpu: Option<u32>,
     },
-    /// A soft limit was reached: rekey.
+    /// A soft limit was reached: the SA is to be rekeyed.
     SoftExpire(SaId),
-    /// A hard limit was reached: the SA is unusable.
+    /// A hard limit was reached: the SA cannot be used any more.
     HardExpire(SaId),
     /// Authenticated packets of this inbound SA now come from another address or port.
     Mapping {
         /// The SA.
         sa: SaId,
-        /// Where its packets come from now.
+        /// The present source of its packets.
         remote: SocketAddr,
     },
-    /// First authenticated packet on this inbound SA: the peer uses it.
+    /// The first authenticated packet on this inbound SA: the peer uses it.
     FirstPacket(SaId),
-    /// An ESP packet came for which there is no SA. Whoever raises this does so a bounded number of times a second.
+    /// An ESP packet arrived that belongs to no SA. A data plane raises this event a limited number of times per
+    /// second.
     UnknownSpi {
-        /// What it says.
+        /// Its SPI.
         spi: u32,
-        /// Where it came to.
+        /// Its destination.
         local: IpAddr,
-        /// Where it came from; the port is 0 if it was not in UDP.
+        /// Its source; the port is 0 if it was not in UDP.
         remote: SocketAddr,
-        /// Its length in octets, from the SPI on.
+        /// Its length in octets, from the SPI.
         octets: usize,
     },
 }
 
-/// What a data plane can do.
+/// The features of a data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Transport mode.
     pub transport_mode: bool,
     /// Extended sequence numbers.
     pub esn: bool,
-    /// ESP straight over IP, without UDP; where false the engine forces UDP encapsulation.
+    /// ESP directly over IP, without UDP. Without this the engine forces UDP encapsulation.
     pub plain_esp: bool,
-    /// ESP in the TCP connection of IKE (RFC 9329 §3.2). Where false, a connection over TCP needs separate
+    /// ESP in the TCP connection of IKE (RFC 9329 §3.2). Without this a connection over TCP needs separate
     /// transports.
     pub tcp_esp: bool,
     /// AGGFRAG payloads (RFC 9347).
     pub iptfs: bool,
     /// SAs per CPU (RFC 9611).
     pub per_cpu: bool,
-    /// CPUs, for `per_cpu`: twice as many SAs of one child are taken from a peer.
+    /// The number of CPUs, for `per_cpu`: a peer may make twice as many SAs of one child.
     pub cpus: u32,
-    /// What [`Processing`] has beyond its defaults. Where false, an SA or a policy that needs more than
-    /// that is refused.
+    /// Options of [`Processing`] other than the defaults. Without this an SA or a policy that needs them is
+    /// refused.
     pub processing: bool,
 }
 
 impl Capabilities {
-    /// The first option of a child that asks for more than there is, as swanctl.conf(5) spells it.
-    /// `hw_offload = auto` asks for nothing.
+    /// The first option of a child that the data plane does not support, in swanctl.conf(5)'s spelling.
+    /// `hw_offload = auto` needs no support.
     pub fn lacks(&self, mode: Mode, processing: &Processing) -> Option<&'static str> {
         let Processing {
             reqid,
@@ -569,7 +569,7 @@ impl Capabilities {
 
 /// A data plane. `apply` is synchronous, as netlink is.
 pub trait DataPlane {
-    /// What it can do.
+    /// Its features.
     fn capabilities(&self) -> Capabilities;
     /// Applies one command.
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError>;
@@ -577,7 +577,7 @@ pub trait DataPlane {
     fn poll_event(&mut self) -> Option<Event>;
 }
 
-/// Applies a batch in order and stops at the first failure. The engine cleans up what was applied.
+/// Applies a batch in order and stops at the first failure. The engine removes what was applied.
 pub fn apply_all(
     plane: &mut dyn DataPlane,
     batch: Vec<Command>,

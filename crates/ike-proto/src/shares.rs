@@ -22,11 +22,11 @@ use crate::table::{OwnTable, Table};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Origin(u64);
 
-/// The upper half of an [`Origin`] of IPv4. As an IPv6 prefix it is multicast, which no datagram comes from.
+/// The upper half of an [`Origin`] of IPv4. As an IPv6 prefix it is multicast, so no datagram comes from it.
 const IPV4: u64 = 0xffff_ffff_0000_0000;
 
 impl Origin {
-    /// That of an address.
+    /// The origin of an address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self(IPV4 | u64::from(u32::from(address))),
@@ -34,7 +34,7 @@ impl Origin {
         }
     }
 
-    /// That of a peer whose identity has this digest.
+    /// The origin of a peer whose identity has this digest.
     pub(crate) fn of_peer(digest: u64) -> Self {
         Self(digest)
     }
@@ -43,7 +43,8 @@ impl Origin {
         self.0 & IPV4 == IPV4
     }
 
-    /// The networks it is in, the widest first: IPv6 /48 and /56, IPv4 /24. The last is itself.
+    /// The networks of the origin, the widest first: IPv6 /48 and /56, IPv4 /24. The last one is the origin
+    /// itself.
     fn networks(self) -> [u64; LEVELS] {
         let Self(own) = self;
         match self.is_ipv4() {
@@ -53,38 +54,38 @@ impl Origin {
     }
 }
 
-/// Kinds of networks that are added up.
+/// Levels of networks that are added up.
 const LEVELS: usize = 3;
 
 /// The largest limit: a newcomer's amount on top of it still fits [`Total`].
 const LARGEST: usize = (u32::MAX / 2) as usize;
 
-/// There is no room, and nobody who would have to give way.
+/// There is no room, and no other holder would have to give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// What is held of one thing that there is a limited amount of; `I` names holders.
+/// The shares of one limited resource. `I` names holders.
 pub(crate) struct Shares<I> {
     /// Never exceeded.
     limit: usize,
     used: usize,
-    /// Origins are unrelated to each other, so that there are no networks.
+    /// True if origins are unrelated, so that there are no networks.
     flat: bool,
-    /// Counts whatever is taken: what has a lower number is older.
+    /// Counts takings. A lower number is older.
     clock: u64,
     holders: OwnTable<I, Holder>,
     /// What each network of a level holds.
     totals: [Table<u64, Total>; LEVELS],
-    /// Made when the limit is reached first, and dropped when half of it is free again: without pressure nobody has
-    /// to give way, and nothing is kept in order.
+    /// Made when the limit is reached, and dropped when half of it is free again. Without pressure no holder has
+    /// to give way, and no order is kept.
     order: Option<Box<Order<I>>>,
 }
 
-/// In which order holders give way.
+/// The order in which holders give way.
 struct Order<I> {
     /// Holders of each origin, the oldest first.
     ages: BTreeMap<(Origin, u64), I>,
-    /// What each network of a level holds, in order within the network around it, last the one that gives way.
+    /// What each network of a level holds, in order within the surrounding network. The last one gives way.
     ranks: [BTreeSet<Rank>; LEVELS],
 }
 
@@ -92,35 +93,35 @@ struct Order<I> {
 struct Holder {
     origin: Origin,
     amount: usize,
-    /// When it took something first.
+    /// When it first took something.
     since: u64,
 }
 
-// In 32 bits: there is one of these for each half-open SA, and more.
+// In 32 bits, because there is one for each half-open SA, and more.
 #[derive(Debug, Clone, Copy, Default)]
 struct Total {
     amount: u32,
-    /// When something was taken last. Of two that hold as much, the older gives way.
+    /// When something was last taken. Of two networks that hold the same amount, the older gives way.
     last: u32,
 }
 
 impl Total {
-    /// Where `network`, which is in the network `around`, stands among those in there.
+    /// The rank of `network` among the networks in `around`.
     fn rank(self, around: u64, network: u64) -> Rank {
         (around, self.amount, Reverse(self.last), network)
     }
 }
 
-/// The network around it, what it holds, its age, and its own number.
+/// The surrounding network, the amount, the age, and the network's number.
 type Rank = (u64, u32, Reverse<u32>, u64);
 
 impl<I: Copy + Eq + Hash> Shares<I> {
-    /// `limit` for everybody; addresses are in networks.
+    /// Shares of `limit`, with origins in networks.
     pub(crate) fn by_network(limit: usize) -> Self {
         Self::new(limit, false)
     }
 
-    /// The same for peers, each for itself.
+    /// Shares of `limit` for peers, without networks.
     pub(crate) fn by_peer(limit: usize) -> Self {
         Self::new(limit, true)
     }
@@ -137,22 +138,22 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         }
     }
 
-    /// Sets another limit. Who holds more than there is now gives way when somebody asks next.
+    /// Changes the limit. Holders above it give way at the next request.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit.min(LARGEST);
     }
 
-    /// What there may be.
+    /// The limit.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// What is held in all.
+    /// The amount in use.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// Where `id` comes from, if it holds something.
+    /// The origin of `id`, if it holds something.
     pub(crate) fn origin_of(&self, id: I) -> Option<Origin> {
         self.holders.get(&id).map(|holder| holder.origin)
     }
@@ -172,37 +173,37 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         all.into_iter().map(|(_, id)| id)
     }
 
-    /// True if there are `amount` left: nobody would have to give way.
+    /// True if `amount` is left without another holder giving way.
     pub(crate) fn has_left(&self, amount: usize) -> bool {
         self.used.saturating_add(amount) <= self.limit
     }
 
-    /// Takes `amount` for `id`, whatever the limit is.
+    /// Adds `amount` to `id`, whatever the limit is.
     pub(crate) fn add(&mut self, id: I, origin: Origin, amount: usize) {
         let holder = self.next_holder(id, origin);
         self.put_down(id, holder, amount);
     }
 
-    /// What `id` holds. It counts as the last that took something.
+    /// The entry of `id`. It becomes the newest.
     fn next_holder(&mut self, id: I, origin: Origin) -> Holder {
         self.clock += 1;
         let fresh = Holder { origin, amount: 0, since: self.clock };
         self.holders.get(&id).copied().unwrap_or(fresh)
     }
 
-    /// Adds `amount` to what `id` holds.
+    /// Adds `amount` to the entry of `id`.
     fn put_down(&mut self, id: I, holder: Holder, amount: usize) {
         let more = Holder { amount: holder.amount.saturating_add(amount), ..holder };
-        // Wraps around after four thousand million: what looks younger then may stay longer.
+        // Wraps around after four thousand million. Entries that seem younger then may stay longer.
         self.set(id, more, Some([self.clock as u32; LEVELS]));
     }
 
-    /// Takes `amount` for `id`. A holder stays where it was first. Returns who has to give way: they hold
-    /// nothing here any more.
+    /// Takes `amount` for `id`. A holder keeps its first origin. Returns the holders that give way; their entries
+    /// are removed.
     ///
     /// # Errors
     ///
-    /// [`Full`] if `id` itself would have to; nothing has changed then.
+    /// [`Full`] if `id` itself would have to give way. Then nothing has changed.
     pub(crate) fn take(&mut self, id: I, origin: Origin, amount: usize) -> Result<Vec<I>, Full> {
         if amount == 0 {
             return Ok(Vec::new());
@@ -228,7 +229,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
                     self.set(other, Holder { amount: 0, ..its }, None);
                 }
                 None => {
-                    // In the order that makes each network what it was.
+                    // In the order that restores each network.
                     for (other, its, last) in gone.into_iter().rev() {
                         self.set(other, its, Some(last));
                     }
@@ -240,7 +241,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         Ok(gone.into_iter().map(|(other, ..)| other).collect())
     }
 
-    /// Gives back what `id` has, or a part of it. What is not held is nobody's.
+    /// Gives back the amount of `id`, or a part of it. An amount that is not held is ignored.
     pub(crate) fn give_back(&mut self, id: I, amount: usize) {
         if let Some(holder) = self.holders.get(&id).copied() {
             let amount = holder.amount.saturating_sub(amount);
@@ -271,13 +272,13 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         self.order = Some(order);
     }
 
-    /// Who gives way next.
+    /// The holder that gives way next.
     fn first_to_go(&self) -> Option<I> {
         let order = self.order.as_ref()?;
         let mut around = 0;
         for ranks in &order.ranks {
             let all = (around, 0, Reverse(u32::MAX), 0)..=(around, u32::MAX, Reverse(0), u64::MAX);
-            // No network of this level is inside it: see `levels`.
+            // It has no inner network of this level: see `levels`.
             let Some(most) = ranks.range(all).next_back() else { continue };
             around = most.3;
         }
@@ -285,7 +286,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         order.ages.range(all).map(|(_, id)| *id).next()
     }
 
-    /// Puts down what `id` holds now, and when its networks took something last.
+    /// Stores the entry of `id`, and when its networks last took something.
     fn set(&mut self, id: I, holder: Holder, last: Option<[u32; LEVELS]>) {
         let levels = self.levels(holder.origin);
         let before = match holder.amount {
@@ -322,7 +323,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         }
     }
 
-    /// When the networks of `origin` took something last.
+    /// When the networks of `origin` last took something.
     fn last_of(&self, origin: Origin) -> [u32; LEVELS] {
         let networks = self.levels(origin);
         std::array::from_fn(|level| {
@@ -331,7 +332,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
         })
     }
 
-    /// The network of each level that is kept: a level that is always the same as the next one is not.
+    /// The network of each level that is stored. A level that always equals the next one is not stored.
     fn levels(&self, origin: Origin) -> [Option<u64>; LEVELS] {
         let [wide, middle, own] = origin.networks();
         match (self.flat, origin.is_ipv4()) {

@@ -1,25 +1,25 @@
-//! Hash tables for what comes and goes all day.
+//! Hash tables for entries that come and go all the time.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::ops::Deref;
 
-/// A table that has room for no more than this does not shrink.
+/// A table with room for no more than this does not shrink.
 const SMALL: usize = 256;
 
-/// A [`HashMap`] that does not double because entries came and went, and is halved when most have gone.
+/// A [`HashMap`] that does not double because entries come and go, and is halved when most entries have gone.
 ///
-/// What is removed leaves a mark that takes the place of an entry. With no place left, the standard
-/// library's table doubles unless half of it is such marks; this one is made anew in its size when a
-/// sixteenth of it is, so that an insertion moves sixteen entries at most on average.
+/// A removed entry leaves a mark that occupies its place. When no place is left, the standard library's table
+/// doubles, unless half of it are such marks. This table is rebuilt in its size when a sixteenth of it are marks,
+/// so that an insertion moves sixteen entries on average at most.
 pub(crate) struct Table<K, V, S = RandomState> {
     map: HashMap<K, V, S>,
-    /// Entries that fit before it grows.
+    /// Number of entries before the table grows.
     full: usize,
 }
 
-/// One whose keys this end chose, or keyed a hash to make: nobody else can have them fall together.
+/// A table whose keys this end has chosen or hashed with a key, so that no peer can cause collisions.
 pub(crate) type OwnTable<K, V> = Table<K, V, BuildHasherDefault<OwnHasher>>;
 
 impl<K, V, S: Default> Default for Table<K, V, S> {
@@ -52,7 +52,7 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default> Table<K, V, S> {
         K: Borrow<Q>,
     {
         let removed = self.map.remove(key);
-        // Half of it would have room to spare: a sixteenth more have to come before it grows again.
+        // Half of it would have spare room: a sixteenth more entries fit before it grows again.
         if self.full >= SMALL && self.map.len() <= self.full / 32 * 15 {
             self.map.shrink_to(self.full / 2);
             self.full = self.map.capacity();
@@ -79,7 +79,7 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default> Table<K, V, S> {
     }
 }
 
-/// Spreads numbers. Anybody can foresee how.
+/// Spreads numbers. The result is predictable.
 #[derive(Default)]
 pub(crate) struct OwnHasher(u64);
 
@@ -103,7 +103,7 @@ impl Hasher for OwnHasher {
 
     fn write_u64(&mut self, number: u64) {
         let product = u128::from(self.0 ^ number) * u128::from(SPREAD);
-        // Both halves: a table goes by the low bits and by the highest.
+        // Both halves, because a table uses the low bits and the highest ones.
         let (low, high) = (product as u64, (product >> 64) as u64);
         self.0 = low ^ high;
     }

@@ -1,4 +1,4 @@
-//! Child SAs: what one is, and the data-plane commands that make and unmake it.
+//! Child SAs, and the data-plane commands that install and remove them.
 
 pub(crate) mod processing;
 pub mod selectors;
@@ -19,25 +19,25 @@ use crate::event::{ChildSaId, ChildState, ChildStatus, Path, Transport};
 use crate::keys::schedule::DirectionKeys;
 use crate::wire::registry::IntegId;
 
-/// Where a Child SA is in its life.
+/// The phase of a Child SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The data plane is at work on it.
     Installing,
-    /// In use. As the result of a peer's rekey its outbound half may still be pending.
+    /// It is in use. If the peer's rekey made it, its outbound SA may still be pending.
     Installed,
-    /// Its replacement is in use; it waits for the delete.
+    /// Its replacement is in use. It waits for the Delete.
     Rekeyed,
-    /// This end sent a delete.
+    /// This end has sent a Delete.
     Deleting,
 }
 
-/// What a child takes over from another: by a rekey, or as one more for the same traffic.
+/// What a child takes over from another one: by a rekey, or as a further child for the same traffic.
 #[derive(Debug, Clone)]
 pub(crate) struct Heritage {
     pub(crate) processing: Arc<Processing>,
     pub(crate) lease: Lease,
-    /// `None` begins a line of its own.
+    /// `None` for a new line.
     pub(crate) line: Option<ChildSaId>,
     pub(crate) cpu: Option<u32>,
     pub(crate) ordinal: u32,
@@ -47,54 +47,53 @@ pub(crate) struct Heritage {
 pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<ChildConfig>,
-    /// Its policy is on standby: the peer, which has asked for it, may not have its SAs yet.
+    /// Its policy is on standby: the peer has requested it and may not have its SAs yet.
     pub(crate) standby: bool,
-    /// True if this end has asked for it.
+    /// True if this end has requested it.
     pub(crate) ours: bool,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
-    /// Connection and the peer's identity: whose traffic it carries.
+    /// Connection and the peer's identity: the owner of its traffic.
     pub(crate) owner: String,
     pub(crate) selected: Selected,
     /// The PPK mixed into its own keys (RFC 9867 §3.2).
     pub(crate) ppk: Option<PpkId>,
     pub(crate) mode: Mode,
-    /// As configured, with what was chosen for it, and what the peers agreed on.
+    /// The configured processing, with the numbers chosen for it and the agreements of the peers.
     pub(crate) processing: Arc<Processing>,
-    /// Keeps the numbers chosen for it.
+    /// Keeps the numbers that were chosen for it.
     pub(crate) lease: Lease,
-    /// The first of the children that it has come to stand for by rekeys; at first itself.
+    /// The first child of the rekeys that led to it; at first itself.
     pub(crate) line: ChildSaId,
-    /// The CPU it is for, among children that share a policy (RFC 9611); `None` for all.
+    /// Its CPU, among children that share a policy (RFC 9611); `None` for all CPUs.
     pub(crate) cpu: Option<u32>,
-    /// What names it among these to the peer.
+    /// Its identifier among these, for the peer.
     pub(crate) ordinal: u32,
     pub(crate) spi_in: u32,
     pub(crate) spi_out: u32,
     /// Outer addresses at installation; follows the IKE SA's path.
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
-    /// Encapsulation of what this end sends.
+    /// Encapsulation of the packets that this end sends.
     pub(crate) encap: Option<Encapsulation>,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
     /// The outbound SA of a rekey the peer started, until the peer uses the new SA
     /// (RFC 7296 §2.8).
     pub(crate) pending_out: Option<Box<SaSpec>>,
-    /// True if there is no outbound half, nor will there be one: the peer has closed it, in a request that
-    /// crossed this end's own (RFC 7296 §1.4.1), or it is the loser of two rekeys.
+    /// True if it has no outbound SA and will get none: the peer has closed it, by a request that crossed this
+    /// end's own (RFC 7296 §1.4.1), or it is the loser of two rekeys.
     pub(crate) half_closed: bool,
-    /// True if its policy was told to send through it: of the children that share a policy the one
-    /// this was said of last.
+    /// True if its policy sends by it: of the children that share a policy, the last one that got it.
     pub(crate) routed: bool,
-    /// The child this one replaces, while that still lives.
+    /// The child that this one replaces, while that still exists.
     pub(crate) replaces: Option<ChildSaId>,
     pub(crate) started: Instant,
     pub(crate) installed: Instant,
     pub(crate) setup_time: Duration,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
-    /// When the first rekey of it was due.
+    /// When its first rekey was due.
     pub(crate) soft_at: Option<Instant>,
 }
 
@@ -107,36 +106,36 @@ impl ChildSa {
         SaId { spi: self.spi_out, dst: self.remote }
     }
 
-    /// True if traffic goes out through it.
+    /// True if packets leave by it.
     pub(crate) fn carries(&self) -> bool {
         matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
     }
 
-    /// True if `packet` may travel through it.
+    /// True if it may carry `packet`.
     pub(crate) fn takes(&self, packet: Flow) -> bool {
         let within = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
         within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
     }
 
-    /// True if packets that meet the trap treated as `trap` would travel through it.
+    /// True if it would carry packets that meet the trap with the processing `trap`.
     pub(crate) fn is_marked_like(&self, trap: &Processing) -> bool {
         let of = |processing: &Processing| (processing.mark_out, processing.if_id_out);
         of(&self.processing) == of(trap)
     }
 
-    /// What goes on in the child of a rekey.
+    /// What the child of a rekey takes over.
     pub(crate) fn heritage(&self) -> Heritage {
         let line = Some(self.line);
         Heritage { line, ..self.heritage_beside(self.cpu, self.ordinal) }
     }
 
-    /// What another for the same traffic has.
+    /// What a further child for the same traffic takes over.
     pub(crate) fn heritage_beside(&self, cpu: Option<u32>, ordinal: u32) -> Heritage {
         let (processing, lease) = (Arc::clone(&self.processing), Lease::clone(&self.lease));
         Heritage { processing, lease, line: None, cpu, ordinal }
     }
 
-    /// True if it is one of those for the same selectors that `policy` serves (RFC 9611), and not to be
+    /// True if it is one of the children for the same selectors that `policy` serves (RFC 9611), and is not being
     /// replaced.
     pub(crate) fn shares(&self, policy: PolicyId) -> bool {
         self.policy == policy
@@ -144,19 +143,19 @@ impl ChildSa {
             && matches!(self.phase, Phase::Installing | Phase::Installed)
     }
 
-    /// True if it is between one address and one other.
+    /// True if its selectors are one address at each end.
     pub(crate) fn is_single_pair(&self) -> bool {
         let single = |list: &[TrafficSelector]| list.iter().all(|ts| ts.start == ts.end);
         single(&self.local_ts) && single(&self.remote_ts)
     }
 
-    /// True if the data plane has its outbound half.
+    /// True if the data plane has its outbound SA.
     pub(crate) fn has_outbound(&self) -> bool {
         self.pending_out.is_none() && !self.half_closed
     }
 
-    /// Selectors of transport mode are the addresses of the two ends as this one sees them: puts those
-    /// of `path` in the place of the former. True if that changed any.
+    /// In transport mode the selectors are the addresses of the two ends, as this end sees them: replaces them by
+    /// those of `path`. True if that changed any.
     //= RFC 7296 §2.23.1
     //# This will also ensure that the Security Association Database (SAD)
     //# entries for the tunnel exit checks and return packets are added using
@@ -179,8 +178,7 @@ impl ChildSa {
         changed
     }
 
-    /// One half of the pair as the data plane wants it.
-    /// `schedule` is how long a request is sent again.
+    /// One SA of the pair for the data plane. `schedule` is the length of a retransmission schedule.
     pub(crate) fn spec(
         &self,
         direction: Direction,
@@ -215,7 +213,7 @@ impl ChildSa {
         })
     }
 
-    /// What was negotiated, or what this end takes that for (`sha256_96`).
+    /// The negotiated suite, or the one that this end uses instead (`sha256_96`).
     fn suite(&self) -> CipherSuite {
         match self.selected.suite {
             suite if suite.integ == IntegId::HMAC_SHA2_256_128 && self.config.sha256_96 => {
@@ -225,7 +223,7 @@ impl ChildSa {
         }
     }
 
-    /// The policy, with traffic going out through this SA.
+    /// The policy, sending by this SA.
     pub(crate) fn install_policy(&self) -> Command {
         Command::InstallPolicy(Box::new(PolicySpec {
             id: self.policy,
@@ -246,7 +244,7 @@ impl ChildSa {
         }))
     }
 
-    /// The policy, with traffic kept from leaving until the child is up again.
+    /// The policy, which keeps traffic from leaving until the child is up again.
     pub(crate) fn hold_policy(&self) -> Command {
         let silent = self.config.failure_shunt == FailureShunt::Drop;
         let mut command = self.install_policy();
@@ -256,8 +254,8 @@ impl ChildSa {
         command
     }
 
-    /// Encapsulation of what this end sends by `path`; `udp` if it is to be in UDP there. `None` for plain
-    /// ESP.
+    /// The encapsulation of packets that this end sends by `path`. `udp` if they are to use UDP there. `None` for
+    /// plain ESP.
     pub(crate) fn encap_on(path: Path, udp: bool) -> Option<Encapsulation> {
         let ports = EncapPorts { src_port: path.local.port(), dst_port: path.remote.port() };
         match path.transport {

@@ -1,5 +1,5 @@
-//! The numbers that tell one child's packets from another's: marks and interface ids, `%unique` among
-//! them.
+//! The numbers that distinguish one child's packets from another's: marks and interface ids, `%unique` ones
+//! included.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,32 +16,32 @@ pub(crate) struct Numbers {
     last: u32,
     marks: Taken,
     if_ids: Taken,
-    /// What the trap of a connection's child has, and what it was chosen by.
+    /// The numbers of the trap of a connection's child, and the rule by which they were chosen.
     traps: HashMap<(String, String), (UniqueNumbers, Chosen)>,
-    /// The interface ids of the traps of a connection, and what they were chosen by.
+    /// The interface ids of the traps of a connection, and the rule by which they were chosen.
     connections: HashMap<String, ([InterfaceId; 2], IfIds)>,
 }
 
-/// Numbers that may still be in use, by the mask they were chosen for.
+/// Numbers that may still be in use, by the mask for which they were chosen.
 #[derive(Default)]
 struct Taken {
     by_mask: HashMap<u32, HashMap<u32, Weak<()>>>,
-    /// At this many, those that nobody holds any more are forgotten.
+    /// At this size, numbers that no child has any more are dropped.
     limit: usize,
 }
 
-/// Holds numbers for as long as it is held.
+/// Keeps numbers reserved while it exists.
 pub(crate) type Lease = Arc<()>;
 
-/// Who asks for numbers.
+/// The end for which numbers are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The peer.
     Peer,
-    /// This end: what is made has the numbers of its trap, if nothing has them yet.
+    /// This end: the child gets the numbers of its trap, if no other child has them.
     Us,
-    /// This end, for a packet that met the trap or in the place of what may have its numbers: what is
-    /// made has them too, or the traffic it is for would go on meeting the trap.
+    /// This end, for a packet that met the trap, or to replace a child that may have its numbers. The new child
+    /// gets the trap's numbers too, because its traffic would otherwise continue to meet the trap.
     Trap,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct IfIds {
     lease: Lease,
 }
 
-/// What takes the place of numbers in a configuration: of those alone that are `%unique` there.
+/// The chosen numbers. Only those that are `%unique` in the configuration are set.
 #[derive(Debug, Clone)]
 struct Chosen {
     /// Of marks, in and out.
@@ -92,8 +92,8 @@ impl Numbers {
         }
     }
 
-    /// How packets of a new child are treated, and what keeps its numbers its own; `inherited` are the
-    /// interface ids of its IKE SA.
+    /// How packets of a new child are treated, and the reservation of its numbers. `inherited` are the interface
+    /// ids of its IKE SA.
     pub(crate) fn of_child(
         &mut self,
         shard: Shard,
@@ -116,7 +116,7 @@ impl Numbers {
         Ok((chosen.applied(config, inherited), chosen.lease))
     }
 
-    /// How packets are treated that meet the trap of a child.
+    /// How packets that meet the trap of a child are treated.
     pub(crate) fn of_trap(
         &mut self,
         shard: Shard,
@@ -147,7 +147,7 @@ impl Numbers {
         Ok(processing)
     }
 
-    /// The trap is gone.
+    /// Drops the numbers of a trap that is gone.
     pub(crate) fn forget_trap(&mut self, connection: &str, child: &str) {
         self.traps.remove(&(connection.to_owned(), child.to_owned()));
         if !self.traps.keys().any(|(other, _)| other == connection) {
@@ -159,7 +159,7 @@ impl Numbers {
         let lease = Lease::default();
         let scopes = ids.map(InterfaceId::scope);
         let taken = &mut self.if_ids;
-        // There are more of them than there is memory for SAs: one is always left.
+        // There are more numbers than memory for SAs, so one is always free.
         let chosen = taken.pair(&mut self.last, shard, scopes, [u32::MAX; 2], &lease);
         let mut chosen = chosen.unwrap_or_default().into_iter();
         let values = ids.map(|id| match (id, chosen.next().flatten()) {
@@ -182,8 +182,8 @@ impl Numbers {
 }
 
 impl Taken {
-    /// One number for each direction that has a scope, in and out, with no bit outside its mask: the
-    /// kernel compares the bits of a packet's mark that the mask has with the whole value.
+    /// One number for each direction with a scope, in and out, without bits outside its mask: the kernel compares
+    /// the masked bits of a packet's mark with the whole value.
     fn pair(
         &mut self,
         last: &mut u32,
@@ -202,8 +202,8 @@ impl Taken {
         Ok([one, other.map(|_| next(mask_out)).transpose()?])
     }
 
-    /// A number of bits in `mask` that nobody has; nor has another shard, if the mask has the octet that
-    /// tells them apart. Never 0, which is none.
+    /// A number of bits in `mask` that no child has, nor another shard if the mask covers the shard's octet. Never
+    /// 0, which means none.
     fn next(
         &mut self,
         last: &mut u32,
@@ -226,7 +226,7 @@ impl Taken {
         Err(NoneLeft)
     }
 
-    /// True if no packet's mark can match both this and one that is in use.
+    /// True if no packet's mark can match both this number and one in use.
     fn is_free(&self, value: u32, mask: u32) -> bool {
         self.by_mask.iter().all(|(theirs, values)| {
             let common = mask & theirs;
@@ -252,7 +252,7 @@ impl Taken {
     }
 }
 
-/// The lowest bits of `number` in the places of the bits that `mask` has.
+/// The lowest bits of `number` in the places of the bits of `mask`.
 fn spread(mut number: u32, mask: u32) -> u32 {
     let mut value = 0;
     for bit in (0..32).map(|n| 1 << n).filter(|bit| mask & bit != 0) {
@@ -263,7 +263,7 @@ fn spread(mut number: u32, mask: u32) -> u32 {
 }
 
 impl Chosen {
-    /// As configured, with these; `inherited` are the interface ids where neither says one.
+    /// The configuration with these numbers. `inherited` are the interface ids if the child sets none.
     fn applied(&self, config: &ChildConfig, inherited: [u32; 2]) -> Arc<Processing> {
         let mut processing = Processing::clone(&config.processing);
         let [mark_in, mark_out] = self.marks;

@@ -5,11 +5,11 @@ use crate::wire::payload::TrafficSelector;
 /// Selectors in one TS payload.
 const MAX_SELECTORS: usize = 255;
 
-/// What `configured` and `offered` have in common; empty if that is nothing.
+/// The intersection of `configured` and `offered`; empty if they have nothing in common.
 ///
-/// In the order of `configured`, then `offered`, without selectors that lie within another, 255 at
-/// most. If the first offered selector is acceptable in full (it may be the packet that made the
-/// initiator ask), the one that covers it is kept and comes first.
+/// The order is that of `configured`, then `offered`. Selectors within others are left out, and there are at most
+/// 255. If the first offered selector is acceptable in full (it may be the packet that made the initiator request
+/// the child), the selector that covers it is kept and comes first.
 pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Vec<TrafficSelector> {
     //= RFC 7296 §2.9
     //# If the responder's policy allows it to accept the first selector of TSi and TSr, then
@@ -32,7 +32,7 @@ pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Ve
     narrowed
 }
 
-/// Adds `new` unless it is covered already, and takes out what it covers itself.
+/// Adds `new` unless it is covered already, and removes the selectors that it covers.
 fn add(narrowed: &mut Vec<TrafficSelector>, new: TrafficSelector) {
     if narrowed.iter().any(|kept| kept.contains(&new)) {
         return;

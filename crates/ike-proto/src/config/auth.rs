@@ -22,12 +22,12 @@ pub enum IdMatch {
     Suffix(IdData),
     /// A distinguished name with `*` for some of its values (RFC 4945 §3.1.5).
     DnPattern(IdData),
-    /// Whatever a regular expression matches.
+    /// All identities that a regular expression matches.
     Regex(IdRegex),
 }
 
 impl IdMatch {
-    /// True if `id` is one of them. ID_NULL is nobody, and must be asked for by name.
+    /// True if `id` is one of them. ID_NULL names no one, and is admitted only if it is configured.
     pub fn admits(&self, id: &IdData) -> bool {
         match self {
             Self::Any => id.kind != IdType::NULL,
@@ -43,9 +43,9 @@ impl IdMatch {
         }
     }
 
-    /// How exactly they say who somebody is: of several that admit an identity, the largest number says it best.
-    /// A pattern is the more exact the more of it is literal; a regular expression says less than any of them, and
-    /// `*` alone says nothing.
+    /// How exactly the pattern identifies a peer. Of several patterns that admit an identity, the one with the
+    /// largest number is the most exact. A pattern is more exact the more of it is literal. A regular expression
+    /// is less exact than any pattern, and `*` alone is the least exact.
     pub(crate) fn exactness(&self) -> usize {
         match self {
             Self::Any => 0,
@@ -63,25 +63,25 @@ pub enum AuthConfig {
     /// `psk`: a pre-shared key (RFC 7296 §2.15).
     #[default]
     Psk,
-    /// `pubkey` and everything more exact: a signature.
+    /// `pubkey` and more exact values: a signature.
     Pubkey(PubkeyAuth),
-    /// `null`: not at all (RFC 7619).
+    /// `null`: no authentication (RFC 7619).
     Null,
-    /// `eap`: as whoever answers [`Question::Eap`](crate::Question::Eap) does it (RFC 7296 §2.16). Of the
-    /// initiator it stands in its last round. In the responder's round beside it, EAP is all there is (RFC 5998).
+    /// `eap`: the answers to [`Question::Eap`](crate::Question::Eap) decide (RFC 7296 §2.16). For the initiator
+    /// this is the last round. In the responder's round beside it, it means EAP alone (RFC 5998).
     Eap,
 }
 
-/// What an `auth` of public keys asks for.
+/// The requirements of an `auth` with public keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PubkeyAuth {
-    /// Of the key and the signature in AUTH.
+    /// On the key and the signature in AUTH.
     pub ike: SchemeConstraints,
-    /// Of the keys and signatures on the certificate path; the engine does not see these.
+    /// On the keys and signatures of the certificate path, which the engine does not see.
     pub chain: SchemeConstraints,
 }
 
-/// Signature schemes and key sizes that are good enough.
+/// Signature schemes and key sizes that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemeConstraints {
     /// Schemes allowed. Empty: all but those with SHA-1 and the experimental ones.
@@ -93,35 +93,35 @@ pub struct SchemeConstraints {
 /// One `local<suffix>` section: how this end authenticates in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalAuth {
-    /// The section's name, which says whose key signs.
+    /// The section's name, which identifies the key that signs.
     pub name: String,
     /// `auth`.
     pub auth: AuthConfig,
-    /// `id`; `None` uses the local address, or ID_NULL with `auth = null` and no PPK. Whoever loads
-    /// certificates puts the certificate's identity here.
+    /// `id`; `None` for the local address, or for ID_NULL with `auth = null` and no PPK. The loader of
+    /// certificates sets the certificate's identity here.
     pub id: Option<IdData>,
 }
 
 /// One `remote<suffix>` section: how the peer must authenticate in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteAuth {
-    /// The section's name, which says what the peer's certificate is judged by.
+    /// The section's name, which identifies the rules for the peer's certificate.
     pub name: String,
     /// `auth`.
     pub auth: AuthConfig,
     /// `id`.
     pub id: IdMatch,
-    /// What to ask the peer for in CERTREQ payloads; empty with `send_certreq = no`.
+    /// The contents of CERTREQ payloads to the peer; empty with `send_certreq = no`.
     pub certreqs: Vec<CertRequest>,
-    /// How EAP is to be done, in words that only have to differ where that does: a ticket (RFC 5723) is worth
-    /// nothing any more once they are others. 256 octets at the most; empty without EAP.
+    /// The settings of EAP as a text that differs whenever they differ: a ticket (RFC 5723) with another text is
+    /// not accepted. 256 octets at most; empty without EAP.
     pub eap: String,
 }
 
 /// The body of a CERTREQ payload that owns its data (RFC 7296 §3.7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertRequest {
-    /// What kind of certificate is wanted.
+    /// The requested kind of certificate.
     pub encoding: CertEncoding,
     /// SHA-1 hashes, 20 octets each, of the CAs' SubjectPublicKeyInfo; empty for raw public keys.
     pub authorities: Vec<u8>,
@@ -153,14 +153,14 @@ impl From<CertReq<'_>> for CertRequest {
 }
 
 impl LocalAuth {
-    /// A round called `name` by `auth`, of this end's address.
+    /// A round called `name` with `auth`, with this end's address as identity.
     pub fn new(name: impl Into<String>, auth: AuthConfig) -> Self {
         Self { name: name.into(), auth, id: None }
     }
 }
 
 impl RemoteAuth {
-    /// A round called `name` by `auth`, of anybody.
+    /// A round called `name` with `auth`, for any identity.
     pub fn new(name: impl Into<String>, auth: AuthConfig) -> Self {
         let (id, certreqs, eap) = (IdMatch::Any, Vec::new(), String::new());
         Self { name: name.into(), auth, id, certreqs, eap }
@@ -173,15 +173,15 @@ impl AuthConfig {
         Self::Pubkey(PubkeyAuth::default())
     }
 
-    /// Parses the value of `auth`: `psk`, `null`, or key types with what is asked of them.
+    /// Parses the value of `auth`: `psk`, `null`, or key types with their requirements.
     ///
-    /// A key type is `pubkey` (any), `rsa` (either padding), `rsa/pss`, `rsa/pkcs1`, `ecdsa`,
-    /// `ed25519`, `mldsa`, `mldsa44`, `mldsa65`, `mldsa87`, `slhdsa`, `slhdsa_sha2_128s` and so on, or
-    /// `falcon512`. After those of RSA and `ecdsa` may follow a least size in bits, and after them and
-    /// `pubkey` hashes: `sha256`, `sha384`, `sha512`, `sha1`, `identity`. Several types are joined by `-`, each with
-    /// its own. What stands after `ike:` is asked of the AUTH payload alone, what stands before it of
-    /// the certificate path; without `ike:` it is asked of both. So `ike:mldsa87` wants the peer's
-    /// own key to be post-quantum, `mldsa87` its whole path.
+    /// A key type is `pubkey` (any), `rsa` (either padding), `rsa/pss`, `rsa/pkcs1`, `ecdsa`, `ed25519`, `mldsa`,
+    /// `mldsa44`, `mldsa65`, `mldsa87`, `slhdsa`, `slhdsa_sha2_128s` and so on, or `falcon512`. After the types of
+    /// RSA and after `ecdsa` a minimum size in bits may follow. After these and after `pubkey` hashes may follow:
+    /// `sha256`, `sha384`, `sha512`, `sha1`, `identity`. Several types are joined by `-`, each with its own
+    /// requirements. Types after `ike:` apply to the AUTH payload alone, and types before it to the certificate
+    /// path. Without `ike:` they apply to both. So `ike:mldsa87` requires a post-quantum key of the peer, and
+    /// `mldsa87` a post-quantum path.
     ///
     /// # Errors
     /// [`AuthParseError`] says which part is not understood.
@@ -191,7 +191,7 @@ impl AuthConfig {
 }
 
 impl SchemeConstraints {
-    /// True if a signature by `scheme` is good enough.
+    /// True if a signature by `scheme` is accepted.
     pub fn allows(&self, scheme: SignatureScheme) -> bool {
         if self.schemes.is_empty() {
             return !matches!(scheme, SignatureScheme::RsaPkcs1Sha1 | SignatureScheme::Falcon512);
@@ -199,7 +199,7 @@ impl SchemeConstraints {
         self.schemes.contains(&scheme)
     }
 
-    /// True if the hash of `scheme` is one that is allowed with schemes of its kind.
+    /// True if the hash of `scheme` is allowed with schemes of its kind.
     pub(crate) fn allows_hash_of(&self, scheme: SignatureScheme) -> bool {
         let alike = |other: &SignatureScheme| {
             other.is_ecdsa() == scheme.is_ecdsa() && other.hash() == scheme.hash()
@@ -207,8 +207,7 @@ impl SchemeConstraints {
         self.allows(scheme) || self.schemes.iter().any(alike)
     }
 
-    /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make a signature that is good enough
-    /// and is long enough itself.
+    /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make an accepted signature and is long enough.
     pub fn allows_key(&self, spki: &[u8]) -> bool {
         let schemes = SignatureScheme::of_public_key(spki);
         let rsa = schemes.iter().any(|scheme| scheme.is_rsa());

@@ -1,4 +1,4 @@
-//! Connections that a peer may mean, as long as only addresses are known.
+//! The connections that a peer may mean while only addresses are known.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use super::{AddressSpec, ConnectionConfig};
 
-/// Connections that a peer may mean, the best first.
+/// The connections that a peer may mean, the best first.
 pub(crate) type Candidates = Arc<[Arc<ConnectionConfig>]>;
 
-/// The lists of candidates that were wanted last. Those of peers at any address are the same for all of them,
-/// and with ten thousand connections 80 KB long.
+/// The candidate lists of the latest peers. Peers at any address share one list, which has 80 KB for ten thousand
+/// connections.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     /// The newest last.
     recent: Vec<Candidates>,
 }
 
-/// Lists kept.
+/// Number of lists that are kept.
 const LISTS: usize = 4;
 
 impl Lists {
-    /// A list that is there already, if it is this one, else a new one.
+    /// An existing list if it equals this one, otherwise a new one.
     pub(crate) fn share<'a>(
         &mut self,
         list: impl Iterator<Item = &'a Arc<ConnectionConfig>> + Clone,
@@ -44,12 +44,12 @@ impl Lists {
     }
 }
 
-/// Where connections are in the configuration, by the addresses that their peers have.
+/// The places of connections in the configuration, by the addresses of their peers.
 #[derive(Debug, Default)]
 pub(crate) struct ByAddress {
-    /// Those with peers at exactly this address.
+    /// Connections with peers at exactly this address.
     hosts: BTreeMap<IpAddr, Vec<usize>>,
-    /// Those with peers anywhere in a range.
+    /// Connections with peers in a range.
     ranges: Vec<usize>,
 }
 
@@ -70,8 +70,8 @@ impl ByAddress {
         table
     }
 
-    /// Those of `connections`, which the table was made of, whose addresses fit: exact addresses before
-    /// ranges and `%any`, the peer's address before this end's.
+    /// The connections whose addresses fit: exact addresses before ranges and `%any`, the peer's address before
+    /// this end's. The table was made from `connections`.
     pub(crate) fn fitting<'c>(
         &self,
         connections: &'c [Arc<ConnectionConfig>],
@@ -102,7 +102,7 @@ impl ByAddress {
     }
 }
 
-/// Whether the peer's address and this end's are in a range, and not named.
+/// Whether the peer's address and this end's are only in a range, and not named.
 type Vague = (bool, bool);
 
 /// False if `address` is named in `specs`, true if it is in a range of them.

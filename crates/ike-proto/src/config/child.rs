@@ -28,7 +28,7 @@ impl TsSpec {
     /// `dynamic` for any protocol and port, the default of swanctl.conf(5).
     pub const DYNAMIC: Self = Self::Dynamic { protocol: 0, start_port: 0, end_port: 65535 };
 
-    /// The selector, with `host` in the place of `dynamic`.
+    /// The selector, with `host` instead of `dynamic`.
     pub fn resolve(self, host: IpAddr) -> TrafficSelector {
         match self {
             Self::Fixed(ts) => ts,
@@ -39,7 +39,7 @@ impl TsSpec {
     }
 }
 
-/// What to do at load (`start_action`), at a peer's delete (`close_action`) or at a dead peer
+/// What to do at load (`start_action`), after a Delete by the peer (`close_action`) or after a dead peer
 /// (`dpd_action`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Action {
@@ -52,30 +52,30 @@ pub enum Action {
     Start,
 }
 
-/// What becomes of the traffic of a child that is not up (`failureshunt`, a word of libreswan's).
+/// What happens to the traffic of a child that is not up (`failureshunt`, a word of libreswan's).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailureShunt {
-    /// [`Self::Reject`] from the first time the child was up, if one of its actions is to bring it up;
-    /// else [`Self::Passthrough`].
+    /// [`Self::Reject`] once the child has been up, if one of its actions is to bring it up again; otherwise
+    /// [`Self::Passthrough`].
     #[default]
     Auto,
-    /// It goes where the system sends it: in clear.
+    /// The system routes it: in clear.
     Passthrough,
     /// It is dropped.
     Drop,
-    /// It is dropped, and senders hear of it.
+    /// It is dropped, and senders are notified.
     Reject,
 }
 
-/// A child with `mode = pass` or `drop`: a policy without an SA. The engine leaves it to who runs the data
-/// plane.
+/// A child with `mode = pass` or `drop`: a policy without an SA. The owner of the data plane installs it, not the
+/// engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShuntConfig {
     /// The connection.
     pub connection: String,
     /// Name of the child.
     pub child: String,
-    /// True if its traffic is dropped; else it goes in clear.
+    /// True if its traffic is dropped; otherwise it passes in clear.
     pub drop: bool,
     /// `local_ts`.
     pub local_ts: Vec<TrafficSelector>,
@@ -83,7 +83,7 @@ pub struct ShuntConfig {
     pub remote_ts: Vec<TrafficSelector>,
     /// `priority`; 0 for automatic.
     pub priority: u32,
-    /// How it is to be installed.
+    /// How its packets are treated.
     pub processing: Arc<Processing>,
 }
 
@@ -104,11 +104,11 @@ pub struct ChildConfig {
     pub rekey_time: Duration,
     /// `life_time`: hard limit; zero for none.
     pub life_time: Duration,
-    /// `rand_time`: up to this is taken off `rekey_time`.
+    /// `rand_time`: the most that is subtracted from `rekey_time` at random.
     pub rand_time: Duration,
     /// `rekey_bytes`, `life_bytes`, `rekey_packets`, `life_packets`.
     pub limits: Limits,
-    /// `rand_bytes` and `rand_packets`: up to this is taken off the soft limits.
+    /// `rand_bytes` and `rand_packets`: the most that is subtracted from the soft limits at random.
     pub rand_bytes: u64,
     /// See `rand_bytes`.
     pub rand_packets: u64,
@@ -118,23 +118,23 @@ pub struct ChildConfig {
     pub close_action: Action,
     /// `dpd_action`.
     pub dpd_action: Action,
-    /// `failureshunt`. The engine leaves it to who runs the data plane.
+    /// `failureshunt`. The owner of the data plane carries it out, not the engine.
     pub failure_shunt: FailureShunt,
-    /// `updown`. The engine leaves it to who runs it.
+    /// `updown`. The embedder runs it, not the engine.
     pub updown: Option<String>,
-    /// `hostaccess`, for that program.
+    /// `hostaccess`, for `updown`.
     pub hostaccess: bool,
     /// `inactivity`: the child is deleted after this without traffic; zero for never.
     pub inactivity: Duration,
-    /// `sha256_96`: HMAC-SHA-256 is cut to 96 bits, as some peers do. Nothing is said about it to the peer.
+    /// `sha256_96`: HMAC-SHA-256 is cut to 96 bits, as some peers do. The peer is not told.
     pub sha256_96: bool,
     /// `priority` of the policies; 0 for automatic.
     pub priority: u32,
     /// `replay_window` in packets.
     pub replay_window: u32,
-    /// What the engine hands to the data plane as it is: `hw_offload`, `copy_dscp` and so on.
+    /// Options that the engine passes to the data plane unchanged: `hw_offload`, `copy_dscp` and so on.
     pub processing: Arc<Processing>,
-    /// Which numbers of `processing` are chosen when a child is made.
+    /// The numbers of `processing` that are chosen when a child is made.
     pub unique: UniqueNumbers,
 }
 

@@ -12,8 +12,7 @@ use super::proposal::ProposalConfig;
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
 
-/// Addresses a connection's end may have: an entry of `local_addrs` or `remote_addrs`. Names are
-/// resolved by the caller.
+/// Addresses of one end of a connection: an entry of `local_addrs` or `remote_addrs`. The caller resolves names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressSpec {
     /// `%any`, `%any4` (`Some(false)`) or `%any6` (`Some(true)`).
@@ -39,7 +38,7 @@ impl AddressSpec {
         }
     }
 
-    /// The address to initiate to or from, if the entry names just one.
+    /// The address to initiate to or from, if the entry is a single address.
     pub fn host(self) -> Option<IpAddr> {
         match self {
             Self::Range(start, end) if start == end => Some(start),
@@ -54,7 +53,7 @@ pub enum Fragmentation {
     /// Announced, and used for messages over the fragment size.
     #[default]
     Yes,
-    /// Announced and accepted, never used for what this end sends.
+    /// Announced and accepted, but not used for this end's messages.
     Accept,
     /// As `Yes`, and the first protected message of an initiator is always fragmented.
     Force,
@@ -68,9 +67,9 @@ pub enum Childless {
     /// Accepted as responder; not started as initiator.
     #[default]
     Allow,
-    /// Started when the peer supports it.
+    /// Started if the peer supports it.
     Prefer,
-    /// Required both ways.
+    /// Required in both roles.
     Force,
     /// Refused.
     Never,
@@ -88,7 +87,7 @@ pub enum DowngradePrevention {
     Require,
 }
 
-/// `unique`: what a second IKE SA with the same peer identity does.
+/// `unique`: what a second IKE SA with the same peer identity causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unique {
     /// Only INITIAL_CONTACT replaces the old one.
@@ -96,13 +95,13 @@ pub enum Unique {
     No,
     /// As `No`, and INITIAL_CONTACT is neither sent nor obeyed.
     Never,
-    /// The new one is refused.
+    /// The new one is refused if it comes from another address.
     Keep,
     /// The old one is replaced.
     Replace,
 }
 
-/// `enable_tcp`, a word of libreswan's: whether an initiator speaks IKE in TCP (RFC 9329).
+/// `enable_tcp`, a word of libreswan's: whether an initiator uses IKE over TCP (RFC 9329).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TcpUse {
     /// Never.
@@ -110,19 +109,19 @@ pub enum TcpUse {
     No,
     /// From the start.
     Yes,
-    /// If the peer does not answer over UDP for so long.
+    /// If the peer does not answer over UDP within this time.
     Fallback(Duration),
 }
 
-/// `separate_transports` (draft-ietf-ipsecme-ikev2-reliable-transport): IKE over TCP, ESP as without it.
+/// `separate_transports` (draft-ietf-ipsecme-ikev2-reliable-transport): IKE over TCP, ESP without TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SeparateTransports {
-    /// Neither asked for nor accepted.
+    /// Neither requested nor accepted.
     No,
-    /// Accepted as responder; not asked for as initiator.
+    /// Accepted as responder; not requested as initiator.
     #[default]
     Accept,
-    /// Asked for as initiator, too.
+    /// Requested as initiator, too.
     Yes,
 }
 
@@ -150,8 +149,8 @@ pub struct ConnectionConfig {
     pub remote_port: u16,
     /// `proposals`.
     pub proposals: Vec<ProposalConfig>,
-    /// `local<suffix>`: how this end authenticates, round by round (RFC 4739). Without a round there is
-    /// no IKE SA.
+    /// `local<suffix>`: how this end authenticates, round by round (RFC 4739). Without a round no IKE SA is
+    /// possible.
     pub local: Vec<LocalAuth>,
     /// `remote<suffix>`: how the peer must authenticate, round by round.
     pub remote: Vec<RemoteAuth>,
@@ -169,8 +168,8 @@ pub struct ConnectionConfig {
     pub separate_transports: SeparateTransports,
     /// `mobike` (RFC 4555): announced, and used with peers that announce it too.
     pub mobike: bool,
-    /// `qcd`: quick crash detection (RFC 6290). The peer gets a token, if the endpoint makes any, and what it
-    /// gives is taken.
+    /// `qcd`: quick crash detection (RFC 6290). The peer gets a token, if the endpoint makes tokens, and the
+    /// peer's token is accepted.
     pub qcd: bool,
     /// `dpd_delay`; zero turns liveness checks off.
     pub dpd_delay: Duration,
@@ -180,11 +179,11 @@ pub struct ConnectionConfig {
     pub childless: Childless,
     /// `downgrade_prevention`.
     pub downgrade_prevention: DowngradePrevention,
-    /// `session_resumption` (RFC 5723): as initiator, tickets are asked for and presented; as responder, they are
-    /// given and taken if there are keys for them ([`ResumptionConfig`](super::ResumptionConfig)).
+    /// `session_resumption` (RFC 5723): as initiator, tickets are requested and presented; as responder, they are
+    /// given and accepted if there are keys for them ([`ResumptionConfig`](super::ResumptionConfig)).
     pub session_resumption: bool,
-    /// Stands for what this end authenticates with and the engine does not see: private keys, certificates, EAP
-    /// and its passwords. A ticket that was got when this was another number is not presented (RFC 5723 §6.2).
+    /// A number for the credentials of this end that the engine does not have: private keys, certificates,
+    /// settings and passwords of EAP. A ticket from a time with another number is not presented (RFC 5723 §6.2).
     pub credentials: u64,
     /// `ppk_id`, `ppk_required`, `ppk_exchange` and `ppk_rekey`.
     pub ppk: PpkConfig,
@@ -196,14 +195,14 @@ pub struct ConnectionConfig {
     pub rekey_time: Duration,
     /// `reauth_time`; zero turns reauthentication off.
     pub reauth_time: Duration,
-    /// `over_time`: the IKE SA is deleted this long after a rekey that did not happen.
+    /// `over_time`: the IKE SA is deleted this long after a rekey was due and did not happen.
     pub over_time: Duration,
-    /// `rand_time`: up to this is taken off `rekey_time` and `reauth_time`.
+    /// `rand_time`: the most that is subtracted from `rekey_time` and `reauth_time` at random.
     pub rand_time: Duration,
-    /// `vips`: virtual IPs that an initiator asks for; unspecified ones ask for any of their family.
+    /// `vips`: virtual IPs that an initiator requests; an unspecified address requests any of its family.
     pub vips: Vec<IpAddr>,
-    /// `pools`: where a responder gets addresses for peers from, in order. A peer that asks for none is
-    /// refused a child then.
+    /// `pools`: the pools from which a responder gets addresses for peers, in order. With pools, a peer that
+    /// requests no address gets no child.
     pub pools: Vec<String>,
     /// `if_id_in`.
     pub if_id_in: InterfaceId,
@@ -279,8 +278,7 @@ impl ConnectionConfig {
         }
     }
 
-    /// True if no IKE SA may come about without a PPK: by `ppk_required`, or because one end
-    /// authenticates by nothing else.
+    /// True if an IKE SA needs a PPK: by `ppk_required`, or because nothing else authenticates one end.
     pub fn requires_ppk(&self) -> bool {
         //= RFC 8784 §5.2.3
         //# Using PPKs MUST be
@@ -295,7 +293,7 @@ impl ConnectionConfig {
         self.ppk.covers(id) || self.ppk.ids.is_empty() && !self.is_unproven()
     }
 
-    /// True if one end does not prove who it is (RFC 7619).
+    /// True if one end does not prove its identity (RFC 7619).
     fn is_unproven(&self) -> bool {
         let null = |auth: &AuthConfig| matches!(auth, AuthConfig::Null);
         self.local.iter().any(|round| null(&round.auth))

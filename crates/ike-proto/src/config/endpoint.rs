@@ -13,25 +13,25 @@ use super::resumption::ResumptionConfig;
 use super::shard::Shard;
 use crate::ike_sa::rtt::LONGEST_TIMER;
 
-/// When a request that is not answered is sent again (RFC 7296 §2.4).
+/// When an unanswered request is sent again (RFC 7296 §2.4).
 ///
-/// With a `timeout`, this is the ladder of strongswan.conf(5): try `n` (from 0) waits `timeout * base^n`.
-/// Without one, the wait follows what the path has shown: 500 ms at first, then the round-trip time and
-/// its variation (RFC 6298), and what the octets of the message take at the path's rate; it grows
-/// `base` times with each try, up to 15 s. Large messages are paced then, too.
+/// With a `timeout` this is the schedule of strongswan.conf(5): try `n` (from 0) waits `timeout * base^n`. Without
+/// one the wait follows the path: 500 ms at first, then the round-trip time and its variation (RFC 6298), plus the
+/// time that the octets of the message take at the path's rate. It grows by `base` with each try, up to 15 s.
+/// Large messages are then paced as well.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retransmission {
     /// `retransmit_timeout`; `None` follows the path's round-trip time.
     pub timeout: Option<Duration>,
     /// `retransmit_base`.
     pub base: f64,
-    /// `retransmit_tries`: sends after the first before giving up; `None` gives up when the ladder of
-    /// [`strongswan`](Self::strongswan) would, 165 s after the first.
+    /// `retransmit_tries`: retransmissions before giving up; `None` gives up with the schedule of
+    /// [`strongswan`](Self::strongswan), 165 s after the first transmission.
     pub tries: Option<u32>,
-    /// `retransmit_limit`: no wait is longer; zero for no limit.
+    /// `retransmit_limit`: the longest wait; zero for no limit.
     pub limit: Duration,
-    /// `retransmit_jitter`: up to this many percent are taken off each wait of the ladder, or added to
-    /// each that follows the path.
+    /// `retransmit_jitter`: the highest percentage by which each wait of the schedule is shortened, or each wait
+    /// that follows the path is lengthened.
     pub jitter: u32,
 }
 
@@ -46,13 +46,13 @@ impl Retransmission {
         }
     }
 
-    /// What follows the path, for as long as strongSwan's ladder takes. The default.
+    /// Waits that follow the path, for as long as strongSwan's schedule. The default.
     pub fn adaptive() -> Self {
         Self { timeout: None, base: 1.8, tries: None, limit: Duration::ZERO, jitter: 10 }
     }
 
-    /// The longest time from the first sending of a request until it is given up: the whole schedule, without
-    /// what large messages take on slow links. At most a day.
+    /// The longest time from the first transmission of a request until it is given up: the whole schedule, without
+    /// the time that large messages take on slow links. At most a day.
     pub fn longest(&self) -> Duration {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let capped = |wait: Duration| match self.limit {
@@ -77,7 +77,7 @@ impl Retransmission {
         match (self.timeout, self.tries) {
             (Some(timeout), tries) => ladder(timeout, self.base, tries.unwrap_or(field_tries)),
             (None, None) => Self { limit: Duration::ZERO, ..field }.longest(),
-            // Each wait is bounded, and jitter is added to it.
+            // Each wait is limited, and jitter is added to it.
             (None, Some(tries)) => {
                 let jitter = 1.0 + f64::from(self.jitter.min(100)) / 100.0;
                 ladder(LONGEST_TIMER.mul_f64(jitter), 1.0, tries)
@@ -92,8 +92,8 @@ impl Default for Retransmission {
     }
 }
 
-/// Notify message types of draft-antony-ipsecme-ikev2-fragment-acknowledgment. IANA has given none out
-/// yet: these are of the private range, and both ends must have the same.
+/// Notify message types of draft-antony-ipsecme-ikev2-fragment-acknowledgment. IANA has assigned none yet. These
+/// are of the private range, and both ends must have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentAckTypes {
     /// FRAGMENT_ACK_SUPPORTED.
@@ -109,7 +109,7 @@ impl FragmentAckTypes {
     /// something else to other implementations. So a responder uses them only with a peer that has sent this
     /// Vendor ID or FRAGMENT_ACK_SUPPORTED, and an initiator never begins with them.
     ///
-    /// Its four octets take no more room in IKE_SA_INIT than the notify that it replaces.
+    /// Its four octets take no more space in IKE_SA_INIT than the notify that it replaces.
     pub fn vendor_id(self) -> Vec<u8> {
         let numbers = self.supported ^ self.request.rotate_left(5) ^ self.response.rotate_left(10);
         b"pq".iter().copied().chain(numbers.to_be_bytes()).collect()
@@ -127,11 +127,11 @@ impl Default for FragmentAckTypes {
 pub struct EndpointConfig {
     /// Shard of this endpoint.
     pub shard: Shard,
-    /// Connections in order; the first that fits is taken. A responder takes, of those that fit, the
-    /// first of those whose `id` says most exactly who the peer is.
+    /// Connections in order; the first one that fits is used. A responder uses, of those that fit, the first one
+    /// with the most exact `id`.
     pub connections: Vec<Arc<ConnectionConfig>>,
-    /// Policies without SAs that are to be there from the start. The engine leaves them to who runs the
-    /// data plane.
+    /// Policies without SAs that are to be installed from the start. The owner of the data plane installs them,
+    /// not the engine.
     pub shunts: Vec<ShuntConfig>,
     /// Pre-shared keys.
     pub secrets: Vec<Arc<PreSharedKey>>,
@@ -148,18 +148,17 @@ pub struct EndpointConfig {
     /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
     /// private range as well.
     pub separate_transports: u16,
-    /// `send_invalid_spi`: whoever sends ESP packets for which there is no SA is told so (RFC 7296 §1.5), as far as the
-    /// data plane says it ([`Event::UnknownSpi`](crate::dataplane::Event::UnknownSpi)).
+    /// `send_invalid_spi`: a host that sends ESP packets without an SA gets INVALID_SPI (RFC 7296 §1.5), if the
+    /// data plane reports such packets ([`Event::UnknownSpi`](crate::dataplane::Event::UnknownSpi)).
     pub send_invalid_spi: bool,
-    /// The driver accepts TCP connections (RFC 9329): a peer that begins over UDP may go on over TCP.
+    /// The driver accepts TCP connections (RFC 9329): a peer that has begun over UDP may continue over TCP.
     pub accepts_tcp: bool,
-    /// `cookie_threshold`: half-open SAs, the one asked for among them, from which a COOKIE is demanded
-    /// (RFC 7296 §2.6): 1 demands one always, 0 never. With any but 0 one is demanded as long as the driver
-    /// says [`Input::Behind`](crate::Input::Behind), too. All this is of UDP: over TCP only 1 demands any
-    /// (RFC 9329 §6.3).
+    /// `cookie_threshold`: half-open SAs, the requested one included, from which on a COOKIE is demanded (RFC 7296
+    /// §2.6): 1 always demands one, 0 never. With any value but 0 a COOKIE is also demanded while the driver is
+    /// [behind](crate::Input::Behind). This is about UDP. Over TCP only 1 demands a COOKIE (RFC 9329 §6.3).
     pub cookie_threshold: u32,
-    /// `cookie_threshold_ip`: the same for those begun from one address, of IPv6 from one /64. Below
-    /// `block_threshold`, so that nobody can block an address he does not have.
+    /// `cookie_threshold_ip`: the same for SAs from one address, or one /64 of IPv6. It is below
+    /// `block_threshold`, so that no attacker can block an address that it does not have.
     pub cookie_threshold_ip: u32,
     /// `block_threshold`: half-open SAs of one IPv4 address or IPv6 /64 at the most; 0 for no limit. Above it, a peer
     /// with a cookie takes the place of the half-open SA that has been silent for the longest time, if for a second or
@@ -169,12 +168,12 @@ pub struct EndpointConfig {
     /// SA counts once for each 2 KiB of its IKE_SA_INIT request. Above the limit, a peer with a cookie takes the place of
     /// the oldest half-open SA of the network that has the most. Other requests are dropped.
     pub init_limit_half_open: u32,
-    /// `half_open_timeout`: a responder's SA that is not established by then is dropped.
+    /// `half_open_timeout`: a responder's SA that is not established within this time is dropped.
     pub half_open_timeout: Duration,
-    /// `fragment_size`: octets of an IP packet carrying a fragment, 160 at least; 0 takes what is always
-    /// safe, 1280 over IPv6 and 576 over IPv4. `None` discovers the path MTU (RFC 7383 §2.5.2): it begins
-    /// with what [`Input::PathMtu`](crate::Input::PathMtu) says, 1500 at the most, or 1280, and goes down
-    /// to 1280 and 576 if nothing comes back.
+    /// `fragment_size`: octets of an IP packet with a fragment, 160 at least; 0 uses a size that is always safe,
+    /// 1280 over IPv6 and 576 over IPv4. `None` discovers the path MTU (RFC 7383 §2.5.2). It begins with the value
+    /// of [`Input::PathMtu`](crate::Input::PathMtu), 1500 at most, or with 1280, and goes down to 1280 and 576 if
+    /// no answer comes.
     pub fragment_size: Option<u16>,
     /// `max_packet`: the largest reassembled message accepted, in octets.
     pub max_packet: usize,
@@ -184,34 +183,34 @@ pub struct EndpointConfig {
     /// quarter for authenticated peers. One message gets a quarter of a part at the most. If a part is used up, the
     /// origin that holds the most loses its oldest message.
     pub reassembly_memory: usize,
-    /// `signature_authentication`: announce and use the method of RFC 7427, for signatures by other
-    /// schemes than the old methods have.
+    /// `signature_authentication`: announce and use the method of RFC 7427, for schemes that the older methods
+    /// lack.
     pub signature_authentication: bool,
-    /// `hash_and_url`: where certificates are asked for, announce that they may come as hash and URL
-    /// (RFC 7296 §3.6). Who answers [`Question::Judge`](crate::Question::Judge) must then fetch them.
+    /// `hash_and_url`: when certificates are requested, announce that they may come as hash and URL (RFC 7296
+    /// §3.6). The answering side of [`Question::Judge`](crate::Question::Judge) must then fetch them.
     pub hash_and_url: bool,
     /// `keep_alive`: interval of NAT keepalives; zero turns them off.
     pub keep_alive: Duration,
-    /// `retry_initiate_interval`: wait before a failed `start` is tried again.
+    /// `retry_initiate_interval`: the wait before a failed `start` is tried again.
     pub retry_initiate_interval: Duration,
-    /// `delete_rekeyed_delay`: the SAs of a rekeyed child stay this long, the inbound one to decrypt, the
-    /// outbound one for packets that are in it.
+    /// `delete_rekeyed_delay`: how long the SAs of a rekeyed child stay, the inbound one to decrypt, the outbound
+    /// one for packets that are still in the stack.
     pub delete_rekeyed_delay: Duration,
-    /// `prefer_best_path`: an IKE SA with MOBIKE moves to the path that the routes prefer though the one it
-    /// has is there yet.
+    /// `prefer_best_path`: an IKE SA with MOBIKE moves to the path that the routes prefer, even if its present
+    /// path still exists.
     pub prefer_best_path: bool,
-    /// `return_routability`: a responder with MOBIKE takes the children to another address of the peer only
-    /// once the peer has answered from there (RFC 4555 §3.7).
+    /// `return_routability`: a responder with MOBIKE moves the children to another address of the peer only after
+    /// the peer has answered from there (RFC 4555 §3.7).
     pub return_routability: bool,
-    /// `follow_redirects`: whether a client goes where its gateway sends it (RFC 5685).
+    /// `follow_redirects`: whether a client follows redirects of its gateway (RFC 5685).
     pub follow_redirects: bool,
-    /// `redirect`: whom this gateway sends elsewhere.
+    /// `redirect`: which clients this gateway redirects.
     pub redirect: RedirectPolicy,
-    /// Quick crash detection (RFC 6290): what tokens are made from.
+    /// Quick crash detection (RFC 6290): the secrets of tokens.
     pub qcd: QcdConfig,
-    /// `session_resumption`: what this gateway seals tickets with (RFC 5723).
+    /// `session_resumption`: the keys with which this gateway seals tickets (RFC 5723).
     pub resumption: ResumptionConfig,
-    /// UDP port this endpoint receives encapsulated traffic on, 4500 unless tests say otherwise.
+    /// The UDP port of this endpoint for encapsulated traffic; 4500 except in tests.
     pub natt_port: u16,
 }
 

@@ -1,5 +1,5 @@
-//! Configuration by name and identity, so that many connections and secrets cost a handshake no more than
-//! few do.
+//! Look-ups of configuration by name and identity, so that many connections and secrets cost a handshake no more
+//! than a few.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -12,13 +12,13 @@ use crate::keys::signed_octets::padded;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{IdType, PrfId};
 
-/// What identities that match have in common ([`IdData::matches`]); others may have it, too.
+/// A key that matching identities share ([`IdData::matches`]). Other identities may share it, too.
 type Key<'a> = (IdType, Cow<'a, [u8]>);
 
 /// Places of secrets, in order.
 type ByKey = HashMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
 
-/// A pre-shared key, and what AUTH is keyed with.
+/// A pre-shared key, and the key of AUTH derived from it.
 #[derive(Debug)]
 pub(crate) struct Psk {
     config: Arc<PreSharedKey>,
@@ -35,14 +35,14 @@ impl Psk {
         &self.config.ids
     }
 
-    /// See [`padded`]; the caller has a copy.
+    /// See [`padded`]; the caller gets a copy.
     pub(crate) fn padded(&self, prf: &dyn Prf) -> Secret {
         self.padded.of(prf, &self.config.secret)
     }
 }
 
-/// A secret after [`padded`], kept for the first PRF that it is wanted for, which is that of nearly all
-/// handshakes. RFC 7296 §2.15 has it in mind that it is kept.
+/// A secret after [`padded`], kept for the first PRF that needs it, which is that of nearly all handshakes. RFC
+/// 7296 §2.15 provides for keeping it.
 #[derive(Debug, Default)]
 struct Padded(OnceLock<(PrfId, Secret)>);
 
@@ -53,7 +53,7 @@ impl Padded {
     }
 }
 
-/// Made anew with every configuration.
+/// Made again with every configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     connections: HashMap<String, Arc<ConnectionConfig>>,
@@ -62,11 +62,11 @@ pub(crate) struct Lookup {
     has_dscp: bool,
     secrets: Vec<Arc<Psk>>,
     decoy: Padded,
-    /// Secrets by each identity they name.
+    /// Secrets by each identity that they name.
     naming: ByKey,
-    /// Those that name one identity alone.
+    /// Secrets that name a single identity.
     alone: ByKey,
-    /// Those that name none.
+    /// Secrets that name none.
     of_anybody: Vec<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Lookup {
             secrets: config.secrets.iter().map(Psk::new).collect(),
             ..Self::default()
         };
-        // The first of a name is the one that counts.
+        // The first connection of a name counts.
         for connection in config.connections.iter().rev() {
             lookup.connections.insert(connection.name.clone(), Arc::clone(connection));
         }
@@ -120,12 +120,12 @@ impl Lookup {
         &self.secrets
     }
 
-    /// Stands for the key of an identity that has none, and takes no less and no more to come by.
+    /// A key for an identity without one. It takes the same time to compute.
     pub(crate) fn decoy(&self, prf: &dyn Prf) -> Secret {
         self.decoy.of(prf, &Secret::copy_from(&[0x5a; 32]))
     }
 
-    /// The secrets, in order, that name `remote`, or nobody, or `local` alone; and maybe others.
+    /// The secrets, in order, that name `remote`, or no identity, or `local` alone; and maybe others.
     pub(crate) fn secrets(
         &self,
         local: &IdData,
@@ -150,7 +150,7 @@ fn key(id: &IdData) -> Key<'_> {
         IdType::FQDN | IdType::RFC822_ADDR if id.data.iter().any(u8::is_ascii_uppercase) => {
             Cow::Owned(id.data.to_ascii_lowercase())
         }
-        // These compare by their values, whatever their octets.
+        // These compare by their values, whatever their octets are.
         IdType::DER_ASN1_DN => Cow::Borrowed(&[][..]),
         _ => Cow::Borrowed(&*id.data),
     };

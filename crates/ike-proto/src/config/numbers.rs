@@ -12,9 +12,9 @@ pub enum Scope {
 /// `if_id_in` or `if_id_out` of a connection, for children without their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InterfaceId {
-    /// This one; 0 is none.
+    /// This number; 0 for none.
     Fixed(u32),
-    /// One that no other IKE SA has, kept when it is rekeyed.
+    /// A number that no other IKE SA has. It is kept across rekeys.
     Unique(Scope),
 }
 
@@ -24,9 +24,9 @@ impl Default for InterfaceId {
     }
 }
 
-/// Which numbers of a child's [`Processing`](crate::dataplane::Processing) are chosen when a child is
-/// made, and kept when it is rekeyed. What is chosen takes the place of the value there; the masks of
-/// marks stand. A child that a trap asks for has the numbers of the trap.
+/// The numbers of a child's [`Processing`](crate::dataplane::Processing) that are chosen when a child is made, and
+/// kept across rekeys. A chosen number replaces the value there; the masks of marks stay. A child for a trap's
+/// packet has the numbers of the trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct UniqueNumbers {
     /// `mark_in`.

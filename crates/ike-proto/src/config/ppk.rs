@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::crypto::Secret;
 
-/// The identifier of a PPK: what follows the type octet of a PPK_ID (RFC 8784 §5.1).
+/// The identifier of a PPK: the octets after the type octet of a PPK_ID (RFC 8784 §5.1).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PpkId(Box<[u8]>);
 
@@ -22,7 +22,7 @@ impl PpkId {
 }
 
 impl fmt::Display for PpkId {
-    /// As text, with escapes for what does not print.
+    /// As text, with escapes for octets that are not printable.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())
     }
@@ -48,9 +48,9 @@ pub struct PostQuantumKey {
 pub enum PpkMatch {
     /// `%any`, or `*` alone.
     Any,
-    /// The one of this identifier.
+    /// The PPK with this identifier.
     Exact(PpkId),
-    /// `*` in front: those whose identifier ends so, without regard to case.
+    /// `*` in front: PPKs whose identifier has this end, in upper or lower case.
     Suffix(PpkId),
 }
 
@@ -85,23 +85,22 @@ pub enum PpkExchange {
 /// `ppk_rekey`: PPKs in CREATE_CHILD_SA exchanges (RFC 9867 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PpkRekey {
-    /// Neither offered nor taken. What a PPK gave to the IKE SA goes into its successors and children
-    /// all the same.
+    /// Neither offered nor accepted. A PPK of the IKE SA still affects its successors and children.
     #[default]
     No,
-    /// Offered, and taken where offered; an SA comes about without one too.
+    /// Offered, and accepted if offered. An SA is possible without one.
     Yes,
-    /// No SA comes about without one. A peer that answers the rekey of an IKE SA without one has moved
-    /// the children to an SA this end must not use: the IKE SA ends.
+    /// Required for every SA. A peer that answers the rekey of an IKE SA without a PPK has moved the children to
+    /// an SA that this end must not use: the IKE SA ends.
     Require,
 }
 
 /// What a connection does with PPKs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PpkConfig {
-    /// `ppk_id`, in order of preference; empty uses no PPK.
+    /// `ppk_id`, in order of preference; empty for no PPK.
     pub ids: Vec<PpkMatch>,
-    /// `ppk_required`: no IKE SA comes about without one.
+    /// `ppk_required`: no IKE SA without a PPK.
     pub required: bool,
     /// `ppk_exchange`.
     pub exchange: PpkExchange,

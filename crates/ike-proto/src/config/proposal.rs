@@ -27,12 +27,12 @@ pub struct ProposalConfig {
 }
 
 impl ProposalConfig {
-    /// What `default` means for IKE: X25519 together with ML-KEM-768 (RFC 9370) first, then classical key
-    /// exchanges, for peers that know nothing of RFC 9370. AEADs come before CBC with a MAC, elliptic curves
-    /// before MODP; nothing is weaker than 128 bits of security, save MODP-2048 as the last resort.
+    /// The value of `default` for IKE: X25519 together with ML-KEM-768 (RFC 9370) first, then classical key
+    /// exchanges, for peers without RFC 9370. AEADs come before CBC with a MAC, and elliptic curves before MODP.
+    /// Nothing has less than 128 bits of security, except MODP-2048 as the last resort.
     ///
     /// The list is short on purpose: an IKE_SA_INIT request is one datagram of at most 600 octets, with the
-    /// largest cookie there is (RFC 7296 §2.6).
+    /// longest possible cookie (RFC 7296 §2.6).
     pub fn default_ike() -> Vec<Self> {
         const KE: &str = "x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048";
         const PRF: &str = "prfsha256-prfsha384-prfsha512";
@@ -51,16 +51,15 @@ impl ProposalConfig {
         .collect()
     }
 
-    /// What `default` means for ESP: the algorithms of [`default_ike`](Self::default_ike), in more
-    /// combinations. A key exchange is offered and taken but not required: a child that is made or rekeyed
-    /// in CREATE_CHILD_SA has one with each peer that wants one, and draws on the keys of the IKE SA with
-    /// the others.
+    /// The value of `default` for ESP: the algorithms of [`default_ike`](Self::default_ike), in more combinations.
+    /// A key exchange is offered and accepted, but not required: a child that CREATE_CHILD_SA makes or rekeys has
+    /// one with each peer that wants one, and uses the keys of the IKE SA with other peers.
     pub fn default_esp() -> Vec<Self> {
         const AEAD: &str = "aes256gcm16-aes128gcm16-chacha20poly1305";
         const CBC: &str = "aes256-aes128-sha256-sha384-sha512";
         const HYBRID: &str = "-x25519-ecp256-ecp384-ke1_mlkem768";
         const CLASSICAL: &str = "-x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048-none";
-        // A peer that does not know NONE as a key exchange takes a proposal without any.
+        // A peer that does not know NONE as a key exchange accepts a proposal without any.
         const WITHOUT: &str = "";
         [HYBRID, CLASSICAL, WITHOUT]
             .iter()
@@ -105,8 +104,8 @@ impl ProposalConfig {
         Some(Self { protocol: self.protocol, transforms })
     }
 
-    /// The same without key exchange methods: what IKE_AUTH proposes for its child, whose keys come
-    /// from the IKE SA (RFC 7296 §1.2).
+    /// The same without key exchange methods. IKE_AUTH proposes this for its child, whose keys come from the IKE
+    /// SA (RFC 7296 §1.2).
     pub fn without_ke(&self) -> Self {
         let transforms = self.transforms.iter().filter(|t| !t.kind.is_ke()).copied().collect();
         Self { protocol: self.protocol, transforms }
@@ -131,7 +130,7 @@ impl ProposalConfig {
         Self { protocol: self.protocol, transforms }
     }
 
-    /// The same with only what `provider` implements; `None` if a type loses all its alternatives.
+    /// The same with only the transforms that `provider` implements; `None` if a type loses all its alternatives.
     ///
     /// An ENCR transform stays if the provider has it with at least one of the integrity algorithms.
     pub fn supported_by(&self, provider: &CryptoProvider) -> Option<Self> {
@@ -169,8 +168,8 @@ impl ProposalConfig {
 }
 
 impl fmt::Display for ProposalConfig {
-    /// In keywords that [`ProposalConfig::parse`] reads back to the same proposal; what it would add
-    /// by itself is left out.
+    /// In keywords that [`ProposalConfig::parse`] reads back to the same proposal. Transforms that it would add by
+    /// itself are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let derived: Vec<Transform> = parse::derived_prfs(self.of_type(TransformType::INTEG));
         let prf_is_derived = self.of_type(TransformType::PRF).eq(&derived);

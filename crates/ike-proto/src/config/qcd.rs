@@ -1,23 +1,22 @@
-//! Quick crash detection (RFC 6290) as a whole endpoint has it; `qcd` of a connection says with whom.
+//! Quick crash detection (RFC 6290) for a whole endpoint. `qcd` of a connection turns it on or off for its peers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::Secret;
 
-/// The token maker's part. An endpoint without a secret makes no tokens, and takes those of its peers all
-/// the same.
+/// The settings of a token maker. An endpoint without a secret makes no tokens, but accepts those of its peers.
 #[derive(Debug, Clone, Default)]
 pub struct QcdConfig {
-    /// What tokens are made from (QCD_SECRET, 32 random octets), the newest first: new tokens are made from
-    /// that, and peers that are answered after a crash get those of the first four. They must be the same after
-    /// a restart.
+    /// The secrets of tokens (QCD_SECRET, 32 random octets), the newest first. New tokens are made from the first
+    /// one. Peers that are answered after a crash get the tokens of the first four. The secrets must be the same
+    /// after a restart.
     ///
-    /// Hosts may share them only if one of them alone has IKE SAs at any time, as an active gateway and its
-    /// standby: of those that share load, one could be made to give away the tokens of another's IKE SAs
+    /// Hosts may share them only if at most one of them has IKE SAs at any time, as an active gateway and its
+    /// standby. If hosts share load, an attacker could make one host send the tokens of another host's IKE SAs
     /// (RFC 6290 §9.2). The shards of one host share them.
     pub secrets: Arc<[Secret]>,
-    /// For so long after its first input the endpoint gives no tokens away: of what an earlier run left in the
-    /// data plane, all that this end brings up by itself is replaced without a gap meanwhile.
+    /// For this time after its first input the endpoint sends no tokens. Meanwhile SAs that this end brings up
+    /// itself replace those that an earlier run has left in the data plane, without a gap.
     pub quiet: Duration,
 }

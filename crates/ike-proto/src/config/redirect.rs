@@ -1,18 +1,18 @@
-//! When a gateway sends clients to another one (RFC 5685), and to which.
+//! When a gateway redirects clients (RFC 5685), and to which gateway.
 
 use std::net::IpAddr;
 
 /// `charon.redirect`, this project's own section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RedirectPolicy {
-    /// `to`: the other gateways. Clients are spread over them by their addresses; without any, nobody is
-    /// redirected but by command.
+    /// `to`: the other gateways. Clients are spread over them by their addresses. If it is empty, only commands
+    /// redirect clients.
     pub to: Vec<IpAddr>,
-    /// `half_open_above`: as soon as more are half-open.
+    /// `half_open_above`: only while there are more half-open SAs than this.
     pub half_open_above: Option<u32>,
-    /// `sas_above`: as soon as there are more IKE SAs, half-open ones among them. Without either, always.
+    /// `sas_above`: only while there are more IKE SAs than this, half-open ones included. Without either, always.
     pub sas_above: Option<u32>,
-    /// `in_auth`: once the client is authenticated, not before.
+    /// `in_auth`: only after the client is authenticated.
     pub in_auth: bool,
 }
 
@@ -24,7 +24,8 @@ pub(crate) struct Load {
 }
 
 impl RedirectPolicy {
-    /// Where a client at `client` is to go, if anywhere but to `avoid`; `shards` share the limits.
+    /// The gateway to which a client at `client` is redirected, if any; none of `avoid`. `shards` share the
+    /// limits.
     pub(crate) fn target(
         &self,
         load: Load,
@@ -51,7 +52,7 @@ impl RedirectPolicy {
             IpAddr::V4(ip) => u64::from(ip.to_bits()),
             IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64 ^ ip.to_bits() as u64,
         };
-        // Neighbours go to different ones.
+        // Neighbouring addresses go to different gateways.
         let index = usize::try_from(octets % others.len().max(1) as u64).unwrap_or_default();
         others.get(index).copied()
     }

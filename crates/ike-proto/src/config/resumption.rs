@@ -1,14 +1,15 @@
-//! Session resumption (RFC 5723): `session_resumption` of a connection, and what a gateway seals tickets with.
+//! Session resumption (RFC 5723): `session_resumption` of a connection, and the keys with which a gateway seals
+//! tickets.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::Secret;
 
-/// A key that tickets are sealed under. Gateways that are to take one another's tickets share it.
+/// A key under which tickets are sealed. Gateways that accept one another's tickets share it.
 #[derive(Debug)]
 pub struct TicketKey {
-    /// What tickets name it by; it is not secret.
+    /// The name of the key in tickets; it is not secret.
     pub id: [u8; Self::ID_LEN],
     /// [`SECRET_LEN`](Self::SECRET_LEN) octets from a good random source, used for nothing else.
     pub secret: Secret,
@@ -21,13 +22,13 @@ impl TicketKey {
     pub const SECRET_LEN: usize = 32;
 }
 
-/// What a gateway does about tickets.
+/// A gateway's settings for tickets.
 #[derive(Debug, Clone)]
 pub struct ResumptionConfig {
-    /// The first seals, all open. Without any no ticket is given, and none is taken.
+    /// The first key seals tickets, and all keys open them. Without a key no ticket is given or accepted.
     pub keys: Vec<Arc<TicketKey>>,
-    /// How long a ticket is good at the most. It is never longer than what is left of the IKE SA, or until it
-    /// must be authenticated again (RFC 5723 §6.2).
+    /// How long a ticket is valid at most. It is never valid for longer than the rest of the IKE SA's life or the
+    /// time until the next authentication (RFC 5723 §6.2).
     pub lifetime: Duration,
 }
 

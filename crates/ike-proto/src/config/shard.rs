@@ -1,12 +1,12 @@
-//! Several endpoints of one host, each on a core of its own, and which datagram is for which.
+//! Several endpoints of one host, each on a core of its own, and the steering of datagrams to them.
 
-/// Which of several endpoints this is. The index is the top octet of every SPI chosen here, so that
-/// a datagram can be steered to its shard by SPI alone.
+/// One of several endpoints. The index is the top octet of every SPI that it chooses, so that a datagram can be
+/// steered by its SPI alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// This shard, below `count`.
+    /// The index of this shard, below `count`.
     pub index: u8,
-    /// Shards in all, at least 1.
+    /// The number of shards, at least 1.
     pub count: u8,
 }
 
@@ -20,21 +20,21 @@ impl Default for Shard {
 const INITIATOR: u8 = 0x08;
 
 impl Shard {
-    /// What the halves of an initiator's SPI, one XOR the other, are multiplied by (modulo 2^32) to hash
-    /// it: odd, and close to 2^32 divided by the golden ratio. The shard is the upper 16 bits modulo the
-    /// number of shards. A kernel's packet filter can compute it.
+    /// The factor by which the two halves of an initiator's SPI, XORed, are multiplied (modulo 2^32) to hash it:
+    /// odd, and close to 2^32 divided by the golden ratio. The shard is the upper 16 bits modulo the number of
+    /// shards. A kernel's packet filter can compute this.
     pub const HASH_FACTOR: u32 = 0x9e37_79b1;
 
-    /// All of `count`; at least one.
+    /// All shards of `count`, at least one.
     pub fn all(count: u8) -> impl Iterator<Item = Self> {
         let count = count.max(1);
         (0..count).map(move |index| Self { index, count })
     }
 
-    /// Which of `count` shards an IKE message is for; `None` if that does not matter, for its SPIs are of
-    /// none of them. The receiver's SPI says it: its top octet. The first request, in which the receiver
-    /// has none yet, goes by the initiator's, so that it does so again with a cookie or as a
-    /// retransmission, from whatever port. The octets need not be those of a message.
+    /// The shard, of `count`, for an IKE message; `None` if any will do, because the SPIs belong to none. The top
+    /// octet of the receiver's SPI is the shard. The first request has no receiver's SPI and goes by the
+    /// initiator's. So its retransmissions, and the request with a cookie, go to the same shard, from whatever
+    /// port. The octets need not be a message.
     pub fn steer(count: u8, octets: &[u8]) -> Option<u8> {
         let (spi_i, rest) = octets.split_first_chunk::<8>()?;
         let (spi_r, rest) = rest.split_first_chunk::<8>()?;
@@ -47,33 +47,33 @@ impl Shard {
         (index < count).then_some(index)
     }
 
-    /// Which of `count` shards takes the IKE_SA_INIT requests with this initiator's SPI.
+    /// The shard, of `count`, for IKE_SA_INIT requests with this initiator's SPI.
     pub fn of_initiator(count: u8, spi: u64) -> u8 {
         let halves = (spi >> 32) as u32 ^ spi as u32;
         let hash = halves.wrapping_mul(Self::HASH_FACTOR) >> 16;
         (hash % u32::from(count.max(1))) as u8
     }
 
-    /// True if another shard of this host may have chosen this SPI to begin with: it is as that would draw
-    /// it. Of SPIs that others draw, not one in 256 is.
+    /// True if another shard of this host may have chosen this SPI for a request: it has the form that the other
+    /// shard would draw. Fewer than one in 256 foreign SPIs have it.
     pub(crate) fn may_be_anothers(self, spi: u64) -> bool {
         let [index, ..] = spi.to_be_bytes();
         index != self.index && index == Self::of_initiator(self.count, spi)
     }
 
-    /// True if another shard of this host has chosen this SPI, unless an earlier run or a stranger has.
+    /// True if another shard of this host has chosen this SPI, unless an earlier run or an unknown peer has.
     pub(crate) fn is_anothers(self, spi: u64) -> bool {
         let [index, ..] = spi.to_be_bytes();
         index != self.index && index < self.count
     }
 
-    /// Which of the shards an SA, a child or an attempt with this number belongs to: numbers are counted in
-    /// steps of `count`.
+    /// True if an SA, a child or an attempt with this number belongs to this shard: numbers are counted in steps
+    /// of `count`.
     pub(crate) fn has(self, number: u64) -> bool {
         Self::of_number(self.count, number) == self.index
     }
 
-    /// Which of `count` shards has the IKE SA, the attempt or the Child SA with this number.
+    /// The shard, of `count`, that has the IKE SA, the attempt or the Child SA with this number.
     pub fn of_number(count: u8, number: u64) -> u8 {
         (number % u64::from(count.max(1))) as u8
     }

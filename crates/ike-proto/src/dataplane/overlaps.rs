@@ -1,4 +1,4 @@
-//! Policies of several owners that protect the same traffic: named in the log, or refused.
+//! Policies of several owners for the same traffic: they are named in the log, or refused.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use super::precedence::{Order, Rank};
 use super::{DataPlaneError, PolicyAction, PolicySpec, TrafficSelector};
 
-/// One pair of selectors of a policy that is installed.
+/// One pair of selectors of an installed policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
     /// The policy.
@@ -16,12 +16,12 @@ pub struct Held<'a> {
     pub local: &'a TrafficSelector,
     /// The peer's side.
     pub remote: &'a TrafficSelector,
-    /// Where it stands.
+    /// Its rank.
     pub rank: Rank,
 }
 
-/// Names the policies of others among `held` that protect what `spec` is to protect; `since` is what its
-/// rank will be. An error if overlaps are refused and there is one.
+/// Names the policies of other owners among `held` that protect the same traffic as `spec`. `since` will be its
+/// rank. An error if overlaps are refused and there is one.
 pub fn judge<'a>(
     spec: &PolicySpec,
     since: u64,
@@ -64,7 +64,8 @@ pub fn judge<'a>(
     Ok(())
 }
 
-/// Who gets the traffic of `there` that `new`, not installed yet, claims too; the winner first.
+/// Decides which policy applies to traffic that both `there` and `new` claim; `new` is not installed yet. The
+/// winner comes first.
 pub fn decide<'a, 'b>(
     new: &'a PolicySpec,
     since: u64,
@@ -94,7 +95,7 @@ fn any(list: &[TrafficSelector], other: &TrafficSelector) -> bool {
     list.iter().any(|ts| ts.intersect(other).is_some())
 }
 
-/// Who claims the same traffic. An owner is a connection and, in brackets, the peer's identity.
+/// The claimants of the same traffic. An owner is a connection and, in brackets, the peer's identity.
 fn claimants(a: &str, b: &str) -> &'static str {
     let peer = |owner: &str| owner.split_once(" [").map(|(_, peer)| peer.to_owned());
     match (peer(a), peer(b)) {

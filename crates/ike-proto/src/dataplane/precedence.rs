@@ -1,51 +1,52 @@
-//! Which of several policies applies to a packet. Every data plane goes by this.
+//! Which of several policies applies to a packet. Every data plane uses this order.
 //!
-//! Policies may overlap, and peers may claim what others have. Which one a packet meets is decided by:
+//! Policies may overlap, and peers may claim the selectors of others. The policy for a packet is chosen in this
+//! order:
 //!
-//! 1. what protects, passes or drops before what stands in for a child that is not up (`Shunt`);
-//! 2. a configured priority before an automatic one, the lower number first, as strongSwan has it;
-//! 3. the more specific pair of selectors;
-//! 4. exemptions, then drops, then protection, then the trap it was triggered by;
-//! 5. the owner who was there first: a later peer does not get the traffic of an earlier one by asking
-//!    for the same selectors. Of one owner's policies the newest counts, for that is the one its other
-//!    end knows of;
-//! 6. of one owner's policies, those on standby come last: their other end may not have the SAs yet.
+//! 1. policies that protect, pass or drop come before those for a child that is not up (`Shunt`);
+//! 2. a configured priority comes before an automatic one, and the lower number first, as in strongSwan;
+//! 3. the more specific pair of selectors comes first;
+//! 4. exemptions come first, then drops, then protection, then the trap that caused it;
+//! 5. the owner that was there first comes first, so that a later peer does not get the traffic of an earlier one
+//!    by requesting the same selectors. Of one owner's policies the newest comes first, because the other end
+//!    knows that one;
+//! 6. of one owner's policies, those on standby come last, because the other end may not have the SAs yet.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use super::{PolicyAction, PolicySpec, TrafficSelector};
 
-/// Where one pair of selectors of a policy stands. Lesser ranks apply first.
+/// The rank of one pair of selectors of a policy. Lower ranks apply first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Rules 1 to 4.
     pub order: Order,
     /// When the owner first had these selectors.
     pub claim: u64,
-    /// The policy is on standby.
+    /// True if the policy is on standby.
     pub standby: bool,
-    /// When the policy came.
+    /// When the policy was installed.
     pub since: Reverse<u64>,
 }
 
-/// What a policy and its selectors say by themselves: rules 1 to 4.
+/// The part of the rank that follows from a policy and its selectors alone: rules 1 to 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Order {
-    /// It stands in for what is not up.
+    /// True if it is for a child that is not up.
     pub stands_in: bool,
-    /// It has no configured priority.
+    /// True if it has no configured priority.
     pub automatic: bool,
     /// Configured priority.
     pub priority: u32,
     /// Of both selectors together; see [`breadth`].
     pub breadth: u32,
-    /// Rule 4: 0 for what passes, then what drops, protects, traps, stands in.
+    /// Rule 4: 0 for pass, then drop, protect, trap, shunt.
     pub class: u8,
 }
 
 impl Order {
-    /// That of `policy` for one pair of its selectors.
+    /// The order of `policy` for one pair of its selectors.
     pub fn of(policy: &PolicySpec, local: &TrafficSelector, remote: &TrafficSelector) -> Self {
         let class = match policy.action {
             PolicyAction::Pass => 0,
@@ -64,15 +65,15 @@ impl Order {
     }
 }
 
-/// How much `selector` takes in: the smaller, the more specific. Addresses weigh more than ports, and
-/// ports more than the protocol.
+/// The breadth of `selector`: the smaller, the more specific. Addresses weigh more than ports, and ports more than
+/// the protocol.
 pub fn breadth(selector: &TrafficSelector) -> u32 {
     let ports = bits(u128::from(selector.end_port.saturating_sub(selector.start_port)));
     address_bits(selector) << 6 | ports << 1 | u32::from(selector.protocol == 0)
 }
 
-/// How many low bits of an address a selector leaves open: counted of the range, so that both families
-/// compare. A /24 and a /120 are alike.
+/// The number of low address bits that a selector leaves open, computed from the range, so that both families
+/// compare. A /24 and a /120 are equal.
 pub fn address_bits(selector: &TrafficSelector) -> u32 {
     match (selector.start, selector.end) {
         (IpAddr::V4(start), IpAddr::V4(end)) => {

@@ -11,6 +11,12 @@
 //! - packets must leave by its children.
 //!
 //! If the peer ends the SA that stays while this end ends the other one, the children are started again.
+//!
+//! A second SA made on purpose does not cross: `unique = never`, another connection, another address, virtual IPs,
+//! or identities that nobody has proven (RFC 7619).
+//!
+//! The two SAs may belong to different shards. What the shards must know is in [`Registry`], and [`Notice`]s say
+//! when.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,4 +1,8 @@
 //! The datagrams of one message, and when each is sent.
+//!
+//! A large message begins with a burst. Its other datagrams follow one by one (pacing), so that it fits the queue
+//! of a slow link: datagrams of a burst that are lost there cost a round trip. Retransmissions are in another
+//! order each time, so that bursts and short queues do not always lose the same fragments.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,9 @@
 //! What is known of a path: its round-trip time (RFC 6298), and the cost of an additional octet.
+//!
+//! An exchange takes `T = P + c * octets`: propagation and the peer's work, and serialization both ways.
+//! Post-quantum messages differ so much in size that `c` matters: over 9.6 kbit/s, 13 kB take 11 s and a liveness
+//! check takes 0.2 s. `P` is estimated as in RFC 6298, without its minimum of one second, from times minus the
+//! least that the octets took. A timer adds the most that the octets may take.
 
 use std::collections::VecDeque;
 use std::time::Duration;

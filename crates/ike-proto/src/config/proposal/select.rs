@@ -1,4 +1,4 @@
-//! Choosing one suite: as responder among what the peer offers, as initiator from its answer.
+//! Choosing one suite: as responder from the peer's offer, as initiator from the peer's answer.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::wire::registry::{
     EncrId, IntegId, KeMethodId, PrfId, ProtocolId, SequenceNumbers, TransformType,
 };
 
-/// The suite agreed on.
+/// The agreed suite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {
     /// Number of the accepted proposal, which the answer repeats.
@@ -30,17 +30,17 @@ pub struct Selected {
     pub transforms: Vec<Transform>,
 }
 
-/// What a selection has to heed.
+/// The rules of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectOptions {
-    /// Additional key exchanges may be used: in IKE_SA_INIT if both ends announced
-    /// INTERMEDIATE_EXCHANGE_SUPPORTED, in CREATE_CHILD_SA always. Without it proposals that have them are
-    /// passed over.
+    /// Additional key exchanges may be used: in IKE_SA_INIT if both ends have announced
+    /// INTERMEDIATE_EXCHANGE_SUPPORTED, in CREATE_CHILD_SA always. Without this, proposals with additional key
+    /// exchanges are skipped.
     pub intermediate: bool,
-    /// Key exchange methods are left out on both sides: the child of IKE_AUTH has none.
+    /// Key exchange methods are left out on both sides, because the child of IKE_AUTH has none.
     pub ignore_ke: bool,
-    /// The method of the KE payload of a request for a child. Among the alternatives of a proposal it is
-    /// taken first: another one costs a round trip (INVALID_KE_PAYLOAD), and not every peer asks again.
+    /// The method of the KE payload of a request for a child. Among the alternatives of a proposal it is chosen
+    /// first, because another one costs a round trip (INVALID_KE_PAYLOAD), and not every peer asks again.
     pub sent: Option<KeMethodId>,
 }
 
@@ -50,13 +50,13 @@ pub struct SelectOptions {
 pub enum AcceptError {
     /// Not exactly one proposal.
     ProposalCount,
-    /// Its number, protocol or kind of SPI is not that of a proposal of ours.
+    /// Its number, protocol or kind of SPI belongs to no proposal of ours.
     UnknownProposal,
     /// Not exactly one transform of this type.
     TransformCount(TransformType),
-    /// A transform we did not offer.
+    /// A transform that we did not offer.
     NotOffered(TransformType),
-    /// Transforms that do not go together: AEAD with integrity, neither, or one key exchange method
+    /// Transforms that do not fit together: AEAD with integrity, neither of the two, or one key exchange method
     /// twice (RFC 9370 §2.2.1).
     Inconsistent,
 }
@@ -75,8 +75,8 @@ impl fmt::Display for AcceptError {
 
 impl std::error::Error for AcceptError {}
 
-/// Chooses, as responder, the first of `configured` that fits one of the proposals in `offered`. Our
-/// order of preference counts, across proposals and within them.
+/// Chooses, as responder, the first of `configured` that fits one of the proposals in `offered`. Our order of
+/// preference counts, across proposals and within them.
 pub fn select(
     configured: &[ProposalConfig],
     offered: &Sa,
@@ -90,10 +90,10 @@ pub fn select(
     })
 }
 
-/// Checks, as initiator, that `answer` is one suite out of `offered`, which is what we sent.
+/// Checks, as initiator, that `answer` is one suite of `offered`, our proposals.
 ///
-/// A type we offered with NONE among its alternatives may be missing. A peer that knows nothing of
-/// RFC 9370, and passes over the transforms in place of the proposals that have them, has chosen the first
+/// A type that we offered with NONE among its alternatives may be missing. A peer without RFC 9370 may ignore the
+/// unknown transforms, although it should ignore the proposals that have them. Then it has chosen the first
 /// proposal without additional key exchanges that has its suite.
 pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError> {
     //= RFC 7296 §3.3.6
@@ -150,7 +150,7 @@ impl Selected {
         Proposal { number: self.number, protocol, spi, transforms: self.transforms.clone() }
     }
 
-    /// `transforms` has at most one of each type. `None` if they do not make a suite.
+    /// `transforms` has at most one of each type. `None` if they do not form a suite.
     fn new(proposal: &Proposal, transforms: Vec<Transform>) -> Option<Self> {
         let of = |kind| transforms.iter().find(|t| t.kind == kind);
         let id_of = |kind| of(kind).map_or(0, |t| t.id);
@@ -189,10 +189,10 @@ impl Selected {
         self.transforms.iter().any(|t| t.kind == kind)
     }
 
-    /// RFC 9370 §2.2.1 forbids this among the additional key exchanges, and leaves open whether the first one
-    /// counts. To a responder here it does ([`assign`]): the same method again adds nothing, and
-    /// "non-duplicated algorithm for each proposed key exchange" can be read so. An initiator takes the
-    /// answer of one that reads it otherwise.
+    /// RFC 9370 §2.2.1 forbids the same method twice among the additional key exchanges, and leaves open whether
+    /// the first key exchange counts. This responder counts it ([`assign`]): the same method again adds nothing,
+    /// and "non-duplicated algorithm for each proposed key exchange" can be read so. This initiator accepts the
+    /// answer of a responder that does not count it.
     fn repeats_a_method(&self) -> bool {
         self.additional_ke.iter().enumerate().any(|(place, id)| {
             *id != KeMethodId::NONE && self.additional_ke.split_at(place).0.contains(id)
@@ -253,7 +253,7 @@ fn common<'a>(
     ours.of_type(kind).filter(usable).filter(|t| theirs.transforms.contains(t))
 }
 
-/// An encryption algorithm and what integrity it needs.
+/// An encryption algorithm and the integrity algorithm that it needs.
 fn choose_cipher(
     ours: &ProposalConfig,
     theirs: &Proposal,
@@ -270,19 +270,19 @@ fn choose_cipher(
     })
 }
 
-/// Adds a key exchange method for each type, none of them twice (RFC 9370 §2.2.1). False if that cannot be.
+/// Adds a key exchange method for each type, none of them twice (RFC 9370 §2.2.1). False if that is impossible.
 fn choose_ke(
     ours: &ProposalConfig,
     theirs: &Proposal,
     sent: Option<KeMethodId>,
     chosen: &mut Vec<Transform>,
 ) -> bool {
-    // A type without an alternative ends it before combinations are tried.
+    // A type without an alternative ends the search before combinations are tried.
     let possible = |kind| ke_alternatives(ours, theirs, kind).next().is_some();
     if !ke_types(0).all(possible) {
         return false;
     }
-    // What stands after NONE is not preferred to it.
+    // Alternatives after NONE are not preferred to NONE.
     let mut before_none = ke_alternatives(ours, theirs, TransformType::KE)
         .take_while(|alternative| alternative.is_some_and(|t| !is_none(&t)));
     let sent = sent.map(Transform::ke).filter(|sent| before_none.any(|t| t == Some(*sent)));
@@ -304,8 +304,8 @@ fn ke_types(first: usize) -> impl Iterator<Item = TransformType> {
     all.skip(first)
 }
 
-/// What may stand for `kind`, best first. `Some(NONE)` is answered as such; `None` means the peer does
-/// not offer the type, which is the same as NONE without saying so.
+/// The alternatives for `kind`, best first. `Some(NONE)` is answered with NONE; `None` means that the peer does
+/// not offer the type, which has the same effect.
 fn ke_alternatives<'a>(
     ours: &'a ProposalConfig,
     theirs: &'a Proposal,
@@ -324,8 +324,8 @@ fn ke_alternatives<'a>(
     unsaid.into_iter().chain(said)
 }
 
-/// Extends `chosen` by one alternative for each type from the one with number `slot` on, trying the better
-/// ones first.
+/// Extends `chosen` by one alternative for each type from the one with number `slot` on, and tries the better ones
+/// first.
 fn assign(
     ours: &ProposalConfig,
     theirs: &Proposal,

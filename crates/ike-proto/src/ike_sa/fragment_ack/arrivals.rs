@@ -1,4 +1,14 @@
 //! When to acknowledge: what the arrivals of one message's fragments say about the missing ones.
+//!
+//! The fragments of a message arrive at intervals that depend on path and sender, from microseconds to more than a
+//! second. Missing fragments are reported
+//!
+//! * once for each gap, when no fragment of it has arrived for longer than the interval explains,
+//! * when nothing has arrived for so long (a *stall*), and the end of the message is missing as well,
+//! * at once when a fragment is repeated, because the sender probes.
+//!
+//! Between two acknowledgements is at least half a round trip. An acknowledgement that nothing has followed is
+//! repeated after twice the time. There are never many more acknowledgements than fragments that have arrived.
 
 use std::time::{Duration, Instant};
 
