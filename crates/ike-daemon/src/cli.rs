@@ -11,7 +11,7 @@ use crate::demo;
 use crate::log::LogFormat;
 use crate::pki::PkiArgs;
 
-/// Where the control socket is unless told otherwise.
+/// The default path of the control socket.
 pub const CONTROL: &str = "/run/ike-daemon.sock";
 
 /// IKEv2 daemon.
@@ -31,31 +31,32 @@ pub struct Cli {
 pub enum Command {
     /// Runs the daemon in the foreground
     Run(RunArgs),
-    /// Checks a configuration file and says what is wrong with it
+    /// Checks a configuration file and prints its mistakes
     Check {
-        /// Configuration file (TOML, options of swanctl.conf)
+        /// Configuration file: TOML, or the syntax of swanctl.conf(5) if its name ends in .conf
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The data plane it is for; what that cannot do is a mistake then
+        /// The data plane for which to check; an option that it does not support is a mistake
         ///
-        /// Without it, it is looked at what `run` would take on this system, and what that cannot do is a warning.
+        /// Without this option the data plane is the one that `run` would choose on this system, and an option that it
+        /// does not support is a warning.
         #[arg(long, value_enum)]
         data_plane: Option<DataPlaneKind>,
     },
-    /// Brings up a child (or, with --ike, a connection without one) and waits for the outcome
+    /// Brings up a child (or, with --ike, a connection without a child) and waits for the outcome
     Up(UpArgs),
-    /// Deletes the SAs of a connection or child, at the peer too
+    /// Deletes the SAs of a connection or child, at both ends
     Down(NameArgs),
     /// Rekeys the SAs of a connection or child
     Rekey {
-        /// Which SAs
+        /// The SAs
         #[command(flatten)]
         name: NameArgs,
-        /// Makes a new IKE SA from the start instead (only with a connection)
+        /// Makes a new IKE SA instead, with authentication (only for a connection)
         #[arg(long)]
         reauth: bool,
     },
-    /// Sends the clients of a connection to another gateway (RFC 5685)
+    /// Redirects the clients of a connection to another gateway (RFC 5685)
     Redirect {
         /// Connection
         connection: String,
@@ -68,37 +69,37 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Lists the network devices and what each offloads of ESP (hw_offload)
+    /// Lists the network devices and the ESP offload of each (hw_offload)
     Offload {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
-    /// Lists the virtual IP pools and who has which address
+    /// Lists the pools of virtual IPs and the holder of each address
     Leases {
-        /// One pool alone
+        /// One pool only
         #[arg(value_name = "POOL")]
         pool: Option<String>,
         /// As JSON, with the names of VICI's get-pools
         #[arg(long)]
         json: bool,
     },
-    /// Takes the configuration file anew (as SIGHUP does)
+    /// Reads the configuration file again (as SIGHUP does)
     Reload,
-    /// Makes a file with a key that a gateway seals tickets with (RFC 5723), which its owner alone may read
+    /// Makes a file, readable by its owner only, with a key by which a gateway seals tickets (RFC 5723)
     TicketKey {
         /// The new file
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Holds private keys for the daemon that has started it, over standard input
+    /// Holds private keys for the daemon that has started it; speaks over standard input
     #[command(hide = true)]
     Signer,
-    /// Makes keys, certificates and revocation lists, in the words of strongSwan's pki
+    /// Makes keys, certificates and revocation lists, with the options of strongSwan's pki
     Pki(Box<PkiArgs>),
-    /// Writes manual pages (roff): to a folder, or that of the command or the file to standard output
+    /// Writes manual pages (roff): all to a folder, or one to standard output
     Man {
-        /// The page of the configuration file instead of the command's
+        /// The page of the configuration file instead of that of the command
         #[arg(long)]
         config: bool,
         /// All pages, into this folder
@@ -107,7 +108,7 @@ pub enum Command {
     },
     /// Writes the completions of a shell to standard output
     Completions {
-        /// Which one
+        /// The shell
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -125,24 +126,24 @@ pub enum Command {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Configuration file (TOML, options of swanctl.conf)
+    /// Configuration file: TOML, or the syntax of swanctl.conf(5) if its name ends in .conf
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// What carries the traffic
+    /// The data plane, which carries the traffic
     #[arg(long, value_enum, default_value_t = DataPlaneKind::Auto)]
     pub data_plane: DataPlaneKind,
-    /// Leaves SAs and policies in the kernel at the end, and takes over what an earlier run left
+    /// Leaves SAs and policies in the kernel at the end, and takes over those of an earlier run
     ///
-    /// Traffic goes on by them until the connections are up again. Needs the kernel data plane.
+    /// Traffic uses them until the connections are up again. Needs the kernel data plane.
     #[arg(long)]
     pub keep_sas: bool,
-    /// Where private keys are: in a process of their own, the signer, which `run` starts, or in this one
+    /// The process that holds private keys: the signer, which `run` starts, or this process
     #[arg(long, value_enum, default_value_t = KeysIn::Signer, value_name = "WHERE")]
     pub keys_in: KeysIn,
     /// Address to listen on, instead of all (may be given several times)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<IpAddr>,
-    /// How lines of the log look
+    /// Format of the log
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
@@ -165,7 +166,7 @@ pub enum DataPlaneKind {
     Kernel,
     /// ESP in this process, over a TUN device
     Userspace,
-    /// None: SAs are negotiated and carry nothing
+    /// None: SAs are negotiated and carry no traffic
     None,
 }
 
@@ -181,7 +182,7 @@ pub struct UpArgs {
     /// Child, exactly
     #[arg(long, value_name = "CHILD", conflicts_with = "name")]
     pub child: Option<String>,
-    /// Everything that is configured, has a peer's address and is not up, all at once
+    /// Everything configured that has a peer's address and is not up, all at once
     #[arg(long, conflicts_with_all = ["name", "ike", "child"])]
     pub all: bool,
     /// Seconds to wait for the outcome
@@ -189,7 +190,7 @@ pub struct UpArgs {
     pub timeout: Duration,
 }
 
-/// Which SAs a command means.
+/// The SAs of a command.
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Child or connection
@@ -210,9 +211,9 @@ pub struct NameArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// All of it worked.
+    /// The command succeeded.
     Done = 0,
-    /// It failed; the reason is on standard error.
+    /// The command failed; the reason is on standard error.
     Failed = 1,
     /// The command line is wrong (clap's own status).
     Usage = 2,
@@ -226,8 +227,8 @@ pub enum Status {
 
 /// [`Status`] for `--help`.
 const STATUSES: &str = "Exit status:
-  0  all of it worked
-  1  it failed; standard error says why
+  0  the command succeeded
+  1  the command failed; standard error says why
   2  the command line is wrong
   3  the configuration file has mistakes, all of them on standard error
   4  no daemon answers at the control socket
