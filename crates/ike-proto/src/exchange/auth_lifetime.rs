@@ -1,5 +1,5 @@
-//! How long an authentication is good (RFC 4478). The gateway tells its client in the last IKE_AUTH response, and again
-//! when that changes; the client authenticates anew in time, or the gateway ends the IKE SA.
+//! How long an authentication is valid (RFC 4478). The gateway tells its client in the last IKE_AUTH response, and
+//! again when that changes. The client authenticates again in time, or the gateway ends the IKE SA.
 //!
 //! ```text
 //!                               <--  HDR, SK {N(AUTH_LIFETIME)}
@@ -19,13 +19,13 @@ use crate::wire::registry::NotifyType;
 //# In that case, the original
 //# responder SHOULD allow a reasonable time for the repeated
 //# authentication to occur.
-/// What a peer has at the least before its IKE SA ends.
+/// The least time that a peer has before its IKE SA ends.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
 //= RFC 4478 §5
 //# An Initiator MAY set reasonable limits on the amount of time in the
 //# AUTH_LIFETIME notification.
-/// A client does not authenticate more often than that, whatever it is told.
+/// A client authenticates no more often than this, whatever the gateway says.
 const SOONEST: Duration = Duration::from_secs(5);
 
 const REAUTH: TimerKey = TimerKey::Ike(Timer::ReauthIke);
@@ -34,8 +34,8 @@ const END: TimerKey = TimerKey::Ike(Timer::Authorization);
 impl IkeSa {
     // ---- gateway ----
 
-    /// True if this end may make a new IKE SA in the place of this one. A gateway that has authenticated its client by
-    /// EAP, or gave it an address, cannot: only the client can begin that.
+    /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
+    /// EAP, or gave it an address, may not: only the client can begin that.
     pub(crate) fn may_reauthenticate(&self) -> bool {
         let State::Established(established) = &self.state else { return false };
         let eap = established.authenticated.remote.iter().any(|used| used.eap.is_some());
@@ -43,16 +43,16 @@ impl IkeSa {
         self.extensions.client || !(eap || gave)
     }
 
-    /// The peer must have authenticated anew after `lifetime`.
+    /// Requires the peer to authenticate again after `lifetime`.
     pub(crate) fn limit_authentication(&mut self, now: Instant, lifetime: Duration) {
         let was_limited = self.timers.get(END).is_some();
         let connection = &self.connection;
-        // Time for it to do so. Of a short one most is left.
+        // The peer's time to do so. Most of a short lifetime is left.
         let margin = (lifetime / 10 + SOONEST).min(connection.over_time).min(lifetime);
         let soft = now + (lifetime - margin);
         let configured = match connection.reauth_time {
             Duration::ZERO => None,
-            // What is armed comes of an earlier limit, perhaps.
+            // The timer may come from an earlier limit.
             time if was_limited => Some(now + time),
             _ => self.timers.get(REAUTH),
         };
@@ -60,7 +60,7 @@ impl IkeSa {
         self.timers.set(END, now + lifetime.max(AT_LEAST));
     }
 
-    /// The same of an SA that is established. False if it is on its way out.
+    /// The same for an established SA. False if the SA is about to end.
     pub(crate) fn change_auth_lifetime(
         &mut self,
         ctx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl IkeSa {
         }
         self.limit_authentication(ctx.now.mono, lifetime);
         if self.connection.session_resumption && !self.extensions.client {
-            // The ticket says otherwise.
+            // The ticket has the earlier limit.
             ctx.effects.push_back(Effect::TicketOver(self.id, self.spis_of_tickets()));
         }
         if !self.may_reauthenticate() {
@@ -81,14 +81,14 @@ impl IkeSa {
         true
     }
 
-    /// Reauthentication is due, and the client's to do.
+    /// Waits for the client's reauthentication, which is due.
     pub(crate) fn await_reauthentication(&mut self, now: Instant) {
         if self.timers.get(END).is_none() {
             self.timers.set(END, now + self.connection.over_time.max(AT_LEAST));
         }
     }
 
-    /// An SA that was resumed lasts no longer than the one before.
+    /// Limits a resumed SA to the time of the SA before it.
     pub(crate) fn await_reauthentication_by(&mut self, by: Instant) {
         if !self.may_reauthenticate() {
             self.timers.set(END, by + self.connection.over_time.max(AT_LEAST));
@@ -100,7 +100,7 @@ impl IkeSa {
     //# AUTH_LIFETIME notification either in the last message of an IKE_AUTH
     //# exchange, or in an INFORMATIONAL request, which may be sent at any
     //# time.
-    /// What the client is told, if it has to do something.
+    /// The notify for the client, if it has to authenticate again.
     pub(crate) fn own_auth_lifetime(&self, now: Instant) -> OwnedNotifies {
         let Some(at) = self.timers.get(REAUTH).filter(|_| !self.may_reauthenticate()) else {
             return Vec::new();
@@ -110,7 +110,7 @@ impl IkeSa {
         vec![(NotifyType::AUTH_LIFETIME, seconds.to_be_bytes().to_vec())]
     }
 
-    /// Tells it. The answer says what that to a liveness check does.
+    /// Sends the notify. Its answer counts as that of a liveness check.
     pub(crate) fn send_auth_lifetime(&mut self, ctx: &mut Context<'_>) {
         let notifies = self.own_auth_lifetime(ctx.now.mono);
         self.inform(ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Initiated::Liveness);
@@ -122,7 +122,7 @@ impl IkeSa {
     //# An Initiator that received an AUTH_LIFETIME notification SHOULD
     //# repeat the Initial exchange within the time indicated in the
     //# notification.
-    /// Takes what the gateway says in a protected message.
+    /// Handles the notify of the gateway in a protected message.
     pub(crate) fn take_auth_lifetime(&mut self, now: Instant, payloads: &Payloads<'_, '_>) {
         let State::Established(established) = &self.state else { return };
         if !self.extensions.client || established.phase != IkePhase::Alive {

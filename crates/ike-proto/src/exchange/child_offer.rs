@@ -1,5 +1,5 @@
-//! Asking for a Child SA: the initiator makes a [`ChildOffer`] and later `complete_child`s it, in IKE_AUTH
-//! and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
+//! Requesting a Child SA: the initiator makes a [`ChildOffer`] and later calls `complete_child`, in IKE_AUTH and
+//! CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,16 +31,16 @@ pub(crate) struct OfferSpec<'a> {
     pub(crate) config: &'a Arc<ChildConfig>,
     /// The child to rekey.
     pub(crate) rekeys: Option<&'a ChildSa>,
-    /// The child that it is to be one more of, and for which CPU (RFC 9611).
+    /// The child beside which it is a further one, and its CPU (RFC 9611).
     pub(crate) joins: Option<(&'a ChildSa, Join)>,
     /// The virtual IPs of this end and of the peer, for `dynamic`.
     pub(crate) dynamic: [Vec<IpAddr>; 2],
-    /// The packet that asks for it.
+    /// The packet for which it is requested.
     pub(crate) packet: Option<Flow>,
-    /// The key exchange that the IKE SA began with; `None` in IKE_AUTH, which has no key exchange for the
-    /// child (RFC 7296 §1.2).
+    /// The key exchange method with which the IKE SA began; `None` in IKE_AUTH, where the child has no key
+    /// exchange (RFC 7296 §1.2).
     pub(crate) ike_method: Option<KeMethodId>,
-    /// What names it to the peer beside others.
+    /// Its identifier among others, for the peer.
     pub(crate) ordinal: u32,
     pub(crate) request: Option<RequestId>,
     pub(crate) retry: Retry,
@@ -49,12 +49,12 @@ pub(crate) struct OfferSpec<'a> {
 /// Why there is no offer.
 pub(crate) enum NoOffer {
     Failed(Failure),
-    /// This has to be done first.
+    /// This key exchange has to be done first.
     Ask(Exchange),
 }
 
 impl NoOffer {
-    /// For an offer that cannot come to ask.
+    /// The failure of an offer that cannot ask a question.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Failed(failure) => failure,
@@ -69,7 +69,7 @@ impl From<Failure> for NoOffer {
     }
 }
 
-/// Makes an offer; fails if the configuration leaves nothing to offer.
+/// Makes an offer. Fails if the configuration leaves nothing to offer.
 pub(crate) fn offer(
     ctx: &mut Context<'_>,
     ike: IkeSaId,
@@ -78,7 +78,7 @@ pub(crate) fn offer(
 ) -> Result<Box<ChildOffer>, NoOffer> {
     let id = ctx.ids.child();
     let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
-        // RFC 7296 §2.9.2: the traffic that flows now must fit the new SA as well.
+        // RFC 7296 §2.9.2: the new SA must fit the present traffic as well.
         (Some(old), _) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
         //= RFC 9611 §4
         //# the Traffic Selector (TSi) entry
@@ -153,14 +153,14 @@ pub(crate) fn offer(
     }))
 }
 
-/// The method whose half goes along with the request: the one that the peer is known to take, if it is
-/// configured for the child too. `None` in IKE_AUTH, and if the backends have none that is configured.
+/// The method whose public value goes with the request: the one that the peer is known to accept, if it is
+/// configured for the child too. `None` in IKE_AUTH, and if the backends have no configured method.
 fn first_method(ctx: &Context<'_>, spec: &OfferSpec<'_>) -> Option<KeMethodId> {
     let ike_method = spec.ike_method?;
     let methods = usable_methods(ctx, &spec.config.esp_proposals);
     let first = methods.first().copied();
     if spec.retry.method.is_some() || first == Some(KeMethodId::NONE) {
-        // NONE in front: the configuration prefers children without a key exchange of their own.
+        // NONE comes first: the configuration prefers children without a key exchange of their own.
         return spec.retry.method.or(first);
     }
     //= RFC 7296 §1.3
@@ -173,8 +173,7 @@ fn first_method(ctx: &Context<'_>, spec: &OfferSpec<'_>) -> Option<KeMethodId> {
     known.into_iter().find(usable).or(first)
 }
 
-/// What is proposed, `method` first. IKE_AUTH leaves key exchanges out, and proposals that differ in
-/// nothing else are one there.
+/// The proposals, `method` first. IKE_AUTH leaves key exchanges out, and merges proposals that then do not differ.
 fn offered(spec: &OfferSpec<'_>, method: Option<KeMethodId>) -> Vec<ProposalConfig> {
     let configured = &spec.config.esp_proposals;
     let mut offered = Vec::with_capacity(configured.len());
@@ -191,7 +190,7 @@ fn offered(spec: &OfferSpec<'_>, method: Option<KeMethodId>) -> Vec<ProposalConf
     offered
 }
 
-/// Fails for a mode that this end could not use. What a rekeyed child agreed on once it may keep.
+/// Fails for a mode that this end cannot use. A rekeyed child may keep its mode.
 fn check_mode(ctx: &Context<'_>, name: &str, mode: Mode) -> Result<(), Failure> {
     let why = match mode {
         Mode::Iptfs if !ctx.plane.iptfs => "the data plane has no IP-TFS",
@@ -201,7 +200,7 @@ fn check_mode(ctx: &Context<'_>, name: &str, mode: Mode) -> Result<(), Failure> 
     Err(Failure::Config(format!("child {name:?}: {why}")))
 }
 
-/// Offers the packet before the policy it met.
+/// Offers the packet before the policy that it met.
 fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
     //= RFC 7296 §2.9
     //# if the
@@ -210,7 +209,7 @@ fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<Tr
     //# and TSr a very specific Traffic Selector including the addresses in
     //# the packet triggering the request.
     let covers = |list: &[TrafficSelector], ts| list.iter().any(|wide| wide.contains(ts));
-    // The policy may have changed since the packet met it.
+    // The policy may have changed since then.
     if covers(local, &packet.local) && covers(remote, &packet.remote) {
         for (list, ts) in [(local, packet.local), (remote, packet.remote)] {
             if list.first() != Some(&ts) {
@@ -240,15 +239,15 @@ pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) ->
 }
 
 impl ChildOffer {
-    /// What goes in front of SA: the mode, and whether there may be more for the same traffic.
+    /// The notifies before SA: the mode, and whether further children for the same traffic are possible.
     pub(crate) fn notifies(&self) -> impl Iterator<Item = Payload<'_>> {
         let resource = self.resource().map(resource::payload);
         let mode = mode::payload(self.mode, &self.config.processing);
         mode.into_iter().chain(tfc::payload(self.mode)).chain(resource)
     }
 
-    /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr,
-    /// after the notifies that go in front.
+    /// The payloads of the offer, in the order of RFC 7296 §1.3.1: SA, \[Ni, \[KEi\]\], TSi, TSr, after the
+    /// notifies.
     pub(crate) fn payloads(&self, with_nonce: bool) -> Vec<Payload<'_>> {
         let mut payloads = Vec::with_capacity(8);
         payloads.extend(self.notifies());
@@ -295,8 +294,8 @@ impl IkeSa {
             //# for anything other than storing original content of them.
             (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
         }
-        // RFC 7296 §2.9: the responder may narrow, never widen. Of what a responder widens, this end uses what it has
-        // asked for: its policy lets nothing else through.
+        // RFC 7296 §2.9: the responder may narrow and must not widen. If it does widen, this end uses the
+        // selectors that it has requested, because its policy lets nothing else through.
         if !within(&local_ts, &offer.local_ts) || !within(&remote_ts, &offer.remote_ts) {
             let own = (narrow(&offer.local_ts, &local_ts), narrow(&offer.remote_ts, &remote_ts));
             if own.0.is_empty() || own.1.is_empty() {
@@ -308,7 +307,7 @@ impl IkeSa {
             let hint = Hint::SelectorsTooWide { ike: self.id, child, answered, used: own };
             ctx.event(Event::Hint(Box::new(hint)));
         }
-        // The offer in IKE_AUTH did not know the peer's certificate yet.
+        // The offer in IKE_AUTH was made before the peer's certificate was known.
         remote_ts = self.narrow_to_certified(remote_ts);
         if remote_ts.is_empty() {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
@@ -320,7 +319,7 @@ impl IkeSa {
             }
         }
         if let Some(other) = self.members(offer)? {
-            // Of a rekeyed one it goes without saying (RFC 9611 §3).
+            // For a rekeyed child nothing is said (RFC 9611 §3).
             let said = offer.rekeys.is_some() || resource::is_asked(payloads);
             if !(said && resource::is_alike(other, &selected, mode, &local_ts, &remote_ts)) {
                 return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
@@ -328,7 +327,7 @@ impl IkeSa {
             (local_ts, remote_ts) = (other.local_ts.clone(), other.remote_ts.clone());
         }
         let per_cpu = offer.per_cpu && resource::is_asked(payloads);
-        // Both ends may have asked for the first at once: then there are two, and what they share is one.
+        // Both ends may have requested the first child at once. Then there are two, which share one policy.
         let other = match per_cpu && offer.heritage.is_none() {
             true => self.same_traffic(&offer.config, &local_ts, &remote_ts),
             false => None,
@@ -360,12 +359,12 @@ impl IkeSa {
         self.keyed(ctx, child, &shared, nonces, ppk)
     }
 
-    /// As who this end asks for a child, for `packet` if there is one.
+    /// The role for choosing numbers: this end, or this end for `packet`.
     pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
         if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
     }
 
-    /// A child that `offer` is one more of, or the new one of; fails if there is none any more.
+    /// The child beside which `offer` is a further one, or which it replaces. Fails if there is none any more.
     fn members(&self, offer: &ChildOffer) -> Result<Option<&ChildSa>, Refusal> {
         let State::Established(established) = &self.state else { return Ok(None) };
         let Some(join) = offer.join else {
@@ -400,17 +399,17 @@ impl IkeSa {
     }
 }
 
-/// The mode that a peer granted which was asked for `wanted`, and whether it wants no inner packet to be
-/// split.
+/// The mode that a peer has granted after a request for `wanted`, and whether the peer refuses split inner
+/// packets.
 fn granted(wanted: Mode, answer: Asked) -> Result<(Mode, bool), Refusal> {
     match (answer, wanted) {
-        // Tunnel mode is what there is without a word of another.
+        // Without a notify the mode is tunnel mode.
         (Asked::Tunnel, _) => Ok((Mode::Tunnel, false)),
         (Asked::Transport, Mode::Transport) => Ok((Mode::Transport, false)),
         (Asked::Aggfrag(Requirements::Met { dont_fragment }), Mode::Iptfs) => {
             Ok((Mode::Iptfs, dont_fragment))
         }
-        // The peer uses AGGFRAG payloads now, in a way that this end cannot: the SA has to go.
+        // The peer uses AGGFRAG payloads now, in a way that this end does not support. The SA has to end.
         (Asked::Aggfrag(Requirements::Beyond), Mode::Iptfs) => {
             Err(NotifyType::NO_PROPOSAL_CHOSEN.into())
         }

@@ -1,6 +1,6 @@
 //! Negotiating one Child SA, for IKE_AUTH and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
 //!
-//! What the initiator asks for is in [`child_offer`](super::child_offer); the responder does it all in
+//! [`child_offer`](super::child_offer) has the initiator's request. The responder does everything in
 //! `answer_child`.
 
 use std::sync::Arc;
@@ -27,23 +27,23 @@ use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
-/// Selectors of one end that a peer may ask for beyond the number configured.
+/// Selectors of one end that a peer may request beyond the configured number.
 const MAX_PIECES: usize = 32;
 
-/// A Child SA ready to install.
+/// A Child SA that is ready to be installed.
 pub(crate) struct ReadyChild {
     pub(crate) child: ChildSa,
     pub(crate) keys: ChildKeys,
 }
 
-/// The responder's result: the child, and what its keys are made of as far as it is known.
+/// The responder's result: the child, and the material of its keys as far as it is known.
 pub(crate) struct AnsweredChild {
     pub(crate) child: ChildSa,
     pub(crate) shared: Option<Secret>,
     pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
 }
 
-/// What the responder needs to know of a request for a child.
+/// The responder's view of a request for a child.
 pub(crate) struct ChildRequest {
     pub(crate) rekeys: Option<ChildSaId>,
     /// False in IKE_AUTH.
@@ -51,7 +51,7 @@ pub(crate) struct ChildRequest {
 }
 
 impl IkeSa {
-    /// Responder: judges a request for a child and makes it. The log hears what does not fit.
+    /// Responder: judges a request for a child and makes the child. The log gets what does not fit.
     pub(crate) fn answer_child(
         &self,
         ctx: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl IkeSa {
             }
             _ => (mode, false),
         };
-        // RFC 9370 §2.2.1 asks for IKE_INTERMEDIATE in IKE_SA_INIT alone.
+        // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let sent = payloads.ke()?.map(|ke| ke.method);
         let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true, sent };
         let selected = proposal::select(&config.esp_proposals, sa, options)
@@ -153,7 +153,7 @@ impl IkeSa {
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
 
-    /// The place of a child that the peer wants one more of; `None` if it is the first.
+    /// The place of a further child for the same traffic; `None` for the first one.
     fn place(
         &self,
         ctx: &Context<'_>,
@@ -172,7 +172,7 @@ impl IkeSa {
         Ok(Some((other.policy, heritage)))
     }
 
-    /// Transport mode if it is asked for and configured, else tunnel mode.
+    /// Transport mode if it is requested and configured, otherwise tunnel mode.
     fn choose_mode(
         &self,
         old: Option<&ChildSa>,
@@ -191,8 +191,8 @@ impl IkeSa {
         self.choose_child(old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
     }
 
-    /// Selectors of transport mode, with the addresses of the IKE SA in the place of those that a NAT
-    /// changes on the way (RFC 7296 §2.23.1).
+    /// Selectors of transport mode, with the addresses of the IKE SA instead of those that a NAT changes (RFC 7296
+    /// §2.23.1).
     pub(super) fn as_seen_here(
         &self,
         local: &[TrafficSelector],
@@ -203,8 +203,8 @@ impl IkeSa {
         (local, translated(remote, self.nat.remote, there.ip().to_canonical()))
     }
 
-    /// The child configuration that takes the request's first selectors in full, else the first one
-    /// whose selectors meet the request's at all; and what is left of them.
+    /// The child configuration that accepts the request's first selectors in full, otherwise the first one whose
+    /// selectors overlap with the request's; and the intersection.
     fn choose_child(
         &self,
         old: Option<&ChildSa>,
@@ -246,8 +246,8 @@ impl IkeSa {
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
-    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order, and its
-    /// PPK (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
+    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order, and its PPK (RFC
+    /// 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
         &self,
         ctx: &Context<'_>,
@@ -271,10 +271,10 @@ impl IkeSa {
         if self.is_held()
             && let Some(other) = beside()
         {
-            // It goes where the others are, until they move.
+            // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else if self.mobike.is_some() {
-            // It may have moved since the exchange began.
+            // The path may have changed since the exchange began.
             let path = self.esp_path();
             child.follow_addresses(path);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
@@ -368,20 +368,20 @@ pub(super) struct Parts {
     pub(super) local_ts: Vec<TrafficSelector>,
     pub(super) remote_ts: Vec<TrafficSelector>,
     pub(super) replaces: Option<ChildSaId>,
-    /// Both ends take more than one for the same traffic.
+    /// Both ends accept several children for the same traffic.
     pub(super) per_cpu: bool,
     pub(super) heritage: Option<Heritage>,
-    /// The peer takes no split packets.
+    /// The peer accepts no split packets.
     pub(super) dont_fragment: bool,
-    /// The peer takes padding against traffic analysis.
+    /// The peer accepts padding against traffic analysis.
     pub(super) takes_tfc: bool,
     pub(super) asker: Asker,
     pub(super) started: Instant,
 }
 
 impl ReadyChild {
-    /// Both halves and, if traffic is to be sent through it by the policy, that; inbound first.
-    /// `initiator` is true at the end that asked; `schedule` is how long a request is sent again.
+    /// Commands for both SAs and, if its policy is to send by it, for the policy; inbound first. `initiator` is
+    /// true at the end that has requested it. `schedule` is the length of a retransmission schedule.
     pub(crate) fn install_all(
         self,
         initiator: bool,
@@ -403,8 +403,8 @@ impl ReadyChild {
         (child, batch)
     }
 
-    /// The inbound half; the outbound one waits in the child until the peer uses the new SA
-    /// (RFC 7296 §2.8).
+    /// The command for the inbound SA. The outbound one waits in the child until the peer uses the new SA (RFC
+    /// 7296 §2.8).
     pub(crate) fn install_inbound(
         self,
         initiator: bool,
@@ -422,7 +422,7 @@ impl ReadyChild {
     }
 }
 
-/// Responder's half of the key exchange of a child or an IKE rekey.
+/// The responder's part of the key exchange of a child or an IKE rekey.
 pub(crate) fn respond_ke(
     ctx: &mut Context<'_>,
     chosen: KeMethodId,
@@ -436,20 +436,20 @@ pub(crate) fn respond_ke(
             }
             ctx.respond_to(method, ke.data).map_err(Undone::halt)
         }
-        // RFC 7296 §1.3: names the method that was chosen instead.
+        // RFC 7296 §1.3: the notify names the method that was chosen instead.
         _ => Err(invalid_ke(chosen).into()),
     }
 }
 
-/// Cuts off what a peer adds by splitting `configured` into pieces: every pair of selectors is an entry
-/// of the SPD and every remote one a route. A responder may narrow (RFC 7296 §2.9).
+/// Drops the selectors that a peer adds by splitting `configured` into pieces, because every pair of selectors is
+/// an entry of the SPD and every remote one a route. A responder may narrow (RFC 7296 §2.9).
 fn few(mut narrowed: Vec<TrafficSelector>, configured: &[TrafficSelector]) -> Vec<TrafficSelector> {
     narrowed.truncate(configured.len().max(MAX_PIECES));
     narrowed
 }
 
-/// `selectors` with `address` in the place of their only one, if a NAT is in front of it. Those of
-/// several addresses are not of transport mode and stay what they are.
+/// `selectors` with `address` instead of their only one, if a NAT is in front of it. Selectors of several
+/// addresses are not those of transport mode and stay as they are.
 fn translated(
     selectors: &[TrafficSelector],
     nat: bool,
@@ -466,7 +466,7 @@ fn translated(
     selectors
 }
 
-/// True if the first selector of `offered` is left in full.
+/// True if the first selector of `offered` is accepted in full.
 fn takes_first(narrowed: &[TrafficSelector], offered: &[TrafficSelector]) -> bool {
     offered.first().is_some_and(|first| narrowed.iter().any(|ts| ts.contains(first)))
 }

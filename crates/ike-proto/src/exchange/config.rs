@@ -1,5 +1,5 @@
-//! Configuration payloads (RFC 7296 §2.19): virtual IPs and what goes along with them, in IKE_AUTH from the
-//! first request to the last response.
+//! Configuration payloads (RFC 7296 §2.19): virtual IPs and further attributes, in IKE_AUTH from the first request
+//! to the last response.
 //!
 //! ```text
 //!    HDR, SK {IDi, ..., AUTH, CP(CFG_REQUEST), SAi2, TSi, TSr}  -->
@@ -23,16 +23,16 @@ use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Attribute, Config, ConfigAttribute, Payload};
 use crate::wire::registry::{AuthMethod, CfgAttribute, CfgType, NotifyType, PayloadType};
 
-/// Addresses that one peer may ask for.
+/// Addresses that one peer may request.
 const MAX_ADDRESSES: usize = 8;
 /// Hash algorithms for ENCDNS_DIGEST_INFO (RFC 9464 §5): SHA2-256, SHA2-384 and SHA2-512.
 const DIGESTS: [u16; 3] = [2, 3, 4];
 
-/// An [`Assignment`] in force; the last of the SAs that share it gives it up.
+/// An [`Assignment`] in force. The last of the SAs that share it gives it back.
 #[derive(Debug)]
 pub(crate) struct Assigned(pub(crate) Arc<Assignment>);
 
-/// A responder that waits for addresses, the peer being authenticated.
+/// A responder that waits for addresses; the peer is authenticated.
 pub(crate) struct AwaitLease {
     pub(crate) ticket: Ticket,
     pub(crate) waiting: ExpectAuthRequest,
@@ -54,7 +54,7 @@ impl OwnedConfig {
         Self { kind, attributes: encoded }
     }
 
-    /// What an initiator asks for. `None` without a virtual IP to ask for.
+    /// The attributes of an initiator's request. `None` without a virtual IP to request.
     pub(crate) fn request(vips: &[IpAddr]) -> Option<Self> {
         if vips.is_empty() {
             return None;
@@ -97,7 +97,7 @@ fn attributes(payloads: &[Payload<'_>], kind: CfgType) -> Option<Vec<Attribute>>
     Some(config.attributes.iter().filter_map(Attribute::decode).collect())
 }
 
-/// The addresses of `attributes`, no more than one peer may have, none twice but unspecified ones.
+/// The addresses of `attributes`, no more than one peer may have, and none twice except unspecified ones.
 fn addresses(attributes: &[Attribute]) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for address in attributes.iter().filter_map(Attribute::address) {
@@ -116,7 +116,7 @@ fn is_usable(address: &IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
 }
 
-/// True if a CP payload is in a chain that decodes.
+/// True if a chain that decodes has a CP payload.
 fn has_config(first: PayloadType, octets: &[u8]) -> bool {
     let (mut kind, mut rest) = (first, octets);
     while kind != PayloadType::CP {
@@ -130,8 +130,8 @@ fn has_config(first: PayloadType, octets: &[u8]) -> bool {
 impl IkeSa {
     // ---- responder ----
 
-    /// The peer has proven itself, and this end's AUTH is made: asks for the peer's addresses if it is to
-    /// have any, and goes on with the answer.
+    /// Continues when the peer is authenticated and this end's AUTH is made: asks for the peer's addresses if it
+    /// is to have any, and continues with the answer.
     pub(crate) fn configure_peer(
         &mut self,
         ctx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl IkeSa {
         let Some(first) = &waiting.first else { return };
         let has_pools = !self.connection.pools.is_empty();
         if !has_pools && !has_config(first.first, &first.octets) {
-            // As with nearly all peers: nothing to decode once more.
+            // Nearly all peers: there is nothing to decode again.
             return self.finish_auth(ctx, auth, ppk, None);
         }
         let payloads = decode_inner_payloads(first.first, &first.octets).unwrap_or_default();
@@ -153,7 +153,7 @@ impl IkeSa {
         let (identity, granted) = (waiting.rounds.lease_identity(), waiting.rounds.granted());
         match (wanted.is_empty(), has_pools) {
             (true, false) => self.finish_auth(ctx, auth, ppk, None),
-            // RFC 7296 §3.10.1: it was expected and did not come.
+            // RFC 7296 §3.10.1: the request was expected and did not come.
             (true, true) => self.finish_auth(ctx, auth, ppk, Some(NotifyType::FAILED_CP_REQUIRED)),
             (false, false) => {
                 self.say_why(ctx, "the peer wants an address, and the connection has no `pools`");
@@ -221,7 +221,7 @@ impl IkeSa {
 
     // ---- initiator ----
 
-    /// Takes what the last IKE_AUTH response says, of what was asked for as `vips`.
+    /// Reads from the last IKE_AUTH response what was requested as `vips`.
     pub(crate) fn take_configuration(
         &mut self,
         ctx: &mut Context<'_>,
@@ -235,7 +235,7 @@ impl IkeSa {
         let mut wanted: Vec<_> = vips.iter().map(IpAddr::is_ipv4).collect();
         let mut own: Vec<IpAddr> = Vec::new();
         for address in addresses(&given).into_iter().filter(is_usable) {
-            // One for each that was asked for.
+            // One address for each that was requested.
             if let Some(at) = wanted.iter().position(|v4| *v4 == address.is_ipv4()) {
                 wanted.swap_remove(at);
                 own.push(address);
@@ -253,7 +253,7 @@ impl IkeSa {
             //= RFC 8598 §6
             //# IKE clients willing to accept INTERNAL_DNSSEC_TA attributes MUST use
             //# a whitelist of one or more domains that can be updated out of band.
-            // There is none.
+            // There is no such list.
             Attribute::DnssecTa(_) => false,
             _ => true,
         });
@@ -273,14 +273,14 @@ impl IkeSa {
 
     // ---- both ----
 
-    /// Tells what an SA that is established now has got or given.
+    /// Reports what an established SA has got or given.
     pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
         if let Some(assigned) = &self.assigned {
             ctx.event(Event::Assigned(Arc::clone(&assigned.0)));
         }
     }
 
-    /// This SA ends: what was assigned is given back, unless another SA goes on with it.
+    /// Gives the assignment back when this SA ends, unless another SA continues with it.
     pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
         let last = self.assigned.take().and_then(Arc::into_inner);
         if let Some(Assigned(assignment)) = last {
@@ -296,20 +296,20 @@ impl IkeSa {
         }
     }
 
-    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or else its address.
+    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
     pub(crate) fn resolve(&self, config: &ChildConfig, local: bool) -> Vec<TrafficSelector> {
         let resolved = resolve(config, self.path, local, self.virtual_ips(local));
         if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 
-    /// True if a certificate of the peer says for which addresses it may speak.
+    /// True if a certificate of the peer limits its addresses.
     pub(crate) fn has_certified_addresses(&self) -> bool {
         let State::Established(established) = &self.state else { return false };
         established.authenticated.remote.iter().any(|used| used.addresses.is_some())
     }
 
-    /// What is left of the peer's selectors within the addresses that its certificates let it speak for, in each
-    /// round of authentication (RFC 3779).
+    /// The part of the peer's selectors within the addresses of its certificates, in each round of authentication
+    /// (RFC 3779).
     pub(crate) fn narrow_to_certified(
         &self,
         mut remote_ts: Vec<TrafficSelector>,
@@ -325,13 +325,13 @@ impl IkeSa {
         remote_ts
     }
 
-    /// The virtual IPs of this end and of the peer, as an offer of a child takes them.
+    /// The virtual IPs of this end and of the peer, for an offer of a child.
     pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
         [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
     }
 
-    /// Initiator: an offer in IKE_AUTH did not know the virtual IPs yet. What the peer made of it is
-    /// narrowed to them.
+    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
+    /// them.
     pub(crate) fn narrow_to_own(
         &self,
         config: &ChildConfig,
@@ -344,7 +344,7 @@ impl IkeSa {
         narrow(&self.resolve(config, true), &local_ts)
     }
 
-    /// The answer to a CP payload in an INFORMATIONAL request, if there is one in it.
+    /// The answer to a CP payload in an INFORMATIONAL request, if it has one.
     pub(crate) fn answer_configuration(&self, payloads: &Payloads<'_, '_>) -> Option<OwnedConfig> {
         if attributes(payloads.0, CfgType::SET).is_some() {
             return Some(OwnedConfig::new(CfgType::ACK, []));
@@ -357,14 +357,14 @@ impl IkeSa {
         }
         given.retain(|attribute| asked.iter().any(|one| one.kind() == attribute.kind()));
         if asked.iter().any(|one| one.kind() == CfgAttribute::APPLICATION_VERSION) {
-            // RFC 7296 §3.15.3: who does not want to tell returns an empty string.
+            // RFC 7296 §3.15.3: an end that does not want to tell its version returns an empty string.
             given.push(Attribute::ApplicationVersion(Vec::new()));
         }
         Some(OwnedConfig::new(CfgType::REPLY, &given))
     }
 }
 
-/// The virtual IPs of an offer in IKE_AUTH, which are not known yet: any address of each family.
+/// The virtual IPs of an offer in IKE_AUTH, before they are known: any address of each family.
 pub(crate) fn any_of(vips: &[IpAddr]) -> [Vec<IpAddr>; 2] {
     let any = |v4: bool| -> IpAddr { if v4 { [0; 4].into() } else { [0_u16; 8].into() } };
     let mut families: Vec<_> = vips.iter().map(|vip| any(vip.is_ipv4())).collect();
@@ -374,7 +374,7 @@ pub(crate) fn any_of(vips: &[IpAddr]) -> [Vec<IpAddr>; 2] {
     [families, Vec::new()]
 }
 
-/// The virtual IPs that an initiator asks for: those that it had, else those that are configured.
+/// The virtual IPs of an initiator's request: those that it had, otherwise the configured ones.
 pub(crate) fn wanted(connection: &ConnectionConfig, former: &[IpAddr]) -> Vec<IpAddr> {
     match (connection.vips.as_slice(), former) {
         ([], _) => Vec::new(),
@@ -383,8 +383,8 @@ pub(crate) fn wanted(connection: &ConnectionConfig, former: &[IpAddr]) -> Vec<Ip
     }
 }
 
-/// The selectors of one end of `config`, with `virtual_ips` for `dynamic`, or this path's address if there are none.
-/// An unspecified one stands for all addresses of its family.
+/// The selectors of one end of `config`, with `virtual_ips` for `dynamic`, or this path's address if there are
+/// none. An unspecified address stands for all addresses of its family.
 pub(crate) fn resolve(
     config: &ChildConfig,
     path: Path,

@@ -1,4 +1,4 @@
-//! What was asked for and what is configured, in a few words: for the log, when nothing fits.
+//! The requested and the configured values in a few words, for the log, when nothing fits.
 
 use std::fmt::{self, Display, Write};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::config::{
 use crate::wire::payload::{Proposal, TrafficSelector};
 use crate::wire::registry::NotifyType;
 
-/// Octets of a list at most: strangers choose how long theirs are.
+/// The most octets of a list, because unauthenticated peers choose the length of theirs.
 const LONGEST: usize = 400;
 
-/// A text that ends where it becomes too long.
+/// A text that is cut when it becomes too long.
 struct Brief(String);
 
 impl Write for Brief {
@@ -27,7 +27,7 @@ impl Write for Brief {
     }
 }
 
-/// `items` with commas, as many as there is room for.
+/// `items` with commas, as many as fit.
 fn list<T: Display>(items: impl Iterator<Item = T>) -> String {
     let mut brief = Brief(String::new());
     for (index, item) in items.enumerate() {
@@ -40,7 +40,7 @@ fn list<T: Display>(items: impl Iterator<Item = T>) -> String {
     if brief.0.is_empty() { "nothing".to_owned() } else { brief.0 }
 }
 
-/// In the words of the configuration, so that the two can be compared.
+/// In the keywords of the configuration, so that the two can be compared.
 fn offered(proposals: &[Proposal]) -> String {
     list(proposals.iter().map(|offered| ProposalConfig {
         protocol: offered.protocol,
@@ -48,7 +48,7 @@ fn offered(proposals: &[Proposal]) -> String {
     }))
 }
 
-/// Why IKE_SA_INIT is refused; `connections` are those for the addresses.
+/// Why IKE_SA_INIT is refused. `connections` are those for the addresses.
 pub(crate) fn init(
     config: &EndpointConfig,
     mut connections: Vec<Arc<ConnectionConfig>>,
@@ -75,7 +75,7 @@ pub(crate) fn init(
     format!("no proposal fits: received {}; configured {configured}", offered(&sa.proposals))
 }
 
-/// Why no child comes of a request, if it is for want of what is configured.
+/// Why a request leads to no child, if nothing configured fits.
 pub(crate) fn child(
     children: &[Arc<ChildConfig>],
     payloads: &Payloads<'_, '_>,

@@ -16,13 +16,13 @@ use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
 
-/// SPIs remembered of deletes that may be about a child not known yet.
+/// SPIs of Deletes that are remembered because they may be about a child that is not known yet.
 const MAX_DELETED: usize = 8;
 
 impl IkeSa {
     // ---- initiator ----
 
-    /// Asks whether the peer is alive: an empty request (RFC 7296 §2.4).
+    /// Checks that the peer is alive, by an empty request (RFC 7296 §2.4).
     pub(crate) fn send_liveness(&mut self, ctx: &mut Context<'_>) {
         //= RFC 4555 §3.8
         //# When the initiator is behind a NAT (as detected earlier using the
@@ -37,14 +37,14 @@ impl IkeSa {
         self.inform(ctx, &payloads, Initiated::Liveness);
     }
 
-    /// Tells the peer the token of this SA (RFC 6290 §4.3). The answer says what that to a liveness check does.
+    /// Sends the peer the token of this SA (RFC 6290 §4.3). Its answer counts as that of a liveness check.
     pub(crate) fn send_token(&mut self, ctx: &mut Context<'_>) {
         if let Some(token) = self.own_token(ctx) {
             self.inform(ctx, &[qcd::payload(&token)], Initiated::Liveness);
         }
     }
 
-    /// Deletes the pair of SAs whose inbound half has `spi`.
+    /// Deletes the pair of SAs whose inbound SA has `spi`.
     pub(crate) fn send_delete_child(&mut self, ctx: &mut Context<'_>, spi: u32, ours: Initiated) {
         let delete = Delete { protocol: ProtocolId::ESP, spis: vec![spi] };
         self.inform(ctx, &[Payload::Delete(delete)], ours);
@@ -141,12 +141,12 @@ impl IkeSa {
         self.respond(ctx, &reply);
     }
 
-    /// Deletes the child whose outbound half has `spi`. Returns the SPI of the inbound half, if the
-    /// answer is to name it.
+    /// Deletes the child whose outbound SA has `spi`. Returns the SPI of the inbound SA, if the answer is to name
+    /// it.
     fn on_esp_delete(&mut self, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
         let State::Established(established) = &mut self.state else { return None };
         let Some(child) = established.children.iter().find(|child| child.spi_out == spi) else {
-            // Perhaps what the peer made in answer to a request whose response is still to come.
+            // It may be an SA that the peer has made in answer to a request whose response is still to come.
             if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
                 && offer.deleted.len() < MAX_DELETED
             {
@@ -177,7 +177,7 @@ impl IkeSa {
         }
     }
 
-    /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer made.
+    /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer has made.
     pub(crate) fn succeeded_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
         let State::Established(established) = &mut self.state else { return };
         if let Some(ours) = established.ours.take() {
@@ -185,7 +185,7 @@ impl IkeSa {
         }
         self.window.abandon_request();
         self.replaced_by(ctx, to);
-        // Closed by its timer, once the children have moved. Nothing is sent on it any more.
+        // A timer closes it after the children have moved. Nothing is sent on it any more.
         if let State::Established(established) = &mut self.state {
             for task in established.queue.drain(..) {
                 ctx.done(task.request().0, Ok(()));

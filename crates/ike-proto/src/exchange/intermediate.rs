@@ -6,8 +6,8 @@
 //!                               <--  HDR, SK {[KEr(n)] [, N(PPK_IDENTITY)]}
 //! ```
 //!
-//! Each exchange is protected by the keys before it and makes new ones; AUTH covers them all. A PPK is
-//! part of the last exchange, and mixed in after its KE.
+//! Each exchange is protected by the keys before it and makes new ones. AUTH covers all of them. A PPK is part of
+//! the last exchange, and is mixed in after its KE.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_payloads};
 
-/// IKE_INTERMEDIATE exchanges that one IKE SA may begin with: nine have something to do at the most (seven key
-/// exchanges, a PPK, authentication methods), and a peer may ask for as many again that are empty.
+/// IKE_INTERMEDIATE exchanges with which one IKE SA may begin. At most nine have a purpose (seven key exchanges, a
+/// PPK, authentication methods), and a peer may send as many empty ones.
 const MOST_EXCHANGES: u32 = 18;
 
 impl IkeSa {
     // ---- initiator ----
 
-    /// Goes on after IKE_SA_INIT or an IKE_INTERMEDIATE: the next key exchange, or IKE_AUTH.
+    /// Continues after IKE_SA_INIT or an IKE_INTERMEDIATE: with the next key exchange, or with IKE_AUTH.
     pub(crate) fn proceed(
         &mut self,
         ctx: &mut Context<'_>,
@@ -154,7 +154,7 @@ impl IkeSa {
             self.state = State::ExpectAuthResponse(Box::new(auth));
             return self.close(ctx, Failure::Crypto);
         }
-        // Nothing of the peer's comes under the old keys any more.
+        // No message of the peer comes under the old keys any more.
         self.session.previous = None;
         self.proceed(ctx, rest, auth);
     }
@@ -249,8 +249,9 @@ impl IkeSa {
     //= RFC 9242 §3.3.2
     //# The IntAuth_[i/r]*P chunk is present if the Encrypted payload is not
     //# empty.
-    /// Answers an exchange that brings nothing this end is to do anything about, by nothing: whoever announces
-    /// IKE_INTERMEDIATE may be asked for one (RFC 9242 §3.2). AUTH covers both messages. What is due is still due.
+    /// Answers an exchange that has no purpose for this end with an empty response: an end that announces
+    /// IKE_INTERMEDIATE must expect such a request (RFC 9242 §3.2). AUTH covers both messages. The next steps are
+    /// still due.
     fn answer_idle(
         &mut self,
         ctx: &mut Context<'_>,
@@ -281,8 +282,8 @@ impl IkeSa {
         Ok(())
     }
 
-    /// The initiator offers no PPK though both ends announced one: as if this end had none of those it
-    /// offers. IKE_AUTH refuses that where one is required.
+    /// Continues without a PPK, because the initiator offers none although both ends announced one: as if this end
+    /// had none of the offered ones. IKE_AUTH refuses that if a PPK is required.
     pub(crate) fn go_without_initial_ppk(&mut self) {
         if let State::ExpectIntermediateRequest(waiting) =
             std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
@@ -291,7 +292,7 @@ impl IkeSa {
         }
     }
 
-    /// As [`choose_initial_ppk`](Self::choose_initial_ppk); the log hears if there is none.
+    /// As [`choose_initial_ppk`](Self::choose_initial_ppk). The log hears if there is none.
     fn take_initial_ppk(
         &self,
         ctx: &mut Context<'_>,
@@ -306,7 +307,7 @@ impl IkeSa {
         chosen
     }
 
-    /// The PPK to take of those that the peer offers: one that a connection it may turn out to be allows.
+    /// The PPK to use of those that the peer offers: one that a possible connection allows.
     fn choose_initial_ppk(
         &self,
         config: &EndpointConfig,
@@ -342,8 +343,8 @@ impl IkeSa {
         ppk::offer(ctx.config, &self.connection.ppk, self.session.prf, &parts)
     }
 
-    /// Puts the next generation of keys in place. The one before still opens what the peer sent
-    /// before it knew (RFC 9370 §2.2.2).
+    /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
+    /// 9370 §2.2.2).
     fn next_epoch(
         &mut self,
         ctx: &Context<'_>,
@@ -405,7 +406,7 @@ impl IkeSa {
     }
 }
 
-/// The state of a responder that still has these steps before it.
+/// The state of a responder with these steps still to come.
 pub(crate) fn expect_request(mut rest: Steps, auth: ExpectAuthRequest) -> State {
     match rest.next() {
         None => State::ExpectAuthRequest(Box::new(auth)),

@@ -1,5 +1,5 @@
-//! INVALID_SPI (RFC 7296 §1.5, §2.21.4): an ESP packet came for which there is no SA. Who may say it, and what is
-//! thought of it, is in `endpoint/unknown_spi.rs`.
+//! INVALID_SPI (RFC 7296 §1.5, §2.21.4): an ESP packet arrived that belongs to no SA. `endpoint/unknown_spi.rs`
+//! decides when to send it, and what follows when it is received.
 //!
 //! ```text
 //!    HDR(0, 0), N(INVALID_SPI)     -->        without an IKE SA: nobody answers
@@ -16,14 +16,14 @@ use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
 
-/// Octets of the unprotected message, UDP's header and the non-ESP marker where it has one in front: who is told has
-/// sent as many.
+/// Octets of the unprotected message with UDP's header, and the non-ESP marker if there is one. The receiver has
+/// sent at least as many.
 pub(crate) fn length(transport: Transport) -> usize {
     let marker = if transport == Transport::UdpEncap { 4 } else { 0 };
     8 + marker + 28 + 12
 }
 
-/// What is sent to somebody with whom there is no IKE SA.
+/// The message to a host with which there is no IKE SA.
 pub(crate) fn encode(spi: u32) -> Vec<u8> {
     //= RFC 7296 §1.5
     //# there are no IKE SPI values that would be meaningful to the
@@ -59,8 +59,8 @@ pub(crate) fn read(message: &Message<'_>) -> Option<u32> {
 }
 
 impl IkeSa {
-    /// The peer sends ESP packets with this SPI, for which there is no SA. It is told unless there is something else
-    /// to say, which tells it as well that this end is there.
+    /// Handles that the peer sends ESP packets with this SPI, for which there is no SA. Queues INVALID_SPI, unless
+    /// another request is queued, which also shows that this end is alive.
     pub(crate) fn tell_invalid_spi(&mut self, spi: u32) -> bool {
         let State::Established(established) = &mut self.state else { return false };
         if established.phase != IkePhase::Alive {

@@ -1,8 +1,8 @@
-//! Key exchange: done in place by a method that is quick, else asked for.
+//! Key exchange: in place by a quick method, otherwise by a question.
 //!
-//! Who gets [`Undone::Ask`] has changed nothing yet. It leaves what it was doing to
-//! [`Pending`](crate::ike_sa::pending::Pending), and is called again, from the start, with what came of
-//! it: as if the message had come only now.
+//! A caller that gets [`Undone::Ask`] has changed nothing yet. It leaves its message to
+//! [`Pending`](crate::ike_sa::pending::Pending), and is called again from the start with the result, as if the
+//! message had just arrived.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::ike_sa::context::Context;
 use crate::question::Exchange;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
-/// Why there is no result, or none yet.
+/// Why there is no result, or no result yet.
 pub(crate) enum Undone {
     Failed(CryptoError),
-    /// This has to be done first.
+    /// This key exchange has to be done first.
     Ask(Exchange),
 }
 
 /// Why a request is not answered.
 pub(crate) enum Halt {
     Refuse(Refusal),
-    /// It will be, when this is done.
+    /// It will be answered when this is done.
     Ask(Exchange),
 }
 
 impl Context<'_> {
-    /// The initiator's half by `method`.
+    /// The initiator's public value by `method`.
     pub(crate) fn initiate(&mut self, method: KeMethodId) -> Result<Arc<dyn PendingKe>, Undone> {
         let method = self.crypto.ke(method).ok_or(CryptoError::Unsupported)?;
         if !method.is_slow() {
             return Ok(method.initiate(self.rng)?);
         }
-        // A private key serves once.
+        // A private key is used once.
         let done = &mut self.ids.exchanged;
         match done.iter().position(|done| done.half(method.id()).is_some()) {
             Some(index) => match done.swap_remove(index).half(method.id()) {
@@ -44,7 +44,7 @@ impl Context<'_> {
         }
     }
 
-    /// The responder's public value by `method`, and the secret. `peer` is of the right length.
+    /// The responder's public value by `method`, and the secret. `peer` has the right length.
     pub(crate) fn respond_to(
         &mut self,
         method: &'static dyn KeMethod,
@@ -59,7 +59,7 @@ impl Context<'_> {
         }
     }
 
-    /// The secret of `half` by `method`. What the peer sent must be of the right length.
+    /// The secret of `half` by `method`. The peer's value must have the right length.
     pub(crate) fn complete(
         &self,
         method: KeMethodId,
@@ -81,7 +81,7 @@ impl Context<'_> {
 }
 
 impl Undone {
-    /// As the answer to a request.
+    /// The same as the result of a request.
     pub(crate) fn halt(self) -> Halt {
         match self {
             Self::Ask(exchange) => Halt::Ask(exchange),
@@ -93,7 +93,7 @@ impl Undone {
 }
 
 impl Halt {
-    /// For a request that cannot come to ask.
+    /// The refusal of a request that cannot ask a question.
     pub(crate) fn refusal(self) -> Refusal {
         match self {
             Self::Refuse(refusal) => refusal,

@@ -1,5 +1,5 @@
-//! MOBIKE (RFC 4555) on the wire: what is announced in IKE_AUTH, and the INFORMATIONAL exchanges by which
-//! an IKE SA and its children move. What moves, and when, is in `ike_sa/mobility.rs`.
+//! MOBIKE (RFC 4555) on the wire: the announcements in IKE_AUTH, and the INFORMATIONAL exchanges that move an IKE
+//! SA and its children. `ike_sa/mobility.rs` decides what moves, and when.
 //!
 //! ```text
 //!    HDR, SK {N(UPDATE_SA_ADDRESSES), N(NAT_DETECTION_*), N(ADDITIONAL_*_ADDRESS)+, N(COOKIE2)}  -->
@@ -21,32 +21,32 @@ use crate::ike_sa::{IkeSa, notify};
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
-/// Further addresses that are told to the peer, and remembered of it.
+/// Further addresses that are announced to the peer, and that are remembered of it.
 const MOST_ADDRESSES: usize = 8;
-/// Times an update is made again that met UNEXPECTED_NAT_DETECTED or UNACCEPTABLE_ADDRESSES.
+/// How often an update is repeated after UNEXPECTED_NAT_DETECTED or UNACCEPTABLE_ADDRESSES.
 const MOST_RETRIES: u8 = 5;
 
-/// What an INFORMATIONAL request of MOBIKE is for.
+/// The purpose of an INFORMATIONAL request of MOBIKE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mobility {
-    /// UPDATE_SA_ADDRESSES: the SAs go by the path that it comes by.
+    /// UPDATE_SA_ADDRESSES: the SAs move to the path of the request.
     Update,
     /// The addresses of this end have changed; the path need not have.
     Addresses,
-    /// Is the peer where it says it is (RFC 4555 §3.7)?
+    /// A check that the peer receives at its address (RFC 4555 §3.7).
     Routability,
 }
 
-/// One of them in flight.
+/// Such a request in flight.
 #[derive(Debug)]
 pub(crate) struct SentMobility {
     what: Mobility,
-    /// The move that it tells of, or asks about.
+    /// The number of the move that it reports or checks.
     number: u32,
     cookie: [u8; 16],
 }
 
-/// What MOBIKE adds to the response to an INFORMATIONAL request.
+/// The part of MOBIKE in the response to an INFORMATIONAL request.
 #[derive(Default)]
 pub(crate) struct MobilityReply {
     error: Option<NotifyType>,
@@ -74,7 +74,7 @@ impl MobilityReply {
 pub(crate) struct AddressList(Vec<(NotifyType, Vec<u8>)>);
 
 impl AddressList {
-    /// `none_too` if it is to be said that there are none.
+    /// The list. `none_too` if an empty list is announced as well.
     fn new(addresses: &[IpAddr], none_too: bool) -> Self {
         let mut list: Vec<_> = addresses.iter().map(additional).collect();
         if list.is_empty() && none_too {
@@ -95,7 +95,7 @@ fn additional(address: &IpAddr) -> (NotifyType, Vec<u8>) {
     }
 }
 
-/// The addresses in a message; `None` if it says nothing of them.
+/// The addresses in a message; `None` if it has no list.
 fn read_addresses(payloads: &Payloads<'_, '_>) -> Option<Vec<IpAddr>> {
     let mut said = false;
     let mut addresses = Vec::new();
@@ -122,7 +122,7 @@ fn read_addresses(payloads: &Payloads<'_, '_>) -> Option<Vec<IpAddr>> {
     said.then_some(addresses)
 }
 
-/// True if `address` is inside of a tunnel with this selector, whose end is at `end`.
+/// True if `address` is inside a tunnel with this selector, whose end is at `end`.
 fn is_inner(ts: &TrafficSelector, address: IpAddr, end: IpAddr) -> bool {
     let has = |ip: IpAddr| ts.start.is_ipv4() == ip.is_ipv4() && ts.start <= ip && ip <= ts.end;
     has(address) && !has(end)
@@ -144,15 +144,14 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
 }
 
 impl IkeSa {
-    /// Addresses of this end besides the one in use, as far as the connection may have them.
+    /// Addresses of this end besides the one in use that the connection allows.
     pub(crate) fn further_addresses(&self, ctx: &Context<'_>) -> Vec<IpAddr> {
         let here = self.path.local.ip().to_canonical();
         let own = ctx.network.addresses.iter().copied();
         own.filter(|ip| *ip != here && self.may_have(*ip)).take(MOST_ADDRESSES).collect()
     }
 
-    /// True if this end may be `address`: `local_addrs` has it, and it is none of those that traffic in a
-    /// tunnel comes from.
+    /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
     pub(crate) fn may_have(&self, address: IpAddr) -> bool {
         let here = self.path.local.ip().to_canonical();
         self.fits(address) && !self.selectors(true).any(|ts| is_inner(ts, address, here))
@@ -163,13 +162,13 @@ impl IkeSa {
         self.connection.local_addrs.iter().any(|spec| spec.contains(address))
     }
 
-    /// True if the peer may be reached at `address`, likewise.
+    /// True if the peer may be reached at `address`, by the same rule.
     pub(crate) fn peer_may_have(&self, address: IpAddr) -> bool {
         let there = self.path.remote.ip().to_canonical();
         !self.selectors(false).any(|ts| is_inner(ts, address, there))
     }
 
-    /// What traffic is for the children, as configured and as negotiated.
+    /// The traffic selectors of the children, configured and negotiated.
     fn selectors(&self, local: bool) -> impl Iterator<Item = &TrafficSelector> {
         let configured = self.connection.children.iter().flat_map(move |child| {
             let list = if local { &child.local_ts } else { &child.remote_ts };
@@ -187,7 +186,7 @@ impl IkeSa {
         }))
     }
 
-    /// What this end's IKE_AUTH message with the SA payload says.
+    /// The notifies of this end's IKE_AUTH message with the SA payload.
     pub(crate) fn mobike_in_auth(&mut self, ctx: &Context<'_>) -> OwnedNotifies {
         let supported = if self.initiator { self.connection.mobike } else { self.mobike.is_some() };
         if !supported {
@@ -205,8 +204,8 @@ impl IkeSa {
         notifies
     }
 
-    /// Takes what the peer's IKE_AUTH message says. False if its addresses were changed on the way though
-    /// it has no NAT traversal. `told` are the addresses that this end's own message had.
+    /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
+    /// it has no NAT traversal. `told` are the addresses in this end's own message.
     pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
         if !self.connection.mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
             return true;
@@ -237,7 +236,7 @@ impl IkeSa {
         //= RFC 4555 §3.8
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
-        // libreswan copies COOKIE2 to no response without them.
+        // libreswan copies COOKIE2 only to a response with NAT detection.
         let nat = self.nat.supported && what != Mobility::Addresses;
         let nat = nat.then(|| self.nat_hashes(ctx));
         let protected = !self.nat.supported && what != Mobility::Routability;
@@ -262,20 +261,20 @@ impl IkeSa {
         }
     }
 
-    /// NAT detection of a message on the path in use.
+    /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
         let fake = self.connection.encap || !ctx.plane.plain_esp;
         NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, self.path, fake)
     }
 
-    /// What NAT detection in a message that came by `path` says.
+    /// The result of NAT detection in a message by `path`.
     fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
         let mut nat = NatStatus::detect(ctx.crypto, payloads, (self.spi_i, self.spi_r), path);
         nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }
 
-    /// The response to a request of MOBIKE.
+    /// Handles the response to a request of MOBIKE.
     pub(crate) fn on_mobility_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -291,7 +290,7 @@ impl IkeSa {
             let reason = Failure::Policy("the peer answers with another COOKIE2");
             return self.enqueue_urgent(Task::DeleteIke { reason, request: None });
         }
-        // One that says nothing of it proves nothing but that it has the keys.
+        // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
         let Some(mobike) = &mut self.mobike else { return };
         if sent.number != mobike.moves {
@@ -314,13 +313,13 @@ impl IkeSa {
         }
     }
 
-    /// The peer has not shown that it is where it says.
+    /// Handles that the peer has not proven its address.
     fn give_up_unproven(&mut self) {
         let reason = Failure::Policy("the peer does not show that it is where it says");
         self.enqueue_urgent(Task::DeleteIke { reason, request: None });
     }
 
-    /// The response to an update; `shown` if it has the COOKIE2 of the request.
+    /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.
     fn on_updated(&mut self, ctx: &mut Context<'_>, payloads: &Payloads<'_, '_>, shown: bool) {
         let Some(mobike) = &mut self.mobike else { return };
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
@@ -353,7 +352,7 @@ impl IkeSa {
         self.arm_keepalive(ctx);
     }
 
-    /// The response to a liveness check with NAT detection in it.
+    /// Handles the response to a liveness check with NAT detection.
     pub(crate) fn on_mapping_seen(&mut self, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
         let Some(mobike) = self.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
@@ -363,7 +362,7 @@ impl IkeSa {
         //# If the values do not match, the IP address
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
-        // The first value there is may be another than in IKE_SA_INIT: where there is a NAT, one update more.
+        // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
         let before = mobike.seen.replace(seen);
         if before.map_or(self.nat.local, |before| before != seen) {
             mobike.moves += 1;
@@ -371,7 +370,7 @@ impl IkeSa {
         }
     }
 
-    /// Does what a request wants of MOBIKE; what is to be answered.
+    /// Does what a request of MOBIKE demands. Returns the part of the response.
     pub(crate) fn on_mobility_request(
         &mut self,
         ctx: &mut Context<'_>,
@@ -384,7 +383,7 @@ impl IkeSa {
         let path = self.answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
-        // The original initiator decides on the addresses, and nobody else.
+        // Only the original initiator decides about the addresses.
         let update = !self.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
@@ -427,8 +426,8 @@ impl IkeSa {
         reply
     }
 
-    /// Local policy on where an SA may move: to addresses that the connection is offered on, and not back
-    /// from the port for NAT traversal.
+    /// The local policy for moves: to addresses that the connection allows, and not back from the port for NAT
+    /// traversal.
     fn is_acceptable(&self, path: Path) -> bool {
         let back = self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())

@@ -30,7 +30,7 @@ use crate::wire::DecodeError;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
-/// An error notify to answer a request with.
+/// An error notify with which a request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) kind: NotifyType,
@@ -42,7 +42,7 @@ impl Refusal {
         Self { kind, data: Vec::new() }
     }
 
-    /// The notify payload, about no SPI.
+    /// The notify payload, without an SPI.
     pub(crate) fn payload(&self) -> Payload<'_> {
         Payload::Notify(Notify::new(self.kind, &self.data))
     }
@@ -84,7 +84,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Notifies of a message that is made later.
+/// Notifies of a message that is encoded later.
 pub(crate) type OwnedNotifies = Vec<(NotifyType, Vec<u8>)>;
 
 /// Their payloads.
@@ -137,7 +137,7 @@ impl<'a, 'b> Payloads<'a, 'b> {
         self.notifies().find(|notify| notify.kind == kind)
     }
 
-    /// True if this Vendor ID is among them.
+    /// True if a payload is this Vendor ID.
     pub(crate) fn is_by(&self, vendor: &[u8]) -> bool {
         self.0.iter().any(|payload| matches!(payload, Payload::Vendor(id) if *id == vendor))
     }
@@ -165,7 +165,7 @@ impl<'a, 'b> Payloads<'a, 'b> {
     //# implementation receiving a Notify payload with one of these types
     //# that it does not recognize in a response MUST assume that the
     //# corresponding request has failed entirely.
-    /// The first error notify that means nothing here. For use in responses.
+    /// The first error notify without a meaning here. For responses.
     pub(crate) fn unrecognized_error(&self) -> Option<NotifyType> {
         self.notifies().map(|notify| notify.kind).find(|kind| kind.is_unrecognized_error())
     }

@@ -1,15 +1,15 @@
-//! How the mode of a Child SA is agreed on: the initiator asks by a notify for what is not tunnel mode,
-//! and has it if the responder repeats the notify (RFC 7296 §1.3.1, RFC 9347 §5.1).
+//! The negotiation of a Child SA's mode: the initiator requests a mode other than tunnel mode by a notify, and has
+//! it if the responder repeats the notify (RFC 7296 §1.3.1, RFC 9347 §5.1).
 
 use super::Payloads;
 use crate::dataplane::{Mode, Processing};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
-/// Requirements in USE_AGGFRAG (RFC 9347 §6.1.4): inner packets are not to be split.
+/// Requirement in USE_AGGFRAG (RFC 9347 §6.1.4): inner packets must not be split.
 const DONT_FRAGMENT: u8 = 1;
 
-/// The notify that asks for `mode`, or agrees to it.
+/// The notify that requests `mode`, or accepts it.
 pub(crate) fn payload(mode: Mode, processing: &Processing) -> Option<Payload<'static>> {
     let notify = match mode {
         Mode::Transport => Notify::new(NotifyType::USE_TRANSPORT_MODE, &[]),
@@ -23,25 +23,25 @@ pub(crate) fn payload(mode: Mode, processing: &Processing) -> Option<Payload<'st
     Some(Payload::Notify(notify))
 }
 
-/// What a message says about the mode.
+/// The mode in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Tunnel,
     Transport,
     Aggfrag(Requirements),
-    /// More than one of them.
+    /// More than one mode.
     Contradiction,
 }
 
-/// What the sender of USE_AGGFRAG requires of the other end.
+/// The requirements of the sender of USE_AGGFRAG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirements {
-    /// Can be met.
+    /// They can be met.
     Met {
-        /// Inner packets may not be split.
+        /// Inner packets must not be split.
         dont_fragment: bool,
     },
-    /// Not understood, or not to be had.
+    /// They are not understood, or not supported.
     Beyond,
 }
 
@@ -67,7 +67,7 @@ impl Requirements {
         //# If any
         //# requirement flags are not understood or cannot be supported by the
         //# receiver then the receiver SHOULD NOT enable use of AGGFRAG_PAYLOAD
-        // Of the two there are, no data plane here sends congestion control information back.
+        // There are two requirements. No data plane here sends congestion control information back.
         match data {
             [0] => Self::Met { dont_fragment: false },
             [DONT_FRAGMENT] => Self::Met { dont_fragment: true },

@@ -1,6 +1,6 @@
-//! Quick crash detection (RFC 6290): each end gives the other a token for their IKE SA, and gives it once more,
-//! unprotected, when it has lost the SA. Who has the right token believes that. When this end gives one away is
-//! in `endpoint/crash.rs`.
+//! Quick crash detection (RFC 6290): each end gives the other a token for their IKE SA, and sends the token again,
+//! unprotected, when it has lost the SA. An end that receives the right token believes that. `endpoint/crash.rs`
+//! decides when this end sends one.
 //!
 //! ```text
 //!    HDR, SK {IDi, AUTH, N(QCD_TOKEN), SAi2, TSi, TSr}  -->
@@ -10,9 +10,9 @@
 //!                               <--  HDR, N(INVALID_IKE_SPI), N(QCD_TOKEN)+
 //! ```
 //!
-//! `token = prf(secret, label | maker's role | SPIi | SPIr)`, cut to 16 octets, in the manner of RFC 6290 §5.1:
-//! nothing is kept of a token that was made. The role is in it because a message may name the SPIs of a live IKE
-//! SA and claim to be of the other end: what it gets in answer is not the token that the peer has.
+//! `token = prf(secret, label | maker's role | SPIi | SPIr)`, cut to 16 octets, in the manner of RFC 6290 §5.1, so
+//! that no token has to be kept. It includes the role because a message may name the SPIs of a live IKE SA and
+//! claim to come from the other end. The answer to such a message is not the token that the peer has.
 
 use std::ops::RangeInclusive;
 
@@ -42,18 +42,18 @@ const MOST_TOKENS: usize = 4;
 /// Octets of a token.
 const LENGTHS: RangeInclusive<usize> = 16..=128;
 
-/// Octets of our own: nobody can try any but with the peer, who keeps one for each IKE SA.
+/// Octets of our own tokens. An attacker can try one only with the peer, which keeps one for each IKE SA.
 const LENGTH: usize = 16;
 
-/// Octets of IV, ciphertext and ICV at the least, of all ciphers: 8, 1 and 8.
+/// The fewest octets of IV, ciphertext and ICV, of all ciphers: 8, 1 and 8.
 const SHORTEST_BODY: usize = 17;
-// What may be asked for with an address made up is at most three times as long as the request.
+// The answer to a forged address is at most three times as long as the request.
 const _: () = {
     let answer = 28 + 8 + MOST_TOKENS * (8 + LENGTH);
     assert!(answer <= 3 * (28 + 4 + SHORTEST_BODY));
 };
 
-/// Tells these from what the secret might be used for besides.
+/// Separates tokens from other uses of the secret.
 const LABEL: &[u8] = b"QCD_TOKEN";
 
 /// The payload of a token.
@@ -73,7 +73,7 @@ fn make(
     initiator: bool,
     (spi_i, spi_r): (u64, u64),
 ) -> Option<Secret> {
-    // One and the same whatever is negotiated and configured later.
+    // Always the same PRF, whatever is negotiated or configured later.
     let prf = crypto.prf(PrfId::HMAC_SHA2_256)?;
     let (role, spi_i, spi_r) = ([u8::from(initiator)], spi_i.to_be_bytes(), spi_r.to_be_bytes());
     let token = prf.prf(secret.expose(), &[LABEL, &role, &spi_i, &spi_r]);
@@ -91,17 +91,17 @@ pub(crate) fn all_for(
     secrets.filter_map(|secret| make(crypto, secret, !request.flags.initiator, spis)).collect()
 }
 
-/// True for an unprotected message that brings a token.
+/// True for an unprotected message with a token.
 pub(crate) fn is_in_clear(message: &Message<'_>) -> bool {
     !is_protected(message) && tokens(&message.payloads).next().is_some()
 }
 
-/// True if the message is sealed, by whomever.
+/// True if the message is sealed by some key.
 fn is_protected(message: &Message<'_>) -> bool {
     sealed_body(message).is_some()
 }
 
-/// True if the message may have been sealed with the keys of an IKE SA: it is long enough for that.
+/// True if the message is long enough to have been sealed with the keys of an IKE SA.
 pub(crate) fn deserves_tokens(message: &Message<'_>) -> bool {
     sealed_body(message).is_some_and(|body| body.len() >= SHORTEST_BODY)
 }
@@ -121,13 +121,13 @@ fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]>
 }
 
 impl IkeSa {
-    /// The token that the peer gets for this SA; `None` if this end makes none for this connection.
+    /// This end's token for this SA; `None` if this end makes none for this connection.
     pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
         let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
         make(ctx.crypto, secret, self.initiator, (self.spi_i, self.spi_r))
     }
 
-    /// The same for the SA with these SPIs that the peer rekeys this one into.
+    /// The same for the SA with these SPIs that the peer's rekey makes.
     pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: (u64, u64)) -> Option<Secret> {
         let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
         make(ctx.crypto, secret, false, spis)
@@ -136,14 +136,14 @@ impl IkeSa {
     //= RFC 6290 §4.4
     //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
     //# long as they are carried in protected exchanges.
-    /// Takes the token that the peer gives for this SA in a protected message, in the place of one before.
+    /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
     pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
         if let Some(token) = tokens(payloads).next().filter(|_| self.connection.qcd) {
             self.peer_token = Some(Secret::copy_from(token));
         }
     }
 
-    /// This end has rekeyed its predecessor into this SA: it tells the peer its token.
+    /// Sends the peer the token of this SA, which this end's rekey has made.
     pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
         //= RFC 6290 §4.3
         //# If the initiator is also a token maker, it SHOULD initiate an
@@ -153,7 +153,8 @@ impl IkeSa {
         }
     }
 
-    /// What an unprotected message says of the peer's token for this SA; `None` if there is nothing to compare.
+    /// Compares the token in an unprotected message with the peer's for this SA; `None` if there is nothing to
+    /// compare.
     pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
         let header = &message.header;
         let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
@@ -168,10 +169,10 @@ impl IkeSa {
     //= RFC 6290 §4.5
     //# If the QCD_TOKEN verifies OK, the receiver MUST silently discard the
     //# IKE SA and all associated child SAs.
-    /// The peer has shown that it has lost this SA: what follows is as if it had not answered, but that it cannot be
-    /// alive on the SA of a rekey of its own that crossed ours.
+    /// Handles that the peer has lost this SA: as if it did not answer, except that it cannot be alive on the SA
+    /// of a rekey of its own that crossed ours.
     pub(crate) fn on_peer_lost(&mut self, ctx: &mut Context<'_>) {
-        // The children of one that is replaced are its successor's, whose own token tells.
+        // The children of a replaced SA belong to its successor, which has a token of its own.
         if let State::Established(established) = &self.state
             && !matches!(established.phase, IkePhase::Replaced(_))
         {
@@ -180,8 +181,8 @@ impl IkeSa {
         self.on_peer_dead(ctx, Failure::LostByPeer);
     }
 
-    /// The peer has lost the SA `from`. It began the rekey that made this one, to which the children have not moved,
-    /// and had no chance to tell its token for it.
+    /// Handles that the peer has lost the SA `from`. The peer began the rekey that made this SA. The children have
+    /// not moved to this SA, and the peer could not send its token for it.
     pub(crate) fn on_crossed_lost(&mut self, ctx: &mut Context<'_>, from: IkeSaId) {
         if let State::Established(established) = &self.state
             && established.phase == IkePhase::Crossed(from)

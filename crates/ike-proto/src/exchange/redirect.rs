@@ -1,5 +1,5 @@
-//! Redirects (RFC 5685): a gateway sends its client to another one, in IKE_SA_INIT, at the end of IKE_AUTH,
-//! or while the IKE SA is there. Which gateway, and whether, `endpoint/redirect.rs` decides.
+//! Redirects (RFC 5685): a gateway redirects its client to another one, in IKE_SA_INIT, at the end of IKE_AUTH, or
+//! while the IKE SA is up. `endpoint/redirect.rs` decides whether, and to which gateway.
 //!
 //! ```text
 //!    HDR, SAi1, KEi, Ni, N(REDIRECT_SUPPORTED)  -->
@@ -27,23 +27,23 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 const MAX_REDIRECTS: u8 = 5;
 const LOOP_DETECT_PERIOD: Duration = Duration::from_secs(300);
 
-/// A client that was told to go has this long to do so.
+/// The time that a redirected client has to go.
 const TIME_TO_GO: Duration = Duration::from_secs(30);
 
-/// How an attempt, or an IKE SA, has come to its gateway.
+/// How an attempt, or an IKE SA, came to its gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redirected {
-    /// The gateway that sent it here; `None` if it came back by itself.
+    /// The gateway that has redirected it here; `None` if it came back by itself.
     pub(crate) from: Option<IpAddr>,
-    /// The one that the first redirect came from: the connection's own.
+    /// The gateway of the first redirect: the connection's own.
     pub(crate) first: IpAddr,
-    /// Redirects in a row, and when the first was.
+    /// Consecutive redirects, and when the first one came.
     count: u8,
     since: Instant,
 }
 
 impl Redirected {
-    /// One redirect more, by the gateway at `from`; `None` if it is one too many.
+    /// One more redirect, by the gateway at `from`; `None` if that is one too many.
     pub(crate) fn again(before: Option<Self>, from: IpAddr, now: Instant) -> Option<Self> {
         let recent = before.filter(|b| now.saturating_duration_since(b.since) < LOOP_DETECT_PERIOD);
         let (count, since) = recent.map_or((0, now), |recent| (recent.count, recent.since));
@@ -52,7 +52,7 @@ impl Redirected {
         (count < MAX_REDIRECTS).then_some(Self { from, first, count: count + 1, since })
     }
 
-    /// Where it was sent to nobody answers, and it goes back to the first gateway.
+    /// Goes back to the first gateway, because the other one does not answer.
     pub(crate) fn back(self) -> Self {
         Self { from: None, ..self }
     }
@@ -79,7 +79,7 @@ pub(crate) fn gateway_data(gateway: IpAddr, nonce: &[u8]) -> Vec<u8> {
     data
 }
 
-/// The gateway in such data, and the nonce behind it.
+/// The gateway in such data, and the nonce after it.
 pub(crate) fn read_gateway(data: &[u8]) -> Result<(IpAddr, &[u8]), &'static str> {
     let (&[kind, length], rest) = data.split_first_chunk().ok_or("REDIRECT too short")?;
     let (identity, nonce) = rest.split_at_checked(length.into()).ok_or("REDIRECT too short")?;
@@ -95,20 +95,20 @@ pub(crate) fn read_gateway(data: &[u8]) -> Result<(IpAddr, &[u8]), &'static str>
     Ok((gateway, nonce))
 }
 
-/// True if an IKE_SA_INIT request comes from who follows redirects.
+/// True if the sender of an IKE_SA_INIT request follows redirects.
 pub(crate) fn is_supported(payloads: &Payloads<'_, '_>) -> bool {
     payloads.notify(NotifyType::REDIRECT_SUPPORTED).is_some()
         || payloads.notify(NotifyType::REDIRECTED_FROM).is_some()
 }
 
-/// The gateway that has sent the client here.
+/// The gateway that has redirected the client here.
 pub(crate) fn redirected_from(payloads: &Payloads<'_, '_>) -> Option<IpAddr> {
     let from = payloads.notify(NotifyType::REDIRECTED_FROM)?;
     read_gateway(from.data).ok().map(|(gateway, _)| gateway)
 }
 
 impl IkeSa {
-    /// Where the gateway of this client sends it, by a protected message.
+    /// The gateway to which this client is redirected, by a protected message.
     pub(crate) fn redirect_in(
         &self,
         ctx: &mut Context<'_>,
@@ -122,8 +122,8 @@ impl IkeSa {
         gateway.inspect_err(|why| ctx.dropped(self.path, why)).ok().map(|(gateway, _)| gateway)
     }
 
-    /// The first IKE_AUTH response of several, in which the responder has proven itself, may send this client
-    /// elsewhere. Then nothing more is said; the attempt goes there.
+    /// Handles a redirect in the first IKE_AUTH response of several, in which the responder has authenticated
+    /// itself. Nothing more is sent; the attempt goes to the other gateway.
     //= RFC 5685 §6
     //# In all of the cases above, the client MUST accept the REDIRECT
     //# notification only in the first IKE_AUTH response or the last IKE_AUTH
@@ -147,7 +147,8 @@ impl IkeSa {
         to.is_some()
     }
 
-    /// IKE_AUTH ended with a redirect: what was wanted of this SA is wanted of the other gateway.
+    /// Handles a redirect at the end of IKE_AUTH: the children that were wanted of this SA are wanted of the other
+    /// gateway.
     pub(crate) fn leave_for(
         &mut self,
         ctx: &mut Context<'_>,
@@ -174,7 +175,7 @@ impl IkeSa {
         ctx.effects.push_back(Effect::Redirect { ike: self.id, to, wanted });
     }
 
-    /// Gateway: where a client that has authenticated is to go, by policy.
+    /// Gateway: the gateway to which the policy redirects an authenticated client.
     pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
         let policy = &ctx.config.redirect;
         if !policy.in_auth || !self.extensions.redirect {
@@ -184,7 +185,7 @@ impl IkeSa {
         policy.target(ctx.load, ctx.config.shard.count, self.path.remote.ip(), &avoid)
     }
 
-    /// Gateway: tells the client to go to `to`.
+    /// Gateway: redirects the client to `to`.
     pub(crate) fn send_redirect(
         &mut self,
         ctx: &mut Context<'_>,
@@ -202,14 +203,14 @@ impl IkeSa {
         }
     }
 
-    /// Gateway: true while a client that was told to go in IKE_AUTH has not gone.
+    /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
     pub(crate) fn is_leaving(&self) -> bool {
         let State::Established(established) = &self.state else { return false };
         let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
         established.delayed.iter().any(|(_, task)| ends(task))
     }
 
-    /// The client was told to go, and gets the time for it.
+    /// Gives the redirected client the time to go.
     pub(crate) fn let_leave(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &mut self.state else { return };
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };

@@ -5,7 +5,7 @@
 //!                               <--  HDR, SK {SA, Nr, KEr}
 //! ```
 //!
-//! The new SA is an [`IkeSa`] of its own; the children are moved to it, never copied.
+//! The new SA is an [`IkeSa`] of its own. The children are moved to it, never copied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl IkeSa {
             }
             Err(Undone::Failed(_)) => {
                 ctx.done(request, Err(Failure::Crypto));
-                // There is no other timer before the hard lifetime.
+                // There is no other timer before the hard limit.
                 self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
             }
         }
@@ -163,7 +163,7 @@ impl IkeSa {
         ctx.done(offer.request, Ok(()));
     }
 
-    /// Hands the children to the SA `to`, and waits for this one's end.
+    /// Hands the children to the SA `to`, and waits for the end of this one.
     pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
         let from = self.id;
         let State::Established(established) = &mut self.state else { return };
@@ -189,7 +189,7 @@ impl IkeSa {
         offer.crossed.as_ref().and_then(|crossed| crossed.ike)
     }
 
-    /// The SA of the peer's rekey is gone: only ours is left.
+    /// Handles that the SA of the peer's rekey is gone: only ours is left.
     pub(crate) fn uncross(&mut self) {
         if let State::Established(established) = &mut self.state
             && let Some(offer) = established.ours.as_mut().and_then(Initiated::ike_mut)
@@ -198,7 +198,7 @@ impl IkeSa {
         }
     }
 
-    /// The peer made this SA in a rekey that lost to ours: it waits for the peer's Delete.
+    /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
     pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
         if let State::Established(established) = &mut self.state {
             established.phase = IkePhase::Replaced(self.id);
@@ -213,7 +213,7 @@ impl IkeSa {
         ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
     }
 
-    /// The loser of two simultaneous rekeys is deleted by the end that made it.
+    /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
     fn mark_redundant(&mut self) {
         if let State::Established(established) = &mut self.state {
             established.phase = IkePhase::Replaced(self.id);
@@ -272,7 +272,7 @@ impl IkeSa {
         if kind == NotifyType::INVALID_KE_PAYLOAD
             && let Some(method) = wanted
             && offer.retry.method.is_none()
-            // The request had that one.
+            // The request had that method.
             && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
@@ -322,7 +322,7 @@ impl IkeSa {
         }
         let sa = required(payloads.sa()?)?;
         let ni = required(payloads.nonce()?)?.to_vec();
-        // RFC 9370 §2.2.1 asks for IKE_INTERMEDIATE in IKE_SA_INIT alone.
+        // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
         let selected = proposal::select(&self.connection.proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
@@ -379,7 +379,7 @@ impl IkeSa {
         Ok(())
     }
 
-    /// The peer has its new SA: it takes over, unless ours is in flight as well.
+    /// Handles that the peer has its new SA: that SA takes over, unless our own rekey is in flight as well.
     pub(crate) fn hand_over(
         &mut self,
         ctx: &mut Context<'_>,
@@ -401,7 +401,7 @@ impl IkeSa {
         }
     }
 
-    /// If this end is rekeying the SA too, its response will have to choose. True if so.
+    /// Records the peer's rekey if this end is rekeying the SA, too. The response to ours will decide. True if so.
     fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, ni: Vec<u8>, nr: Vec<u8>) -> bool {
         let State::Established(established) = &mut self.state else { return false };
         let Some(Initiated::RekeyIke(offer)) = &mut established.ours else { return false };
@@ -411,7 +411,7 @@ impl IkeSa {
 
     // ---- both ----
 
-    /// The SA that takes this one's place: the same peers, new keys, no children yet.
+    /// The successor of this SA: the same peers, new keys, no children yet.
     pub(crate) fn successor(
         &self,
         ctx: &mut Context<'_>,
@@ -469,11 +469,11 @@ impl IkeSa {
         sa.share_stream(ctx, self);
         sa.mobike = self.mobike.clone();
         if let Some(mobike) = &mut sa.mobike {
-            // The peer's hash is over the SPIs, and no request of this SA is in flight.
+            // The peer's hash covers the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
         sa.redirected = self.redirected.clone();
-        // SK_d hands the PPK that went into this SA on.
+        // SK_d contains the PPK of this SA.
         let inherited = || self.ppk.used().cloned();
         sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
             Some(id) => PpkStage::Used(id),
@@ -493,7 +493,7 @@ impl IkeSa {
     }
 }
 
-/// What differs between an SA and its successor.
+/// The differences between an SA and its successor.
 pub(crate) struct Successor<'a> {
     pub(crate) initiator: bool,
     pub(crate) spis: (u64, u64),

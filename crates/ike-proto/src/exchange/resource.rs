@@ -1,8 +1,8 @@
 //! Several Child SAs for the same traffic, one for each CPU that has some (RFC 9611).
 //!
-//! The first is for all CPUs; both ends say by SA_RESOURCE_INFO that there may be more. The others are
-//! made when a CPU meets a packet, by the end that has the packet. They share the policy of the first:
-//! the data plane chooses among them.
+//! The first child is for all CPUs. Both ends announce by SA_RESOURCE_INFO that further ones are possible. The end
+//! that has the packet makes a further one when a CPU meets a packet. All of them share the policy of the first.
+//! The data plane chooses among them.
 //!
 //! ```text
 //!    HDR, SK {N(SA_RESOURCE_INFO), SA, Ni, [KEi,] TSi, TSr}  -->
@@ -23,11 +23,11 @@ use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, State, Tas
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
-/// Which of the children that share a policy an additional one is to be.
+/// The place of a further child among those that share a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Join {
     pub(crate) policy: PolicyId,
-    /// `None` takes the place of the one for all CPUs, where that has gone.
+    /// `None` to replace the child for all CPUs, if that has gone.
     pub(crate) cpu: Option<u32>,
 }
 
@@ -41,13 +41,13 @@ pub(crate) fn payload(data: &[u8]) -> Payload<'_> {
     Payload::Notify(Notify::new(NotifyType::SA_RESOURCE_INFO, data))
 }
 
-/// True if the message has SA_RESOURCE_INFO. What is in it is for people who debug, and an SPI or a
-/// protocol that it names does not matter.
+/// True if the message has SA_RESOURCE_INFO. Its contents are for debugging, and an SPI or a protocol in it does
+/// not matter.
 pub(crate) fn is_asked(payloads: &Payloads<'_, '_>) -> bool {
     payloads.notify(NotifyType::SA_RESOURCE_INFO).is_some()
 }
 
-/// What an additional child must have in common with `other`, which is there.
+/// True if a further child has in common with `other` what it must.
 //= RFC 9611 §3
 //# These resource-
 //# specific Child SAs MUST be negotiated with identical Child SA
@@ -64,14 +64,14 @@ pub(crate) fn is_alike(
         && same(&other.remote_ts, remote_ts)
 }
 
-/// True if both lists cover the same: that of a packet may stand in front of the one it is in.
+/// True if both lists cover the same. The selector of a packet may precede the one that contains it.
 fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
     within(a, b) && within(b, a)
 }
 
 /// A place among children that share a policy.
 pub(crate) struct Place {
-    /// `None` if it is for all.
+    /// `None` if it is for all CPUs.
     pub(crate) cpu: Option<u32>,
     pub(crate) ordinal: u32,
 }
@@ -82,7 +82,7 @@ impl Established {
         self.children.iter().filter(move |child| child.shares(policy))
     }
 
-    /// The place of the one for all CPUs, where children of this name that take `packet` are without.
+    /// The place of the child for all CPUs, if children of this name that accept `packet` lack it.
     pub(crate) fn headless(&self, name: &str, packet: Option<Flow>) -> Option<Join> {
         let takes = |child: &ChildSa| packet.is_none_or(|packet| child.takes(packet));
         let named = |child: &&ChildSa| child.config.name == name && child.shares(child.policy);
@@ -93,15 +93,15 @@ impl Established {
         })
     }
 
-    /// True if `child` is for all CPUs, or the first of several that are without such a one. Of those for
-    /// one CPU the others come again when it has a packet.
+    /// True if `child` is for all CPUs, or is the first of several without such a child. The children for one CPU
+    /// are made again when that CPU has a packet.
     pub(crate) fn stands_for_all(&self, child: &ChildSa) -> bool {
         let carrying = || self.sharing(child.policy).filter(|other| other.carries());
         let first = carrying().next().is_some_and(|first| first.id == child.id);
         child.cpu.is_none() || first && carrying().all(|other| other.cpu.is_some())
     }
 
-    /// A child that a request of the peer for `config` and these selectors would be one more of.
+    /// A child beside which the peer's request for `config` and these selectors would be a further one.
     pub(crate) fn sibling(
         &self,
         config: &ChildConfig,
@@ -114,11 +114,11 @@ impl Established {
                 && same(&child.local_ts, local_ts)
                 && same(&child.remote_ts, remote_ts)
         };
-        // One that can have others rather than one that cannot.
+        // A child that can have others is preferred.
         self.children.iter().filter(alike).max_by_key(|child| child.processing.per_cpu)
     }
 
-    /// The place of one more child beside `sibling`, for a request of the peer.
+    /// The place of a further child beside `sibling`, for a request of the peer.
     pub(crate) fn place_beside(
         &self,
         sibling: &ChildSa,
@@ -143,7 +143,7 @@ impl Established {
         if additional >= usize::try_from(most).unwrap_or(usize::MAX) {
             return Err(full());
         }
-        // One for all that this end is asking for itself is not missing either.
+        // A child for all CPUs that this end is requesting itself is not missing either.
         let missing = self.places(sibling.policy).all(|(_, cpu)| cpu.is_some())
             && self.asked(sibling.policy).all(|join| join.cpu.is_some());
         let cpu = match missing {
@@ -153,8 +153,8 @@ impl Established {
         Ok(Place { cpu, ordinal: self.unused_ordinal(sibling.policy) })
     }
 
-    /// The places that are taken, ordinals and CPUs: by children, a rekeyed one and its successor
-    /// counted once, and by those whose additional key exchanges the peer has still to make.
+    /// The ordinals and CPUs in use: by children, a rekeyed child and its successor counted once, and by children
+    /// whose additional key exchanges the peer has still to make.
     fn places(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
         let mut lines = HashSet::new();
         let coming = self.theirs.iter().filter_map(Chain::child);
@@ -164,7 +164,7 @@ impl Established {
             .map(|child| (child.ordinal, child.cpu))
     }
 
-    /// The CPU with the fewest children of its own, those included that this end is asking for.
+    /// The CPU with the fewest children of its own, requested ones included.
     //= RFC 9611 §4
     //# Responders should install the additional Child
     //# SA on a CPU with the least amount of additional Child SAs for this
@@ -175,13 +175,13 @@ impl Established {
         (0..cpus).min_by_key(|cpu| used.iter().filter(|used| *used == cpu).count())
     }
 
-    /// A number that none of them has.
+    /// An ordinal that is not in use.
     pub(crate) fn unused_ordinal(&self, policy: PolicyId) -> u32 {
         let taken = |n: &u32| self.places(policy).any(|(ordinal, _)| ordinal == *n);
         (1..=u32::MAX).find(|n| !taken(n)).unwrap_or(u32::MAX)
     }
 
-    /// The places that this end has asked, or is about to ask, the peer for.
+    /// The places that this end has requested of the peer, or is about to request.
     fn asked(&self, policy: PolicyId) -> impl Iterator<Item = Join> {
         let of_task = |task: &Task| match task {
             Task::CreateChild { join, .. } => *join,
@@ -200,14 +200,14 @@ impl ChildOffer {
         //= RFC 9611 §7
         //# Notification data SHOULD NOT be an identifier
         //# that can be used to gain information about the hardware.
-        // Numbers in the order of asking, then, and not those of CPUs; none for the first.
+        // Numbers in the order of requests, not of CPUs; none for the first child.
         let numbered = self.join.is_some_and(|join| join.cpu.is_some());
         self.per_cpu.then_some(if numbered { self.identifier.as_slice() } else { &[] })
     }
 }
 
 impl IkeSa {
-    /// A CPU that has no child of its own met a packet for `policy`.
+    /// Handles a packet for `policy` on a CPU that has no child of its own.
     pub(crate) fn want_cpu(&mut self, policy: PolicyId, cpu: u32, packet: Flow) {
         let State::Established(established) = &mut self.state else { return };
         if established.full.contains(&policy) {
@@ -217,7 +217,7 @@ impl IkeSa {
         else {
             return;
         };
-        // One that is for all comes first.
+        // A child for all CPUs comes first.
         let missing = established.sharing(policy).all(|child| child.cpu.is_some());
         let cpu = (!missing).then_some(cpu);
         let there = established.sharing(policy).any(|child| child.cpu == cpu);
@@ -233,7 +233,7 @@ impl IkeSa {
         });
     }
 
-    /// The policy that several children of this name share which take `packet`, met by a trap.
+    /// The policy that several children of this name share which accept `packet`, which met a trap.
     pub(crate) fn shared_policy(
         &self,
         name: &str,
@@ -263,8 +263,8 @@ impl IkeSa {
         sibling.filter(|child| child.processing.per_cpu)
     }
 
-    /// What a peer is told whose `child` cannot be: for one more of several RFC 9611 §6 has an error of
-    /// its own.
+    /// The error for a peer whose `child` is not possible. For a further child RFC 9611 §6 has an error of its
+    /// own.
     pub(crate) fn no_room(&self, child: &ChildSa) -> NotifyType {
         let State::Established(established) = &self.state else {
             return NotifyType::NO_ADDITIONAL_SAS;
@@ -276,13 +276,13 @@ impl IkeSa {
         }
     }
 
-    /// True if `child` was to be for one CPU, and those it was to be one more of have gone meanwhile.
+    /// True if `child` was to be for one CPU, and all children beside it have gone meanwhile.
     pub(crate) fn has_lost_its_place(&self, child: &ChildSa) -> bool {
         let State::Established(established) = &self.state else { return false };
         child.cpu.is_some() && established.sharing(child.policy).next().is_none()
     }
 
-    /// The peer takes no more children beside those of `policy`.
+    /// Records that the peer accepts no more children beside those of `policy`.
     pub(crate) fn note_full(&mut self, policy: PolicyId) {
         if let State::Established(established) = &mut self.state
             && !established.full.contains(&policy)

@@ -1,13 +1,13 @@
-//! Whether packets may be padded against traffic analysis (RFC 4303 §2.7): it goes without saying, and either end may
-//! say that it takes no such packets (RFC 7296 §1.3.1).
+//! Padding against traffic analysis (RFC 4303 §2.7). It is permitted by default. Either end may announce that it
+//! accepts no padded packets (RFC 7296 §1.3.1).
 
 use super::Payloads;
 use crate::dataplane::{Mode, TfcPadding};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
-/// What this end says about a child of `mode`. In tunnel mode the inner packet says how long it is; in transport
-/// mode no data plane here finds out.
+/// This end's announcement for a child of `mode`. In tunnel mode the inner packet has its length. In transport
+/// mode no data plane here can find it.
 //= RFC 7296 §1.3.1
 //# The ESP_TFC_PADDING_NOT_SUPPORTED notification asserts that the
 //# sending endpoint will not accept packets that contain Traffic Flow
@@ -17,12 +17,12 @@ pub(crate) fn payload(mode: Mode) -> Option<Payload<'static>> {
     (mode == Mode::Transport).then_some(Payload::Notify(refused))
 }
 
-/// True if the sender of a message about a child takes padded packets.
+/// True if the sender of a message about a child accepts padded packets.
 pub(crate) fn is_taken(payloads: &Payloads<'_, '_>) -> bool {
     payloads.notify(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED).is_none()
 }
 
-/// What comes of `wanted` for a child of `mode`, if the peer takes padded packets.
+/// The padding that results from `wanted` for a child of `mode`, if the peer accepts padded packets.
 pub(crate) fn agreed(wanted: TfcPadding, mode: Mode, taken: bool) -> TfcPadding {
     if taken && mode == Mode::Tunnel { wanted } else { TfcPadding::None }
 }
