@@ -1,4 +1,4 @@
-//! What an end can verify, and wants to see: SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4),
+//! The announcements of what an end can verify and wants to receive: SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4),
 //! SUPPORTED_AUTH_METHODS (RFC 9593), MULTIPLE_AUTH_SUPPORTED (RFC 4739), CERTREQ payloads and
 //! HTTP_CERT_LOOKUP_SUPPORTED (RFC 7296 §3.7).
 
@@ -10,20 +10,20 @@ use crate::ike_sa::notify;
 use crate::wire::payload::Payload;
 use crate::wire::registry::{AuthMethod, CertEncoding, HashId, NotifyType};
 
-/// What the peer announced.
+/// The peer's announcements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Announcements {
-    /// Hashes it takes in signatures by method 14; `None` if it knows the methods before that alone.
+    /// Hashes that it accepts in signatures by method 14; `None` if it knows only the older methods.
     pub(crate) hashes: Option<Vec<HashId>>,
-    /// The methods it says it takes, the best first; empty if it says nothing.
+    /// The methods that it accepts, the best first; empty if it announces none.
     pub(crate) methods: Vec<AuthMethodAnnouncement>,
     /// Its CERTREQ payloads.
     pub(crate) requests: Vec<CertRequest>,
     /// It fetches certificates by hash and URL.
     pub(crate) http_cert_lookup: bool,
-    /// It takes part in several rounds.
+    /// It supports several rounds.
     pub(crate) multiple_auth: bool,
-    /// It says its methods in IKE_INTERMEDIATE, because there are many.
+    /// It announces its methods in IKE_INTERMEDIATE, because there are many.
     pub(crate) deferred: bool,
 }
 
@@ -31,15 +31,15 @@ pub(crate) struct Announcements {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AuthMethodAnnouncement {
     pub(crate) method: AuthMethod,
-    /// The number of a CA in the CERTREQ payloads of the same message, from 1; 0 is any.
+    /// The number of a CA in the CERTREQ payloads of the same message, from 1; 0 for any.
     pub(crate) cert_link: u8,
-    /// Of method 14.
+    /// The scheme of method 14.
     pub(crate) scheme: Option<SignatureScheme>,
 }
 
 impl Announcements {
-    /// Takes up the hashes of an IKE_SA_INIT request, which says nothing else: its sender is unknown,
-    /// and little is kept of it.
+    /// Reads the hashes of an IKE_SA_INIT request, which has no other announcement. Its sender is unknown, and
+    /// little of it is kept.
     pub(crate) fn read_hashes(&mut self, config: &EndpointConfig, payloads: &Payloads<'_, '_>) {
         if config.signature_authentication
             && let Some(hashes) = payloads.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS)
@@ -50,7 +50,7 @@ impl Announcements {
         }
     }
 
-    /// Takes up what goes with an IKE_SA_INIT response or the first IKE_AUTH request.
+    /// Reads the announcements of an IKE_SA_INIT response or of the first IKE_AUTH request.
     pub(crate) fn read(&mut self, payloads: &Payloads<'_, '_>) {
         self.multiple_auth |= payloads.notify(NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
         let lookup = NotifyType::HTTP_CERT_LOOKUP_SUPPORTED;
@@ -69,7 +69,7 @@ impl Announcements {
         self.read_methods(payloads);
     }
 
-    /// Takes up the methods that an IKE_INTERMEDIATE response, or any other message, lists.
+    /// Reads the methods in an IKE_INTERMEDIATE response, or in any other message.
     pub(crate) fn read_methods(&mut self, payloads: &Payloads<'_, '_>) {
         for list in payloads.notifies() {
             if list.kind == NotifyType::SUPPORTED_AUTH_METHODS {
@@ -103,7 +103,7 @@ impl Announcements {
 }
 
 impl AuthMethodAnnouncement {
-    /// Reads a list; what is malformed or not understood is passed over.
+    /// Reads a list. Malformed or unknown entries are skipped.
     //= RFC 9593 §3.2
     //# Implementations MUST ignore
     //# announcements whose semantics they don't understand.
@@ -145,14 +145,14 @@ impl AuthMethodAnnouncement {
             _ => &[self.cert_link],
         };
         let rest = [link, algorithm.unwrap_or_default()].concat();
-        // The longest identifier there is has 67 octets.
+        // The longest identifier has 67 octets.
         let Ok(len) = u8::try_from(rest.len() + 2) else { return };
         out.extend([len, self.method.0]);
         out.extend(rest);
     }
 }
 
-/// What this end announces for one connection, or for several that it may turn out to be.
+/// The announcements of this end for one connection, or for several possible ones.
 #[derive(Debug, Default)]
 pub(crate) struct OwnAnnouncements {
     /// Notification Data of SIGNATURE_HASH_ALGORITHMS.
@@ -163,7 +163,7 @@ pub(crate) struct OwnAnnouncements {
     /// This end fetches certificates by hash and URL.
     http_cert_lookup: bool,
     multiple_auth: bool,
-    /// The methods go into IKE_INTERMEDIATE.
+    /// The methods are announced in IKE_INTERMEDIATE.
     deferred: bool,
 }
 
@@ -198,7 +198,7 @@ impl OwnAnnouncements {
         }
         schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
         own.hashes = Some(hash_list(&schemes));
-        // Without a choice of ours there is nothing to tell that the hashes do not tell.
+        // Without restrictions the methods say no more than the hashes.
         let choosy = constraints.iter().any(|asked| !asked.schemes.is_empty());
         if choosy {
             own.methods = Some(method_list(connections, &schemes));
@@ -227,21 +227,20 @@ impl OwnAnnouncements {
         Some(notify(NotifyType::SIGNATURE_HASH_ALGORITHMS, hashes))
     }
 
-    /// Puts the methods off until IKE_INTERMEDIATE (RFC 9593 §3.1). False if there are none.
+    /// Postpones the methods until IKE_INTERMEDIATE (RFC 9593 §3.1). False if there are none.
     pub(crate) fn defer(&mut self) -> bool {
         self.deferred = self.methods.is_some();
         self.deferred
     }
 
-    /// The methods that were put off. None of them is linked to a CA, so that CERTREQ need not come
-    /// again.
+    /// The postponed methods. None of them is linked to a CA, so CERTREQ is not needed again.
     pub(crate) fn methods_payload(&self) -> Option<Payload<'_>> {
         let methods = self.methods.as_deref()?;
         Some(notify(NotifyType::SUPPORTED_AUTH_METHODS, methods))
     }
 
-    /// What goes with IKE_SA_INIT responses, and but for the hashes with the first IKE_AUTH request.
-    /// `room` is how many octets of CA hashes there may be.
+    /// The announcements of IKE_SA_INIT responses and, except the hashes, of the first IKE_AUTH request. `room` is
+    /// the most octets of CA hashes.
     pub(crate) fn payloads(&self, room: usize) -> Vec<Payload<'_>> {
         let mut payloads = Vec::new();
         //= RFC 7296 §3.7
@@ -252,7 +251,7 @@ impl OwnAnnouncements {
         }
         for request in &self.requests {
             let mut body = request.as_req();
-            // Whole hashes; without some of them the peer chooses with less to go by.
+            // Whole hashes. Without some of them the peer has less information for its choice.
             let fits = body.authorities.len().min(room / 20 * 20);
             body.authorities = body.authorities.get(..fits).unwrap_or_default();
             payloads.push(Payload::CertReq(body));
@@ -288,7 +287,7 @@ fn method_list<'a>(
         let plain = match round.auth {
             AuthConfig::Psk => AuthMethod::PSK,
             AuthConfig::Null => AuthMethod::NULL,
-            // There is no number for it (RFC 9593 §3.2).
+            // It has no number (RFC 9593 §3.2).
             AuthConfig::Eap => continue,
             AuthConfig::Pubkey(_) => {
                 let signature = |scheme| AuthMethodAnnouncement {
@@ -313,11 +312,11 @@ fn method_list<'a>(
     data
 }
 
-/// Most hashes looked at.
+/// Most hashes that are examined.
 const MAX_HASHES: usize = 32;
-/// Most CERTREQ payloads looked at.
+/// Most CERTREQ payloads that are examined.
 const MAX_CERTREQS: usize = 16;
-/// Most announced methods kept.
+/// Most announced methods that are kept.
 const MAX_METHODS: usize = 128;
 /// Octets of CA hashes in an IKE_SA_INIT response, which cannot be fragmented.
 pub(crate) const INIT_ROOM: usize = 640;

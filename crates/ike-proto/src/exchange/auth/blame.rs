@@ -1,4 +1,5 @@
-//! Why a peer is not believed: for this end's log alone, for the peer is told the same whatever it was.
+//! Why a peer is not believed. This is for the log of this end only: the peer gets the same answer for every
+//! reason.
 
 use std::fmt;
 
@@ -15,10 +16,10 @@ use crate::ike_sa::state::State;
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
-/// What is wrong with a claim, and by which connection.
+/// What is wrong with a claim, and for which connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Blame {
-    /// Empty if there was none to try.
+    /// Empty if no connection could be tried.
     pub(crate) connection: String,
     pub(crate) why: String,
     /// If certificates or a key were refused.
@@ -37,11 +38,11 @@ impl Blame {
     }
 }
 
-/// Why a request leads to no verdict.
+/// Why a request cannot be judged.
 pub(super) enum Unbelieved {
-    /// It breaks the protocol.
+    /// It violates the protocol.
     Malformed(Refusal),
-    /// The peer is not who it says, or nobody here knows it.
+    /// The peer's identity is wrong, or unknown here.
     Peer(Blame),
 }
 
@@ -51,18 +52,18 @@ impl From<Refusal> for Unbelieved {
     }
 }
 
-/// What a peer says of itself in one round.
+/// A peer's claims in one round.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'a> {
     pub(super) index: usize,
     pub(super) id: &'a IdData,
-    /// The identity it wants this end to have.
+    /// The identity that it requests of this end.
     pub(super) wanted: Option<&'a Id<'a>>,
     pub(super) method: AuthMethod,
 }
 
 impl IkeSa {
-    /// Tells the log that the peer is not believed.
+    /// Reports to the log that the peer is not believed.
     pub(crate) fn blame(
         &self,
         ctx: &mut Context<'_>,
@@ -77,7 +78,7 @@ impl IkeSa {
         ctx.event(Event::PeerRefused(Box::new(refused)));
     }
 
-    /// Why no connection takes the claim: the one that comes nearest, and what it lacks.
+    /// Why no connection accepts the claim: the nearest connection, and what it lacks.
     pub(super) fn blame_for_none(&self, claim: Claim<'_>) -> Blame {
         let connections = match &self.state {
             State::ExpectAuthRequest(waiting) => &waiting.connections[..],
@@ -121,7 +122,7 @@ impl IkeSa {
         }
     }
 
-    /// Why a claim that `connection` takes was not proven by a secret.
+    /// Why a secret did not prove a claim that `connection` accepts.
     pub(super) fn blame_for_secret(
         &self,
         lookup: &Lookup,
@@ -134,7 +135,7 @@ impl IkeSa {
             let why = format!("no pre-shared key for {own} and {}", claim.id);
             return Blame::of(Some(connection), why);
         }
-        // A wrong PPK shows in AUTH alone.
+        // A wrong PPK shows only in AUTH.
         let why = match (psk, self.ppk.used()) {
             (true, None) => "wrong pre-shared key",
             (true, Some(_)) => "wrong pre-shared key or PPK",
@@ -143,7 +144,7 @@ impl IkeSa {
         Blame::of(Some(connection), why)
     }
 
-    /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED; the log hears the cause.
+    /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED. The log gets the reason.
     pub(super) fn refuse_peer(
         &mut self,
         ctx: &mut Context<'_>,

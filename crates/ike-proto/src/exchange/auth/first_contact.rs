@@ -1,6 +1,6 @@
-//! IKE SAs of the peer that are over as soon as a new one is authenticated: those that it does not know any more
-//! (INITIAL_CONTACT, RFC 7296 §2.4), and the one that is resumed (RFC 5723 §4.3.4). They go before the child of
-//! the new one is made: it wants the traffic, and the addresses, that theirs have.
+//! Older IKE SAs of the peer, which end as soon as a new one is authenticated: those that the peer does not know
+//! any more (INITIAL_CONTACT, RFC 7296 §2.4), and the one that is resumed (RFC 5723 §4.3.4). They end before the
+//! child of the new one is made, because that child needs their traffic and addresses.
 
 use super::Payloads;
 use super::rounds::AuthReply;
@@ -14,19 +14,19 @@ use crate::wire::decode_inner_payloads;
 use crate::wire::payload::IdData;
 use crate::wire::registry::{IdType, NotifyType};
 
-/// The answer to the last IKE_AUTH request but for its child, PPK_IDENTITY in it, and why there is no child.
+/// The answer to the last IKE_AUTH request without its child, the PPK_IDENTITY in it, and why there is no child.
 pub(super) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
 
-/// The end of IKE_AUTH at a responder, put off until others have gone.
+/// The end of IKE_AUTH at a responder, which waits until other SAs have ended.
 pub(crate) struct LastAnswer {
-    /// The first request, which asks for the child.
+    /// The first request, which requests the child.
     request: Opened,
     transcript: InitTranscript,
     reply: LastReply,
 }
 
 impl IkeSa {
-    /// True if other IKE SAs end by this one, which is established and not answered yet, without a Delete.
+    /// True if this SA, which is established and has not answered yet, ends other IKE SAs without a Delete.
     pub(super) fn ends_others(&self, ctx: &Context<'_>, initial_contact: bool) -> bool {
         let State::Established(established) = &self.state else { return false };
         let resumed = established.authenticated.resumed.is_some();
@@ -34,7 +34,7 @@ impl IkeSa {
             && self.identities().is_some_and(|identities| ctx.registry.has_established(&identities))
     }
 
-    /// True if all others of the peer end by INITIAL_CONTACT.
+    /// True if INITIAL_CONTACT ends all other SAs of the peer.
     pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
         let State::Established(established) = &self.state else { return false };
         initial_contact
@@ -47,13 +47,13 @@ impl IkeSa {
             && established.owner_id().kind != IdType::NULL
     }
 
-    /// This end's identity and whose the SA is, in the form in which they are compared.
+    /// This end's identity and the owner's, in the form for comparisons.
     pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
         let State::Established(established) = &self.state else { return None };
         Some((folded(&established.local_id), folded(established.owner_id())))
     }
 
-    /// Answers once the others have gone.
+    /// Answers after the other SAs have ended.
     pub(super) fn answer_after_others(
         &self,
         ctx: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl IkeSa {
         ctx.effects.push_back(Effect::EndOthers(self.id, answer));
     }
 
-    /// They have.
+    /// Answers now: the other SAs have ended.
     pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
         let LastAnswer { request, transcript, reply } = answer;
         if !matches!(self.state, State::Established(_)) {
@@ -77,7 +77,7 @@ impl IkeSa {
 }
 
 impl LastAnswer {
-    /// True if the peer says that the new SA is the only one.
+    /// True if the peer has sent INITIAL_CONTACT.
     pub(crate) fn is_first_contact(&self) -> bool {
         let Opened { first, octets, .. } = &self.request;
         let payloads = decode_inner_payloads(*first, octets).unwrap_or_default();

@@ -30,7 +30,7 @@ use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 impl IkeSa {
     // ---- this end ----
 
-    /// Goes on after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
+    /// Continues after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
     pub(crate) fn begin_auth(&mut self, ctx: &mut Context<'_>, auth: ExpectAuthResponse) {
         let several = self.connection.local.len() > 1 || self.connection.remote.len() > 1;
         let resumed = auth.resume.is_some();
@@ -46,7 +46,7 @@ impl IkeSa {
         self.next_auth_request(ctx);
     }
 
-    /// Makes the request of the next round, once it is signed if it must be.
+    /// Makes the request of the next round, after its signature if it needs one.
     fn next_auth_request(&mut self, ctx: &mut Context<'_>) {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let connection = Arc::clone(&self.connection);
@@ -97,7 +97,7 @@ impl IkeSa {
         }
     }
 
-    /// Sends the request: this end's AUTH, or nothing if it is the peer's turn alone.
+    /// Sends the request: with this end's AUTH, or without one if only the peer's rounds are left.
     pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let connection = Arc::clone(&self.connection);
         let mobike = self.mobike_in_auth(ctx);
@@ -126,7 +126,7 @@ impl IkeSa {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
-        // As the ticket has it, whose spelling may be another one (RFC 5723 §4.3.3).
+        // The identity as in the ticket, which may have another spelling (RFC 5723 §4.3.3).
         let held = waiting.resume.clone();
         let former_id = held.as_ref().and_then(|held| held.former.remote_id());
         let mut payloads = Vec::with_capacity(12);
@@ -250,7 +250,7 @@ impl IkeSa {
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
             AuthConfig::Null => padded(prf, &self.session.keys.pr),
-            // It is settled in `eap.rs`.
+            // `eap.rs` decides about it.
             AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
                 let State::ExpectAuthResponse(waiting) = &self.state else { return None };
@@ -328,7 +328,7 @@ impl IkeSa {
         }
     }
 
-    /// Verifies with each IKE_SA_INIT response that has the keys of this SA.
+    /// Verifies with each IKE_SA_INIT response that makes the keys of this SA.
     pub(crate) fn with_twins<T>(
         &mut self,
         ctx: &Context<'_>,
@@ -345,8 +345,7 @@ impl IkeSa {
         }
     }
 
-    /// Puts another IKE_SA_INIT response with the same keys in the place of the one in use; false if
-    /// there is none left.
+    /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
     fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
         let Some(waiting) = self.state.unproven() else { return false };
         let Some(Twin { response, extensions, nat }) = self.twins.pop() else { return false };
@@ -357,7 +356,7 @@ impl IkeSa {
         true
     }
 
-    /// The peer has proven itself in one more round.
+    /// Handles that the peer is authenticated in one more round.
     pub(super) fn responder_proven(
         &mut self,
         ctx: &mut Context<'_>,
@@ -377,14 +376,14 @@ impl IkeSa {
         self.auth_round_done(ctx, payloads);
     }
 
-    /// The response is genuine: the next round, or the end.
+    /// Handles a genuine response: begins the next round, or ends IKE_AUTH.
     pub(crate) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         if let Some(kind) = Payloads(payloads).fatal_in_auth() {
             return self.close(ctx, Failure::Peer(kind));
         }
         if let Some(kind) = Payloads(payloads).unrecognized_error() {
-            // To the peer, which has proven itself, the IKE SA may be up: it is deleted. No other error than the three
-            // above ends it without a Delete (RFC 7296 §2.21.2).
+            // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
+            // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
             self.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
             return self.close(ctx, Failure::Peer(kind));
@@ -420,8 +419,8 @@ impl IkeSa {
         self.on_network_meanwhile(ctx);
     }
 
-    /// As [`reject_responder`](Self::reject_responder), and tells the log whom and why; without a
-    /// `blame` the failure says it.
+    /// As [`reject_responder`](Self::reject_responder), with a report to the log. Without a `blame` the failure
+    /// has the reason.
     pub(super) fn disbelieve(
         &mut self,
         ctx: &mut Context<'_>,
@@ -468,7 +467,7 @@ pub(crate) fn claim<'a, 'b>(
     Ok((*id, auth))
 }
 
-/// The offer's payloads, owned, so that the SA is free to send them.
+/// The offer's payloads, owned, so that the SA is not borrowed while it sends them.
 struct OfferParts {
     sa: Sa,
     ts_i: Vec<TrafficSelector>,
@@ -482,7 +481,7 @@ impl OfferParts {
             sa: Sa { proposals: offer.proposals.clone() },
             ts_i: offer.local_ts.clone(),
             ts_r: offer.remote_ts.clone(),
-            // In IKE_AUTH it is the first for its traffic, which has no identifier.
+            // In IKE_AUTH it is the first for its traffic, and has no identifier.
             notifies: mode::payload(offer.mode, &offer.config.processing)
                 .into_iter()
                 .chain(tfc::payload(offer.mode))

@@ -40,12 +40,12 @@ use rounds::Authenticated;
 pub(crate) use signature::is_signature;
 
 impl IkeSa {
-    /// What this end's AUTH payload covers.
+    /// The octets that this end's AUTH payload covers.
     fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
         self.octets(transcript, self.initiator, id.as_id())
     }
 
-    /// What the peer's AUTH payload covers; `id` as it was received.
+    /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
     pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
         self.octets(transcript, !self.initiator, id)
     }
@@ -61,7 +61,7 @@ impl IkeSa {
         SignedOctets::new(self.session.prf, key, message, nonce, id, int_auth.as_deref())
     }
 
-    /// Both ends are authenticated. False if nobody is.
+    /// Establishes the SA: both ends are authenticated. False if a round is missing.
     fn establish(
         &mut self,
         ctx: &mut Context<'_>,
@@ -125,7 +125,7 @@ fn null_id() -> IdData {
     IdData { kind: IdType::NULL, data: Vec::new() }
 }
 
-/// This end's identity in one round: the configured one, else its address.
+/// This end's identity in one round: the configured one, otherwise its address.
 pub(crate) fn round_id(connection: &ConnectionConfig, round: &LocalAuth, path: Path) -> IdData {
     //= RFC 8784 §5.2.3
     //# Additionally, since the
@@ -155,27 +155,27 @@ fn answers_to(connection: &ConnectionConfig, sa: &IkeSa, wanted: &Id<'_>) -> boo
     local_id(connection, sa).matches(*wanted)
 }
 
-/// True if `round` lets the peer be `id` by an AUTH payload of `method`.
+/// True if `round` lets the peer be `id` with an AUTH payload of `method`.
 fn takes(round: &RemoteAuth, id: &IdData, method: AuthMethod) -> bool {
     match round.auth {
         AuthConfig::Psk => method == AuthMethod::PSK && matches_id(&round.id, id),
         AuthConfig::Pubkey(_) => is_signature(method) && matches_id(&round.id, id),
-        // Whatever it calls itself, nobody knows.
+        // Any name will do, because none is proven.
         AuthConfig::Null => method == AuthMethod::NULL,
         AuthConfig::Eap => method == eap::NO_AUTH && matches_id(&round.id, id),
     }
 }
 
-/// True if `id` is one the peer may assert.
+/// True if the peer may claim `id`.
 pub(crate) fn matches_id(wanted: &IdMatch, id: &IdData) -> bool {
     wanted.admits(id)
 }
 
-/// How exactly `round` says who the peer is: of several rounds that admit an identity, the one with the
-/// largest number says it best.
+/// How exactly `round` identifies the peer. Of several rounds that admit an identity, the one with the largest
+/// number is the most exact.
 fn exactness(round: &RemoteAuth) -> usize {
     match &round.auth {
-        // Whatever it calls itself does not matter.
+        // The name does not matter.
         AuthConfig::Null => 0,
         _ => round.id.exactness(),
     }
@@ -191,7 +191,7 @@ pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
     connection.unique != Unique::Never
 }
 
-/// Stands in while a state is taken apart; never seen from outside.
+/// A placeholder while a state is taken apart. It is never visible from outside.
 fn closed_placeholder() -> State {
     State::Closed(Failure::NotFound)
 }

@@ -1,4 +1,4 @@
-//! Which pre-shared key belongs to whom.
+//! The choice of a pre-shared key.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::config::IdMatch;
 use crate::config::lookup::{Lookup, Psk};
 use crate::wire::payload::IdData;
 
-/// The key to sign with before the peer's identity is proven.
+/// The key for this end's AUTH before the peer's identity is proven.
 pub(super) fn own_psk(lookup: &Lookup, local: &IdData, remote: &IdMatch) -> Option<Arc<Psk>> {
     match remote {
         IdMatch::Exact(remote) => peer_psk(lookup, local, remote),
@@ -22,12 +22,12 @@ pub(super) fn own_psk(lookup: &Lookup, local: &IdData, remote: &IdMatch) -> Opti
     }
 }
 
-/// The key shared with exactly this peer. A key that names identities besides this end's is good
-/// for those alone (bug class 31).
+/// The key shared with exactly this peer. A key that names identities besides this end's is valid for those only
+/// (bug class 31).
 pub(crate) fn peer_psk(lookup: &Lookup, local: &IdData, remote: &IdData) -> Option<Arc<Psk>> {
     best(lookup.secrets(local, remote), |psk| {
         let mine = psk.ids().iter().any(|id| id.matches(local.as_id()));
-        // This end's own identity, asserted by the peer, is none of those.
+        // A peer that claims this end's own identity is none of them.
         let is_remote = |id: &IdData| id.matches(remote.as_id()) && !id.matches(local.as_id());
         if psk.ids().iter().any(is_remote) {
             return Some(2 + u8::from(mine));
@@ -40,7 +40,7 @@ fn best<'a>(
     secrets: impl DoubleEndedIterator<Item = &'a Arc<Psk>>,
     score: impl Fn(&Psk) -> Option<u8>,
 ) -> Option<Arc<Psk>> {
-    // The first of equals wins, hence the reversal.
+    // The first of equal keys wins, hence the reversal.
     secrets
         .rev()
         .filter_map(|psk| Some((score(psk)?, psk)))

@@ -1,4 +1,4 @@
-//! What IKE_AUTH asks of whoever holds keys and certificates, and what it makes of the answers.
+//! The questions of IKE_AUTH to the holder of keys and certificates, and what follows from the answers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,25 +27,25 @@ use crate::wire::registry::{AuthMethod, CertEncoding, NotifyType};
 pub(crate) struct SigningRound {
     id: IdData,
     accepted: Vec<AcceptedScheme>,
-    /// Signatures asked for.
+    /// Number of requested signatures.
     count: usize,
 }
 
 /// A round of the peer that is being judged.
 #[derive(Debug)]
 pub(crate) struct Judging {
-    /// What the peer may turn out to be; the first is being tried.
+    /// The connections that the peer may belong to. The first one is being tried.
     pub(crate) candidates: VecDeque<Arc<ConnectionConfig>>,
-    /// If nothing fits, why: the answer does not matter then, for an unknown identity takes the way of
-    /// a known one (bug class 43).
+    /// The reason if nothing fits. The answer does not matter then: an unknown identity takes the same path as a
+    /// known one (bug class 43).
     pub(crate) decoy: Option<Blame>,
-    /// The Authentication Data is that of NO_PPK_AUTH.
+    /// True if the Authentication Data is that of NO_PPK_AUTH.
     pub(crate) without_ppk: bool,
-    /// The signature is right; what is open is revocation.
+    /// Set when the signature is valid and only revocation is open.
     pub(crate) proven: Option<(PeerKey, UsedAuth, PeerAuthenticated)>,
 }
 
-/// What an AUTH payload of this end covers, and the SK_p in it.
+/// The octets that an AUTH payload of this end covers, and the SK_p in them.
 pub(crate) struct Covered {
     pub(crate) octets: SignedOctets,
     pub(crate) sk_p: Secret,
@@ -59,14 +59,14 @@ pub(super) enum OwnTurn {
 }
 
 impl IkeSa {
-    /// What this end's AUTH covers with the present keys.
+    /// The octets that this end's AUTH covers with the present keys.
     pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
         let keys = &self.session.keys;
         let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
     }
 
-    /// Who the peer says it is, or is to be.
+    /// The identity that the peer claims, or is to have.
     fn peer_name(&self) -> String {
         let claimed = match &self.state {
             State::ExpectAuthRequest(waiting) => waiting.rounds.remote_id(),
@@ -78,8 +78,7 @@ impl IkeSa {
         }
     }
 
-    /// Makes this end's AUTH of `round`, or says what is to be signed for it. `unmixed` is what
-    /// NO_PPK_AUTH covers.
+    /// Makes this end's AUTH of `round`, or says what must be signed for it. NO_PPK_AUTH covers `unmixed`.
     pub(super) fn own_turn(
         &self,
         round: &LocalAuth,
@@ -109,7 +108,7 @@ impl IkeSa {
             //# initiator and SK_pr for the responder is used as the shared secret
             //# for the content of the AUTH payload.
             AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| padded(prf, &c.sk_p))),
-            // The proof comes after EAP.
+            // The AUTH comes after EAP.
             AuthConfig::Eap => Ok(OwnTurn::Ready(OwnAuth::without(id))),
             AuthConfig::Pubkey(pubkey) => {
                 let accepted = signature::accepted(announced, &pubkey.ike);
@@ -138,7 +137,7 @@ impl IkeSa {
         }
     }
 
-    /// Asks, and sees to it that the answer does not take for ever.
+    /// Asks a question, and limits the time for the answer.
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.initiator {
             let at = ctx.now.mono + ctx.config.half_open_timeout;
@@ -147,8 +146,8 @@ impl IkeSa {
         ctx.ask(question)
     }
 
-    /// What is to be judged about the peer: what it showed, by the rules of `connection`. `None` if
-    /// `connection` does not take a public key in this round.
+    /// The peer's credentials to be judged, by the rules of `connection`. `None` if `connection` accepts no public
+    /// key in this round.
     pub(super) fn peer_credentials(
         connection: &ConnectionConfig,
         round: usize,
@@ -170,7 +169,7 @@ impl IkeSa {
         })
     }
 
-    /// The answer to the open question.
+    /// Handles the answer to the open question.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         if self.awaits_exchange(ticket) {
             return self.on_exchanged(ctx, ticket, answer);
@@ -195,7 +194,7 @@ impl IkeSa {
 }
 
 impl SigningRound {
-    /// Turns the answer into what is sent.
+    /// Makes this end's AUTH from the answer.
     pub(super) fn finish(
         self,
         answer: Answer,
@@ -229,7 +228,7 @@ impl SigningRound {
             method = by;
             data.push(Secret::new(octets));
         }
-        // An OCSP request (RFC 4806) asks for no certificate, and what answers it is none.
+        // An OCSP request (RFC 4806) requests no certificate, and its answer is none.
         let ocsp = |encoding| encoding == CertEncoding::OCSP;
         let asked = announced.requests.iter().any(|request| !ocsp(request.encoding));
         if send_cert == SendCert::Never || send_cert == SendCert::IfAsked && !asked {
@@ -257,7 +256,7 @@ impl Judging {
     }
 }
 
-/// What a good signature says.
+/// The record of a valid signature.
 pub(super) fn signed_by(
     id: IdData,
     method: AuthMethod,

@@ -34,16 +34,16 @@ use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Id, IdData, Payload, Sa, Spi};
 use crate::wire::registry::NotifyType;
 
-/// Connections tried for one request: each may cost a certificate path.
+/// Connections that are tried for one request, because each may cost a certificate path.
 const MAX_CANDIDATES: usize = 32;
 
 /// What to do about a request.
 enum Plan {
-    /// The initiator has proven itself, and is `connection`.
+    /// The initiator is authenticated, and belongs to `connection`.
     Proven(Arc<ConnectionConfig>, UsedAuth, PeerAuthenticated),
-    /// It shows a public key.
+    /// The initiator has sent a public key.
     Judge(Judging),
-    /// It is to be authenticated by EAP, as the first of these wants; by what that shows it may turn out to be another.
+    /// The initiator is to be authenticated by EAP, for the first of these. The result may select another one.
     Eap(VecDeque<Arc<ConnectionConfig>>),
 }
 
@@ -66,7 +66,7 @@ impl IkeSa {
         let parsed = Payloads(payloads);
         let proven = waiting.rounds.proven();
         if proven > 0 && proven >= self.connection.remote.len() {
-            // The peer has nothing left to prove; it is this end's turn (RFC 4739 §2.5).
+            // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
                 (Ok(None), Ok(None)) => self.next_auth_response(ctx),
                 _ => self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
@@ -80,7 +80,7 @@ impl IkeSa {
             }
             Ok(Plan::Eap(candidates)) => self.begin_eap(ctx, candidates, payloads, opened),
             Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
-                // That it could not be looked at is no verdict.
+                // A request that could not be examined gets no verdict.
                 self.close(ctx, no_room());
             }
             Ok(Plan::Judge(judging)) => {
@@ -115,7 +115,7 @@ impl IkeSa {
             .filter(|connection| {
                 let rounds = &connection.remote;
                 rounds.get(index).is_some_and(|round| takes(round, &remote_id, method))
-                    // It goes with AUTH.
+                    // The notify is valid only with AUTH.
                     && (auth.is_none() || another == (index + 1 < rounds.len()))
             })
             .filter(|connection| {
@@ -135,7 +135,7 @@ impl IkeSa {
             candidates.into_iter().take(MAX_CANDIDATES).cloned().collect();
         let first = candidates.front().cloned();
         if let (None, Some(_)) = (auth, &first) {
-            // Who takes no AUTH does EAP; a PPK comes with the AUTH after it.
+            // A request without AUTH begins EAP. A PPK comes with the AUTH after EAP.
             return Ok(Plan::Eap(candidates));
         }
         let first = match index {
@@ -152,7 +152,7 @@ impl IkeSa {
             (Some(_), Ok(_)) => None,
             (None, _) => Some(self.blame_for_none(claim)),
         };
-        // Where nobody takes signatures, one is wrong as a secret is.
+        // If no connection accepts signatures, a signature fails as a wrong secret does.
         if signature::is_signature(method) && takes_keys(&self.state, index) {
             let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
             return Ok(Plan::Judge(Judging {
@@ -179,9 +179,9 @@ impl IkeSa {
         }
     }
 
-    /// The first of `candidates` that can do with the PPK that the peer asks for, or without one; of those that say
-    /// equally exactly who the peer is, one that has the PPK is better. Only those are left that make the same keys.
-    /// None, and nothing done, if it is nobody.
+    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
+    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
+    /// are kept. None, without any change, if none fits.
     fn first_by_ppk(
         &self,
         config: &EndpointConfig,
@@ -198,13 +198,13 @@ impl IkeSa {
         })?;
         let first = Arc::clone(first);
         candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
-        // It is the one that is tried first; the others stay in their order.
+        // It is tried first. The others stay in their order.
         candidates.retain(|other| !Arc::ptr_eq(other, &first));
         candidates.push_front(Arc::clone(&first));
         Some(first)
     }
 
-    /// Checks an AUTH without signature; `connection` takes its method.
+    /// Checks an AUTH without a signature. `connection` accepts its method.
     fn check_secret(
         &self,
         lookup: &Lookup,
@@ -229,8 +229,8 @@ impl IkeSa {
             Some(AuthConfig::Null) => Some(padded(prf, &self.session.keys.pi)),
             _ => None,
         };
-        // Without a connection or a key the check runs all the same, on a key nobody has: an unknown
-        // identity and a wrong secret must take the same way (bug class 43).
+        // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
+        // secret must take the same path (bug class 43).
         let known = key.is_some();
         let key = key.unwrap_or_else(|| lookup.decoy(prf));
         let octets = self.peer_octets(&waiting.transcript, id_i);
@@ -238,7 +238,7 @@ impl IkeSa {
         verdict.ok().filter(|_| known)
     }
 
-    /// Asks about the key of the first candidate.
+    /// Asks about the key for the first candidate.
     fn judge_initiator(
         &mut self,
         ctx: &mut Context<'_>,
@@ -249,7 +249,7 @@ impl IkeSa {
         let index = waiting.rounds.proven();
         let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
         let id = Payloads(&payloads).id_i().ok().flatten().map(Id::to_owned);
-        // For a decoy whoever takes public keys will do.
+        // Any connection that accepts public keys will do for a decoy.
         let mut possible = judging.candidates.iter().chain(&*waiting.connections);
         let asked = id.and_then(|id| {
             possible.find_map(|connection| {
@@ -311,7 +311,8 @@ impl IkeSa {
         }
     }
 
-    /// Is the answer a key that made the signature, or that has made it and is found unrevoked?
+    /// Checks whether the answer is a key that has made the signature, or such a key after the check of
+    /// revocation.
     fn check_key(
         &self,
         ctx: &Context<'_>,
@@ -358,7 +359,7 @@ impl IkeSa {
         Ok((key, used, evidence))
     }
 
-    /// True if what IKE_SA_INIT agreed on is among what `connection` wants.
+    /// True if `connection` accepts what IKE_SA_INIT has negotiated.
     fn still_fits(&self, connection: &ConnectionConfig) -> bool {
         if refuses_short_transcript(connection, self.extensions) {
             return false;
@@ -369,7 +370,7 @@ impl IkeSa {
         proposal::select(&connection.proposals, &chosen, options).is_some()
     }
 
-    /// The peer has proven itself in one more round.
+    /// Handles that the peer is authenticated in one more round.
     fn initiator_proven(
         &mut self,
         ctx: &mut Context<'_>,
@@ -395,8 +396,8 @@ impl IkeSa {
         self.next_auth_response(ctx);
     }
 
-    /// An INFORMATIONAL between two rounds: what the initiator says of the response before
-    /// (RFC 7296 §2.21.2). Nothing else is due.
+    /// Handles an INFORMATIONAL between two rounds, in which the initiator reports an error in the last response
+    /// (RFC 7296 §2.21.2). No other one is expected.
     pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         match Payloads(payloads).fatal_in_auth() {
             Some(kind) => {
@@ -424,7 +425,8 @@ impl IkeSa {
         } else {
             round_id(&connection, round, self.path)
         };
-        // Who only claims an identity gets no AUTH by a secret: it could guess the secret from that.
+        // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
+        // that.
         let remote = waiting.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
         let covered = (self.own_covered(&waiting.transcript, &id), None);
@@ -456,7 +458,7 @@ impl IkeSa {
         }
     }
 
-    /// Answers a round; the last one makes the SA.
+    /// Answers a round. The last round establishes the SA.
     fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
         let first = waiting.rounds.local.is_empty();
@@ -483,8 +485,8 @@ impl IkeSa {
         self.respond(ctx, &payloads);
     }
 
-    /// Both ends are through: makes the child that the first request asked for, unless the peer's
-    /// configuration has failed, and answers once that is installed.
+    /// Handles that both ends have completed their rounds: makes the child of the first request, unless the peer's
+    /// configuration has failed, and answers when the child is installed.
     pub(crate) fn finish_auth(
         &mut self,
         ctx: &mut Context<'_>,
@@ -520,7 +522,7 @@ impl IkeSa {
         }
         let elsewhere = self.redirect_target(ctx);
         if let Some(to) = elsewhere {
-            // Who is to go gets no address, nor anything else to stay for.
+            // A client that is redirected gets no address and no other attribute.
             let mut auth = AuthReply { config: None, ..auth };
             self.give_back_assigned(ctx);
             auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
@@ -542,7 +544,7 @@ impl IkeSa {
         self.answer_last(ctx, &parsed, &transcript, reply);
     }
 
-    /// Ends IKE_AUTH: what the peer got is told, its first child made, and the request answered.
+    /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
     pub(super) fn answer_last(
         &mut self,
         ctx: &mut Context<'_>,
@@ -557,7 +559,7 @@ impl IkeSa {
         }
     }
 
-    /// Makes the first child, and answers. False if the SA is over.
+    /// Makes the first child, and answers. False if the SA has ended.
     fn answer_first_child(
         &mut self,
         ctx: &mut Context<'_>,
@@ -589,7 +591,7 @@ impl IkeSa {
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         match child {
             None => self.respond(ctx, &payloads),
-            // RFC 7296 §2.21.2: fatal in both peers, so there is no AUTH beside it.
+            // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
             Some(Err(refusal)) if refusal.ends_sa() => {
                 self.refuse(ctx, refusal);
                 return false;
@@ -626,14 +628,14 @@ impl IkeSa {
     }
 }
 
-/// True if a connection that the initiator may turn out to be takes a public key in this round.
+/// True if a possible connection of the initiator accepts a public key in this round.
 fn takes_keys(state: &State, index: usize) -> bool {
     let connections = state.half_open().map(|waiting| &*waiting.connections);
     let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
     rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
 }
 
-/// The identities that a request claims for the peer and wants of this end.
+/// The identities that a request claims for the peer and requests of this end.
 fn ids(payloads: &Payloads<'_, '_>) -> (Option<IdData>, Option<IdData>) {
     let owned = |id: Result<Option<&Id<'_>>, Refusal>| id.ok().flatten().map(Id::to_owned);
     (owned(payloads.id_i()), owned(payloads.id_r()))

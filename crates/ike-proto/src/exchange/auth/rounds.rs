@@ -1,4 +1,4 @@
-//! What has been proven so far: the rounds of RFC 4739, of which there is one as a rule.
+//! The results of authentication so far, in the rounds of RFC 4739. Usually there is one round.
 //!
 //! ```text
 //!    HDR, SK {IDi, [CERT+], [CERTREQ+], [IDr], AUTH,
@@ -22,7 +22,7 @@ use crate::question::OwnedCert;
 use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::AuthMethod;
 
-/// How far the rounds have come.
+/// The progress of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Rounds of this end whose AUTH was sent.
@@ -36,14 +36,15 @@ pub(crate) struct Rounds {
 pub(crate) struct Authenticated {
     pub(crate) local: Box<[UsedAuth]>,
     pub(crate) remote: Box<[UsedAuth]>,
-    /// They did so in an IKE SA before this one (RFC 5723), or in one that it is a rekey of.
+    /// They did so in an earlier IKE SA (RFC 5723), or this SA is the successor of such an SA.
     pub(crate) resumed: Option<Box<Resumed>>,
-    /// A gateway that gives tickets: the secrets they did it by, see [`fits::print`](crate::exchange::resume::fits).
+    /// At a gateway that gives tickets: a number for the secrets in use, see
+    /// [`fits::print`](crate::exchange::resume::fits).
     pub(crate) secrets: u64,
 }
 
 impl Authenticated {
-    /// How long that is good, by whoever knows the peer's account.
+    /// How long the authentication is valid, by the peer's account.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
         let granted =
             self.remote.iter().filter_map(|used| used.eap.as_ref()?.authorization.as_ref());
@@ -52,17 +53,17 @@ impl Authenticated {
 }
 
 impl Rounds {
-    /// Rounds in which the peer has proven itself.
+    /// The number of rounds in which the peer is authenticated.
     pub(crate) fn proven(&self) -> usize {
         self.remote.len()
     }
 
-    /// The peer has proven itself once more.
+    /// Records that the peer is authenticated in one more round.
     pub(crate) fn prove(&mut self, used: UsedAuth, evidence: PeerAuthenticated) {
         self.remote.push((used, evidence));
     }
 
-    /// The peer has proven that it is still who it was, in all the rounds of then.
+    /// Records that the peer has proven again to be the peer of all earlier rounds.
     pub(crate) fn resume(
         &mut self,
         local: Vec<UsedAuth>,
@@ -80,12 +81,12 @@ impl Rounds {
         self.resumed.as_ref().map(|resumed| resumed.spis)
     }
 
-    /// What the peer asserted in its first round.
+    /// The identity that the peer claimed in its first round.
     pub(crate) fn remote_id(&self) -> Option<&IdData> {
         self.remote.first().map(|(used, _)| &used.id)
     }
 
-    /// Whose addresses it gets.
+    /// The identity to which addresses are leased.
     pub(crate) fn lease_identity(&self) -> Option<IdData> {
         let (used, _) = self.remote.first()?;
         if let Some(id) =
@@ -93,24 +94,24 @@ impl Rounds {
         {
             return Some(id);
         }
-        // What an anonymous peer calls itself is nobody's.
+        // An anonymous peer's name is not proven.
         let anonymous = used.method == AuthMethod::NULL;
         Some(if anonymous { super::null_id() } else { used.id.clone() })
     }
 
-    /// What the peer was granted in EAP, as whoever granted it has written it.
+    /// What the peer was granted in EAP, in the answering side's format.
     pub(crate) fn granted(&self) -> Box<[u8]> {
         let mut granted = self.remote.iter().rev();
         let last = granted.find_map(|(used, _)| used.eap.as_ref()?.authorization.as_ref());
         last.map(|authorization| authorization.granted.clone()).unwrap_or_default()
     }
 
-    /// What the peer asserted in its last round.
+    /// The identity that the peer claimed in its last round.
     pub(crate) fn last_remote_id(&self) -> Option<&IdData> {
         self.remote.last().map(|(used, _)| &used.id)
     }
 
-    /// True if both ends have done all that `connection` asks of them, and something at all.
+    /// True if both ends have completed everything that `connection` requires, and at least one round.
     pub(crate) fn are_complete(&self, connection: &ConnectionConfig) -> bool {
         let both = !self.local.is_empty() && !self.remote.is_empty();
         both && self.local.len() == connection.local.len()
@@ -135,12 +136,12 @@ pub(crate) struct OwnAuth {
     pub(crate) data: Secret,
     /// Notification Data of NO_PPK_AUTH (RFC 8784 §3).
     pub(crate) no_ppk: Option<Secret>,
-    /// The peer was told the identity before.
+    /// The peer knows the identity already.
     pub(crate) named: bool,
 }
 
 impl OwnAuth {
-    /// The identity alone: what proves it comes after EAP.
+    /// The identity alone; its AUTH comes after EAP.
     pub(crate) fn without(id: IdData) -> Self {
         let used = used(id, NO_AUTH);
         let data = Secret::new(Vec::new());
@@ -164,23 +165,23 @@ impl OwnAuth {
     }
 }
 
-/// What an IKE_AUTH response says besides its Child SA.
+/// The parts of an IKE_AUTH response other than its Child SA.
 #[derive(Debug)]
 pub(crate) struct AuthReply {
-    /// Nothing if this end was through with its rounds before.
+    /// `None` if this end has completed its rounds before.
     pub(crate) own: Option<OwnAuth>,
     /// QCD_TOKEN, in the last response.
     pub(crate) token: Option<Secret>,
     /// CP(CFG_REPLY).
     pub(crate) config: Option<OwnedConfig>,
-    /// What the last response says besides.
+    /// Further notifies of the last response.
     pub(crate) notifies: OwnedNotifies,
 }
 
 impl AuthReply {
     /// IDr, CERT, AUTH, the token and CP, and the notifies.
     pub(crate) fn payloads(&self) -> Vec<Payload<'_>> {
-        // As many as most answers have.
+        // Enough for most answers.
         let mut payloads = Vec::with_capacity(8);
         if let Some(own) = &self.own {
             if !own.named {
@@ -196,7 +197,7 @@ impl AuthReply {
     }
 }
 
-/// A round by `method`, which is no signature.
+/// A round by `method`, which is not a signature.
 pub(crate) fn used(id: IdData, method: AuthMethod) -> UsedAuth {
     UsedAuth { id, method, scheme: None, certificate: None, eap: None, addresses: None }
 }

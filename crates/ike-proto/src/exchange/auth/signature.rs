@@ -49,7 +49,7 @@ pub(crate) fn is_signature(method: AuthMethod) -> bool {
         || !SignatureScheme::of_legacy_auth_method(method).is_empty()
 }
 
-/// The schemes that this end may sign with: both the peer and `local` take them.
+/// The schemes with which this end may sign: both the peer and `local` accept them.
 pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<AcceptedScheme> {
     let possible = |scheme: &SignatureScheme| {
         local.allows(*scheme)
@@ -89,15 +89,15 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
         }
     }
     if named.is_empty() {
-        // The peer names none, or none that is known here: it may still take one.
+        // The peer announces none, or none that is known here. It may still accept one.
         let any = |scheme| AcceptedScheme { scheme, authorities: Vec::new() };
         named = possible.into_iter().map(any).collect();
     }
     named
 }
 
-/// Method and Authentication Data of `signature` for a peer that announced `peer`; `None` if it has not
-/// the form it should have.
+/// Method and Authentication Data of `signature` for a peer with the announcements `peer`; `None` if the signature
+/// is malformed.
 pub(super) fn encode(
     peer: &Announcements,
     scheme: SignatureScheme,
@@ -112,8 +112,8 @@ pub(super) fn encode(
     Some((AuthMethod::DIGITAL_SIGNATURE, data))
 }
 
-/// Verifies the peer's Authentication Data with the key in `spki`, by a scheme that `asked` allows and
-/// the key is for. The scheme returned is that of the key: ECDSA may come with another hash.
+/// Verifies the peer's Authentication Data with the key in `spki`, by a scheme that `asked` allows and that fits
+/// the key. The returned scheme is that of the key: ECDSA may come with another hash.
 pub(super) fn verify(
     (config, crypto): (&EndpointConfig, &CryptoProvider),
     asked: &SchemeConstraints,
@@ -140,7 +140,7 @@ pub(super) fn verify(
         let evidence = verify_signature(crypto, scheme, spki, octets, signature)?;
         return Ok((evidence, own));
     }
-    // Method 1 does not tell the hash.
+    // Method 1 does not name its hash.
     SignatureScheme::of_legacy_auth_method(method)
         .iter()
         .copied()
@@ -153,7 +153,7 @@ pub(super) fn verify(
         .ok_or(AuthFailure)
 }
 
-/// Takes the Authentication Data of method 14 apart (RFC 7427 §3).
+/// Parses the Authentication Data of method 14 (RFC 7427 §3).
 fn decode(data: &[u8]) -> Option<(SignatureScheme, &[u8])> {
     let (&len, rest) = data.split_first()?;
     let (identifier, signature) = rest.split_at_checked(usize::from(len))?;

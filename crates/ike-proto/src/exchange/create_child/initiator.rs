@@ -1,4 +1,4 @@
-//! Asking for a child, and what becomes of the response.
+//! Requests for a child, and their responses.
 
 use super::taken;
 use crate::child::Phase;
@@ -19,11 +19,11 @@ use crate::ike_sa::state::{ChildOffer, Initiated, Retry, State, Task};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// TEMPORARY_FAILURE is believed this often before it counts as a refusal.
+/// How many TEMPORARY_FAILURE responses are accepted before they count as a refusal.
 const MAX_TEMPORARY_FAILURES: u8 = 10;
 
 impl IkeSa {
-    /// Sends a request to rekey `child`; `false` if there is nothing to rekey.
+    /// Sends a request to rekey `child`. `false` if there is nothing to rekey.
     pub(crate) fn send_rekey_child(
         &mut self,
         ctx: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl IkeSa {
         true
     }
 
-    /// Asks for a child.
+    /// Sends the request for a child.
     pub(crate) fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
         offer.ppks = self.ppks_for_create_child(ctx.config, &offer.nonce);
         if self.lacks_required_ppk(&offer.ppks) {
@@ -88,7 +88,7 @@ impl IkeSa {
         }
     }
 
-    /// The response to `offer`, from CREATE_CHILD_SA.
+    /// Handles the CREATE_CHILD_SA response to `offer`.
     pub(crate) fn on_child_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -110,8 +110,8 @@ impl IkeSa {
         }
     }
 
-    /// Turns a response into a child and installs it. An error notify in IKE_AUTH leaves the IKE SA
-    /// without a child.
+    /// Makes a child from a response, and installs it. An error notify in IKE_AUTH leaves the IKE SA without a
+    /// child.
     pub(crate) fn finish_offer(
         &mut self,
         ctx: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl IkeSa {
                     let State::Established(established) = &mut self.state else { return };
                     return established.queue.push_front(Task::DeleteSpi(spi_in));
                 }
-                // The peer keeps its own. Ours still decrypts until the delete is through.
+                // The peer keeps its own child. Ours still decrypts until it is deleted.
                 let (mut child, batch) =
                     ready.install_inbound(true, ctx.config.retransmission.longest());
                 child.half_closed |= child.pending_out.take().is_some();
@@ -187,7 +187,7 @@ impl IkeSa {
                 }
             }
             _ => {
-                // Nor does the peer go on with a rekey that has lost.
+                // The peer does not continue a rekey that has lost either.
                 self.drop_chains(ctx, |chain| {
                     chain.child().is_some_and(|new| new.replaces == offer.rekeys)
                 });
@@ -196,7 +196,7 @@ impl IkeSa {
                     && let Some(theirs) =
                         established.children.iter_mut().find(|child| child.id == crossed)
                 {
-                    // Redundant: the peer deletes it.
+                    // It is redundant, and the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
                     // Unless a packet has come by it already.
                     theirs.half_closed |= theirs.pending_out.take().is_some();
@@ -208,7 +208,7 @@ impl IkeSa {
         }
     }
 
-    /// What the peer did to the child that `offer` rekeys while the request was in flight.
+    /// What the peer has done with the child that `offer` rekeys while the request was in flight.
     pub(crate) fn meanwhile<'a>(
         &self,
         offer: &'a ChildOffer,
@@ -229,7 +229,7 @@ impl IkeSa {
         }
     }
 
-    /// Installs a child this end asked for.
+    /// Installs a child that this end has requested.
     fn install(
         &mut self,
         ctx: &mut Context<'_>,
@@ -257,7 +257,7 @@ impl IkeSa {
         established.children.push(child);
     }
 
-    /// The response is of no use, but the peer has an SA now: delete that.
+    /// Handles a response that cannot be used, although the peer has an SA now: deletes that SA.
     fn discard_offer(
         &mut self,
         ctx: &mut Context<'_>,
@@ -270,7 +270,7 @@ impl IkeSa {
         if peer_has_one && let State::Established(established) = &mut self.state {
             established.queue.push_front(Task::DeleteSpi(offer.spi_in));
         }
-        // The next packet would have the same answer.
+        // The next packet would get the same answer.
         if let Some(join) = offer.join {
             self.note_full(join.policy);
         }
@@ -321,7 +321,7 @@ impl IkeSa {
             self.note_full(join.policy);
         }
         let response = match error.kind {
-            // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be made again.
+            // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be repeated.
             NotifyType::TEMPORARY_FAILURE | NotifyType::STATE_NOT_FOUND => {
                 RekeyResponse::TemporaryFailure
             }
@@ -350,7 +350,7 @@ impl IkeSa {
                 }
                 let State::Established(established) = &mut self.state else { return };
                 let policy = offer.policy;
-                // Where no other is left, a first one is made.
+                // If no other child is left, a first one is made.
                 let others = established.sharing(policy).next().is_some();
                 let cpu = offer.heritage.and_then(|heritage| heritage.cpu).filter(|_| others);
                 established.queue.push_back(Task::CreateChild {
@@ -371,7 +371,7 @@ impl IkeSa {
         }
     }
 
-    /// The method an INVALID_KE_PAYLOAD asks for, if it is one this end offered and has not tried.
+    /// The method in an INVALID_KE_PAYLOAD, if this end offered it and has not tried it.
     fn other_method(
         &self,
         ctx: &Context<'_>,
@@ -389,7 +389,7 @@ impl IkeSa {
     }
 }
 
-/// The task that makes `offer` again.
+/// The task that repeats `offer`.
 fn task_of(offer: ChildOffer, retry: Retry) -> Task {
     match offer.rekeys {
         Some(child) => Task::RekeyChild { child, request: offer.request, retry },

@@ -28,7 +28,7 @@ impl IkeSa {
     }
 }
 
-/// The peer chose an SPI that another child has at its address.
+/// The peer has chosen an SPI that another child at its address has.
 pub(super) fn taken() -> Failure {
     Failure::Refused(NotifyType::NO_ADDITIONAL_SAS)
 }

@@ -1,4 +1,4 @@
-//! Answering a request for a child.
+//! Responses to requests for a child.
 
 use super::taken;
 use crate::child::ChildSa;
@@ -19,7 +19,7 @@ use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::ExchangeType;
 use crate::wire::registry::{NotifyType, ProtocolId};
 
-/// Children that a peer may make on one IKE SA, those that still decrypt after a rekey among them.
+/// Children that a peer may make on one IKE SA, those included that still decrypt after a rekey.
 const MAX_CHILDREN: usize = 500;
 
 impl IkeSa {
@@ -61,7 +61,7 @@ impl IkeSa {
     ) -> Result<(), Halt> {
         let State::Established(established) = &self.state else { return Ok(()) };
         if self.is_held() {
-            // A child goes to no address that the peer has not shown to be its own (RFC 4555 §3.7).
+            // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
         let ni = *required(payloads.nonce()?)?;
@@ -93,7 +93,7 @@ impl IkeSa {
             }
         }
         let old_id = old.map(|old| old.id);
-        // Rekeying goes on where there is no room for more.
+        // A rekey is possible even if there is no room for more.
         let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
         if established.children.len() + established.lingering.len() >= limit {
             return Err(match resource::is_asked(payloads) {
@@ -102,7 +102,7 @@ impl IkeSa {
             });
         }
         if let Some(id) = old_id {
-            // Who rekeys a child has it.
+            // A peer that rekeys a child has it.
             self.activate(ctx, id);
         }
         let State::Established(established) = &self.state else { return Ok(()) };
@@ -140,7 +140,7 @@ impl IkeSa {
         Ok(())
     }
 
-    /// Answers that the child of REKEY_SA is not there.
+    /// Answers that the child in REKEY_SA does not exist.
     fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
         //= RFC 7296 §2.25
         //# The SA that the
@@ -153,7 +153,7 @@ impl IkeSa {
         }
     }
 
-    /// If this end is rekeying the same child, its response will have to choose.
+    /// Records the peer's rekey if this end is rekeying the same child. The response to ours will decide.
     fn note_crossed(
         &mut self,
         old: Option<ChildSaId>,
@@ -169,7 +169,7 @@ impl IkeSa {
         }
     }
 
-    /// Hands a child to the data plane; the response leaves when it is installed.
+    /// Hands a child to the data plane. The response is sent when the child is installed.
     pub(crate) fn install_then_respond(
         &mut self,
         ctx: &mut Context<'_>,
@@ -203,7 +203,7 @@ impl IkeSa {
         established.children.push(child);
     }
 
-    /// The data plane has installed, or refused, the child of a request that waits for its answer.
+    /// Handles the data plane's answer about the child of a waiting request.
     pub(crate) fn on_responding_completed(
         &mut self,
         ctx: &mut Context<'_>,
@@ -228,7 +228,7 @@ impl IkeSa {
         }
     }
 
-    /// Answers that the child of a request cannot be, by an error of this `kind`.
+    /// Answers a request that its child is not possible, by an error of this `kind`.
     fn respond_without_child(
         &mut self,
         ctx: &mut Context<'_>,
@@ -250,7 +250,7 @@ impl IkeSa {
         self.child_failed(ctx, name, reason);
     }
 
-    /// Takes back what a failed installation may have left. Returns the child's name.
+    /// Removes what a failed installation may have left. Returns the child's name.
     pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
         let State::Established(established) = &mut self.state else { return String::new() };
         if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
@@ -279,7 +279,7 @@ impl IkeSa {
     }
 }
 
-/// True if `notify` names a Child SA in the way it has to, so that its protocol and its SPI may be sent back.
+/// True if `notify` names a Child SA correctly, so that its protocol and SPI may be sent back.
 fn names_child(notify: &Notify<'_>) -> bool {
     //= RFC 7296 §3.10
     //# For notifications concerning Child SAs, this
@@ -288,10 +288,10 @@ fn names_child(notify: &Notify<'_>) -> bool {
     matches!(notify.protocol, ProtocolId::AH | ProtocolId::ESP) && matches!(notify.spi, Spi::Esp(_))
 }
 
-/// What the answer to a request for `child` says in front of SA.
+/// The notifies before SA in the answer to a request for `child`.
 pub(crate) fn answer_notifies(child: &ChildSa) -> Vec<Payload<'static>> {
     let mode = mode::payload(child.mode, &child.config.processing);
-    // Whether a rekeyed one is for a CPU goes without saying (RFC 9611 §3).
+    // For a rekeyed child nothing is said (RFC 9611 §3).
     let resource = child.processing.per_cpu && child.replaces.is_none();
     let resource = resource.then(|| resource::payload(&[]));
     mode.into_iter().chain(tfc::payload(child.mode)).chain(resource).collect()

@@ -19,16 +19,17 @@ use crate::wire::decode_payloads;
 use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// This end gives up when chains in a row that the peer has forgotten come to this: three that it was asked about in
-/// time, or a dozen where the loss on the way explains it.
+/// This end gives up at this sum of consecutive chains that the peer has forgotten: three chains that were
+/// continued in time, or a dozen if losses on the path explain it.
 const MAX_FORGOTTEN: u8 = 12;
-/// What a chain counts that the peer was asked about in time.
+/// The weight of a forgotten chain that was continued in time.
 const IN_TIME: u8 = 4;
-/// A peer may forget a chain that it has heard nothing about for so long: the least that RFC 9370 §2.2.4 thinks of.
+/// A peer may forget a chain after this time without a message about it: the shortest time that RFC 9370 §2.2.4
+/// mentions.
 const MAY_FORGET: Duration = Duration::from_secs(5);
 
 impl IkeSa {
-    /// The response to a CREATE_CHILD_SA request: the end of the matter, or the start of a chain.
+    /// Handles the response to a CREATE_CHILD_SA request: it completes the exchange, or begins a chain.
     pub(crate) fn on_offer_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -42,7 +43,7 @@ impl IkeSa {
             (parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE), methods.is_empty())
         else {
             if !methods.is_empty() && parsed.error().is_none() {
-                // Chosen, but no link to go on with: the answer is of no use.
+                // It has chosen additional key exchanges, but has no link, so it cannot be used.
                 return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
             }
             if let Err((what, exchange)) = self.complete_offer(ctx, what, payloads, &[]) {
@@ -55,7 +56,7 @@ impl IkeSa {
             OurOffer::Ike(offer) => &offer.ppks,
         };
         if let Err(reason) = self.ppk_taken(offered, &parsed) {
-            // The chain is not worth walking to its end.
+            // The chain would lead to an SA that this end refuses.
             return self.refuse_ppk(ctx, what, payloads, reason, true);
         }
         if self.loses(&what, &parsed) {
@@ -71,7 +72,7 @@ impl IkeSa {
         self.send_followup(ctx, followup, link.data);
     }
 
-    /// True if the peer's rekey of the same SA crossed this one, and stays.
+    /// True if the peer's rekey of the same SA crossed this one and wins.
     fn loses(&self, what: &OurOffer, payloads: &Payloads<'_, '_>) -> bool {
         let Ok(Some(r)) = payloads.nonce() else { return false };
         let after = match what {
@@ -99,11 +100,11 @@ impl IkeSa {
         }
     }
 
-    /// The peer's rekey of the IKE SA stays in the place of ours: it takes over if it is complete.
+    /// The peer's rekey of the IKE SA replaces ours. Its SA takes over if the rekey is complete.
     pub(crate) fn yield_ike(&mut self, ctx: &mut Context<'_>, offer: &RekeyOffer) {
         match offer.crossed.as_ref().map(|crossed| crossed.ike) {
             Some(Some(theirs)) => self.replaced_by(ctx, theirs),
-            // The peer may never go on. The wish ends with this SA.
+            // The peer may never continue. Our task ends with this SA.
             Some(None) => {
                 self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
             }
@@ -111,7 +112,7 @@ impl IkeSa {
         }
     }
 
-    /// The same of a child. The timer ends with the child that is replaced.
+    /// The same for a child. The timer ends with the child that is replaced.
     pub(crate) fn watch_child(&mut self, ctx: &mut Context<'_>, offer: &ChildOffer) {
         let crossed = offer.crossed.as_ref();
         if let Some(old) = offer.rekeys.filter(|_| crossed.is_some_and(|c| c.child.is_none())) {
@@ -119,7 +120,7 @@ impl IkeSa {
         }
     }
 
-    /// Sends the next request of the chain, whose `ke` is to be made.
+    /// Sends the next request of the chain. Its `ke` is to be made.
     pub(crate) fn send_followup(
         &mut self,
         ctx: &mut Context<'_>,
@@ -150,7 +151,7 @@ impl IkeSa {
         }
     }
 
-    /// The response in `opened` to `ours` is whole, and its secret takes a while.
+    /// Handles a complete response to `ours` in `opened` whose secret takes long.
     fn wait_for_secret(
         &mut self,
         ctx: &mut Context<'_>,
@@ -197,8 +198,7 @@ impl IkeSa {
         };
         let Followup { what, response, mut shared, method, ke, rest, asked } = followup;
         let Some(secret) = secret else {
-            // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, since the ends no longer
-            // agree.
+            // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, because the ends no longer agree.
             return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
         };
         shared.push(secret);
@@ -215,7 +215,7 @@ impl IkeSa {
                     Ok(created) => {
                         let done = self.complete_offer(ctx, what, &created, &shared);
                         if let Err((what, exchange)) = done {
-                            // The last secret is taken again with this message.
+                            // The last secret is derived again with this message.
                             shared.pop();
                             drop(created);
                             let followup =
@@ -224,7 +224,7 @@ impl IkeSa {
                             self.wait_for_secret(ctx, ours, exchange, opened);
                         }
                     }
-                    // It was decoded before.
+                    // The message was decoded once already.
                     Err(_) => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
                 }
             }
@@ -232,7 +232,7 @@ impl IkeSa {
         }
     }
 
-    /// Counts how often the peer has forgotten a chain; `late` if it may have, by the time that passed.
+    /// Counts how often the peer has forgotten a chain. `late` if the time that passed explains it.
     fn note_forgotten(&mut self, error: NotifyType, late: bool) {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
@@ -249,7 +249,7 @@ impl IkeSa {
         }
     }
 
-    /// Acts on the CREATE_CHILD_SA response to `what`, which comes back if something has to be done first.
+    /// Acts on the CREATE_CHILD_SA response to `what`. Returns `what` if something has to be done first.
     fn complete_offer(
         &mut self,
         ctx: &mut Context<'_>,
@@ -267,14 +267,14 @@ impl IkeSa {
         Ok(())
     }
 
-    /// The answer cannot be used, and the two ends no longer agree: the peer has an SA that this end
-    /// has no keys for.
+    /// Handles an answer that cannot be used, so that the two ends no longer agree: the peer has an SA for which
+    /// this end has no keys.
     pub(crate) fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
         self.abandon(ctx, what.initiated(), kind);
     }
 }
 
-/// The slow key exchange that is left to do before the CREATE_CHILD_SA response to `what` can be acted on.
+/// The slow key exchange that must be done before the CREATE_CHILD_SA response to `what` can be used.
 fn unfinished(ctx: &Context<'_>, what: &OurOffer, payloads: &Payloads<'_, '_>) -> Option<Exchange> {
     let (method, half) = match what {
         OurOffer::Child(offer) => offer.ke.as_ref().map(|(method, half)| (*method, half))?,
@@ -290,12 +290,12 @@ fn unfinished(ctx: &Context<'_>, what: &OurOffer, payloads: &Payloads<'_, '_>) -
     }
 }
 
-/// The next method, and those after it; there is one.
+/// The next method, and the methods after it. There is at least one.
 fn first_of(mut methods: Vec<KeMethodId>) -> (KeMethodId, Vec<KeMethodId>) {
     (methods.remove(0), methods)
 }
 
-/// The additional key exchanges that the answer to `what` chose.
+/// The additional key exchanges that the answer to `what` has chosen.
 fn additional_of(what: &OurOffer, payloads: &Payloads<'_, '_>) -> Vec<KeMethodId> {
     let proposals = match what {
         OurOffer::Child(offer) => &offer.proposals,

@@ -7,8 +7,8 @@
 //!                               <--  HDR, SK {KEr(1), [N(ADDITIONAL_KEY_EXCHANGE)(link2)]}
 //! ```
 //!
-//! The initiator keeps the CREATE_CHILD_SA response and acts on it after the last exchange, as if it
-//! had just arrived; the responder keeps what it answered.
+//! The initiator keeps the CREATE_CHILD_SA response and acts on it after the last exchange, as if it had just
+//! arrived. The responder keeps its answer.
 
 mod initiator;
 mod responder;
@@ -29,7 +29,7 @@ use crate::ike_sa::state::{ChildOffer, Established, IkePhase, RekeyOffer};
 use crate::keys::epoch::Opened;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
-/// What this end asked for in CREATE_CHILD_SA.
+/// What this end has requested in CREATE_CHILD_SA.
 pub(crate) enum OurOffer {
     Child(Box<ChildOffer>),
     Ike(Box<RekeyOffer>),
@@ -68,7 +68,7 @@ impl OurOffer {
     }
 }
 
-/// The initiator's side of a chain, its next exchange in flight.
+/// The initiator's side of a chain, with its next exchange in flight.
 pub(crate) struct Followup {
     pub(crate) what: OurOffer,
     /// The CREATE_CHILD_SA response.
@@ -84,7 +84,7 @@ pub(crate) struct Followup {
     asked: Instant,
 }
 
-/// What the peer asked for in CREATE_CHILD_SA.
+/// What the peer has requested in CREATE_CHILD_SA.
 pub(crate) enum TheirOffer {
     Child(Box<ChildSa>),
     Ike { spis: (u64, u64), selected: Selected, started: Instant },
@@ -100,7 +100,7 @@ pub(crate) struct Chain {
     method: KeMethodId,
     rest: Vec<KeMethodId>,
     expires: Instant,
-    /// It is not prolonged beyond this.
+    /// The latest time to which it may be extended.
     latest: Instant,
 }
 
@@ -109,7 +109,7 @@ impl Chain {
         self.child().is_some()
     }
 
-    /// The SPI that this end has chosen for the IKE SA that it is to make.
+    /// The SPI that this end has chosen for the IKE SA that the chain makes.
     pub(crate) fn ike_spi(&self) -> Option<u64> {
         match &self.what {
             TheirOffer::Child(_) => None,
@@ -117,7 +117,7 @@ impl Chain {
         }
     }
 
-    /// The child it is to make.
+    /// The child that the chain makes.
     pub(crate) fn child(&self) -> Option<&ChildSa> {
         match &self.what {
             TheirOffer::Child(child) => Some(child),
@@ -127,9 +127,9 @@ impl Chain {
 }
 
 impl Established {
-    /// The error for the next exchange of `chain`, if what CREATE_CHILD_SA was answered with does not hold
-    /// any more: the rules are those of that request (RFC 7296 §2.25), but that an exchange of ours which
-    /// this one crosses was taken in there.
+    /// The error for the next exchange of `chain`, if the answer to CREATE_CHILD_SA no longer holds. The rules are
+    /// those for that request (RFC 7296 §2.25), except that an exchange of ours which crosses this one was
+    /// considered then.
     pub(super) fn overtaken(&self, chain: &Chain) -> Option<NotifyType> {
         let put_off = Some(NotifyType::TEMPORARY_FAILURE);
         let ike = self.ike_activity();

@@ -1,4 +1,4 @@
-//! The responder's side: what it agreed to, and how long it keeps it.
+//! The responder's side of a chain: what it has agreed to, and how long it keeps that.
 
 use super::{Chain, TheirOffer};
 use std::time::{Duration, Instant};
@@ -20,19 +20,20 @@ use crate::wire::payload::{Ke, Notify, Payload};
 use crate::wire::registry::ExchangeType;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
-/// How long the responder waits for the next exchange of a chain at the least: as long as a peer with the field's
-/// ladder goes on sending it, which is 165 s by the defaults of strongswan.conf(5). RFC 9370 §2.2.4 thinks of 5 to 20
-/// seconds "in most cases" and leaves the time open; whoever forgets sooner than its peer gives up makes a healthy IKE
-/// SA fail on a lossy link. A chain holds one SPI and the secrets so far, of a peer that is authenticated.
+/// How long the responder waits for the next exchange of a chain at least: as long as a peer with the usual
+/// schedule retransmits it, which is 165 s by the defaults of strongswan.conf(5). RFC 9370 §2.2.4 suggests 5 to 20
+/// seconds "in most cases" and leaves the time open. A responder that forgets a chain before its peer gives up
+/// makes a healthy IKE SA fail on a lossy link. A chain holds one SPI and the secrets so far, of an authenticated
+/// peer.
 const CHAIN_LIFE: Duration = Duration::from_secs(180);
-/// The time is granted so often to a peer whose fragments arrive.
+/// How many times that time a peer gets while its fragments arrive.
 const CHAIN_TIMES: u32 = 2;
-/// Chains a peer may have open at a time: links exist so that they may interleave.
+/// Chains that a peer may have open at a time: links exist so that they can be interleaved.
 const MAX_CHAINS: usize = 4;
 
 impl IkeSa {
-    /// Keeps what a CREATE_CHILD_SA request agreed on until its additional key exchanges are done.
-    /// Returns the link that the next one must bring.
+    /// Keeps the result of a CREATE_CHILD_SA request until its additional key exchanges are done. Returns the link
+    /// that the next one must have.
     pub(crate) fn start_chain(
         &mut self,
         ctx: &mut Context<'_>,
@@ -53,7 +54,7 @@ impl IkeSa {
         ctx.rng.fill(&mut link);
         let State::Established(established) = &mut self.state else { return link };
         if matches!(what, TheirOffer::Ike { .. }) {
-            // One IKE SA has one successor. Who asks anew has given the one before up.
+            // One IKE SA has one successor. A peer that requests another one has given up the one before.
             for chain in established.theirs.extract_if(.., |chain| !chain.is_child()) {
                 drop_chain(ctx, chain);
             }
@@ -107,8 +108,8 @@ impl IkeSa {
         if established.theirs.is_empty() {
             return Err(NotifyType::STATE_NOT_FOUND.into());
         }
-        // RFC 9370 §2.2.4 has it in every request. INVALID_SYNTAX, which ends the IKE SA (RFC 7296
-        // §2.21.3): STATE_NOT_FOUND would be for a link that is unknown.
+        // RFC 9370 §2.2.4 has it in every request. INVALID_SYNTAX, which ends the IKE SA (RFC 7296 §2.21.3):
+        // STATE_NOT_FOUND would be for an unknown link.
         let Notify { data: link, .. } =
             required(parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE))?;
         // RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
@@ -132,7 +133,7 @@ impl IkeSa {
         let (public, secret) = match answered {
             Ok(answered) => answered,
             Err(Halt::Ask(exchange)) => {
-                // The peer is in time.
+                // The peer's request came in time.
                 chain.expires = chain.expires.max(ctx.now.mono + ctx.config.half_open_timeout);
                 if let State::Established(established) = &mut self.state {
                     established.theirs.push(chain);
@@ -211,7 +212,7 @@ impl IkeSa {
     }
 
     /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
-    /// put off. The way back of that and the way here of `next` are not the peer's time.
+    /// extended. The time on the path of that answer and of the request for `next` does not count.
     fn chain_life(
         &self,
         ctx: &Context<'_>,
@@ -227,8 +228,8 @@ impl IkeSa {
         (expires.min(latest), latest)
     }
 
-    /// A fragment of an IKE_FOLLOWUP_KE request has come: the path is slow, and the peer goes on. Which
-    /// chain it is of, the whole message will tell.
+    /// Handles a fragment of an IKE_FOLLOWUP_KE request: the path is slow, and the peer continues. Only the
+    /// complete message shows to which chain it belongs.
     pub(crate) fn prolong_chains(&mut self, ctx: &Context<'_>) {
         let until = ctx.now.mono + chain_life(ctx.config);
         let State::Established(established) = &mut self.state else { return };
@@ -238,13 +239,13 @@ impl IkeSa {
         self.arm_chains();
     }
 
-    /// Forgets chains whose next exchange did not come.
+    /// Drops chains whose next exchange did not come.
     pub(crate) fn expire_chains(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
         self.drop_chains(ctx, |chain| chain.expires <= now);
     }
 
-    /// Forgets the chains that `which` is true for.
+    /// Drops the chains for which `which` is true.
     pub(crate) fn drop_chains(&mut self, ctx: &mut Context<'_>, which: impl Fn(&Chain) -> bool) {
         let State::Established(established) = &mut self.state else { return };
         for chain in established.theirs.extract_if(.., |chain| which(chain)) {
@@ -260,13 +261,13 @@ impl IkeSa {
     }
 }
 
-/// How long a chain waits for its next exchange. Peers are often configured like this end: its own ladder may be
-/// longer than the field's.
+/// How long a chain waits for its next exchange. Peers are often configured like this end, whose own schedule may
+/// be longer than the usual one.
 fn chain_life(config: &EndpointConfig) -> Duration {
     CHAIN_LIFE.max(config.retransmission.longest())
 }
 
-/// Gives back what a chain held.
+/// Releases what a chain held.
 pub(crate) fn drop_chain(ctx: &mut Context<'_>, chain: Chain) {
     if let TheirOffer::Child(child) = chain.what {
         ctx.ids.esp.remove(&child.spi_in);

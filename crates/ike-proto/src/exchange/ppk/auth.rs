@@ -1,4 +1,4 @@
-//! PPKs and IKE_AUTH: mixed in there (RFC 8784), or settled in IKE_INTERMEDIATE before (RFC 9867 §3.1).
+//! PPKs and IKE_AUTH: mixed in there (RFC 8784), or in IKE_INTERMEDIATE before (RFC 9867 §3.1).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::wire::registry::NotifyType;
 
-/// Where the initiator's Authentication Data is.
+/// The place of the initiator's Authentication Data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthData<'a> {
     /// In the AUTH payload.
@@ -19,19 +19,19 @@ pub(crate) enum AuthData<'a> {
     NoPpkAuth(&'a [u8]),
 }
 
-/// What a connection makes of the PPK that an IKE_AUTH request asks for.
+/// How a connection handles the PPK of an IKE_AUTH request.
 #[derive(Debug, Clone)]
 pub(crate) enum PpkChoice<'a> {
-    /// Nothing is to be done in IKE_AUTH.
+    /// Nothing is left to do in IKE_AUTH.
     Settled,
-    /// This one is mixed in.
+    /// This PPK is mixed in.
     Use(PpkId, Arc<PostQuantumKey>),
-    /// None is, and this is the Authentication Data without.
+    /// No PPK is mixed in, and this is the Authentication Data without one.
     Without(&'a [u8]),
 }
 
 impl PpkChoice<'_> {
-    /// True if the keys are the same by `other`.
+    /// True if the keys are the same with `other`.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Settled, Self::Settled) | (Self::Without(_), Self::Without(_)) => true,
@@ -44,14 +44,13 @@ impl PpkChoice<'_> {
 impl IkeSa {
     // ---- initiator ----
 
-    /// True if IKE_AUTH is to offer a PPK that the peer may decline: NO_PPK_AUTH is made before
+    /// True if IKE_AUTH offers a PPK that the peer may decline. Then NO_PPK_AUTH is made before
     /// [`mix_ppk_in_auth`](Self::mix_ppk_in_auth).
     pub(crate) fn may_go_without_ppk(&self) -> bool {
         self.extensions.ppk == Some(PpkPlace::Auth) && !self.connection.requires_ppk()
     }
 
-    /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to
-    /// offer.
+    /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to offer.
     pub(crate) fn mix_ppk_in_auth(
         &mut self,
         config: &EndpointConfig,
@@ -59,7 +58,7 @@ impl IkeSa {
         if self.extensions.ppk != Some(PpkPlace::Auth) {
             return Ok(None);
         }
-        // There was one when IKE_SA_INIT announced it; a reload may have taken it away.
+        // There was one when IKE_SA_INIT announced it. A reload may have removed it.
         let found = usable(config, &self.connection.ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy("the PPK is not configured any more"))?;
         let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
@@ -69,7 +68,8 @@ impl IkeSa {
         Ok(Some(data))
     }
 
-    /// Reads from the response whether the peer took the PPK. Comes before the peer's AUTH is checked.
+    /// Reads from the response whether the peer has accepted the PPK. To be called before the peer's AUTH is
+    /// checked.
     pub(crate) fn settle_ppk(&mut self, payloads: &Payloads<'_, '_>) -> Result<(), Failure> {
         let (id, unmixed) = match std::mem::take(&mut self.ppk) {
             PpkStage::Offered(id, unmixed) => (id, unmixed),
@@ -100,8 +100,8 @@ impl IkeSa {
 
     // ---- responder ----
 
-    /// Mixes in what the request asks for, as far as `connection` allows it, and says where the
-    /// Authentication Data to check is. On an error, which says why, the SA must end.
+    /// Mixes in the PPK of the request, if `connection` allows it, and returns the place of the Authentication
+    /// Data to check. After an error, which says why, the SA must end.
     pub(crate) fn take_ppk_in_auth<'a>(
         &mut self,
         config: &EndpointConfig,
@@ -120,8 +120,8 @@ impl IkeSa {
         })
     }
 
-    /// What `connection` makes of the PPK that the request asks for. Changes nothing: the peer may turn out to be
-    /// another of several connections.
+    /// How `connection` handles the PPK of the request. Changes nothing, because the peer may belong to another
+    /// connection.
     pub(crate) fn choose_ppk_in_auth<'a>(
         &self,
         config: &EndpointConfig,
@@ -129,7 +129,7 @@ impl IkeSa {
         payloads: &Payloads<'a, '_>,
     ) -> Result<PpkChoice<'a>, String> {
         if self.extensions.ppk != Some(PpkPlace::Auth) {
-            // Settled before: the connection, now known, has the last word.
+            // It was decided before. The connection, which is known now, has the last word.
             return match self.ppk.used() {
                 //= RFC 9867 §3.1
                 //# In this case, the
@@ -172,12 +172,12 @@ impl IkeSa {
 
     // ---- both ----
 
-    /// True if the IKE_AUTH response tells of a PPK taken in this very exchange.
+    /// True if the IKE_AUTH response reports a PPK from this exchange.
     pub(crate) fn took_ppk_in_auth(&self) -> bool {
         self.extensions.ppk == Some(PpkPlace::Auth) && self.ppk.used().is_some()
     }
 
-    /// Tells if the SA, established now, has come about without the PPK that is configured for it.
+    /// Reports an established SA without the PPK that is configured for it.
     pub(crate) fn audit_ppk(&self, ctx: &mut Context<'_>) {
         //= RFC 8784 §6
         //# if a PPK was configured but was not used for a particular IKE

@@ -13,7 +13,7 @@ use crate::wire::registry::NotifyType;
 
 /// Why an SA without a PPK is refused.
 const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
-/// Why one is not even asked for.
+/// Why no request is sent.
 pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
 
 impl IkeSa {
@@ -33,12 +33,12 @@ impl IkeSa {
         super::offer(config, ppk, self.session.prf, &[ni, &spi_i, &spi_r])
     }
 
-    /// True if no PPK can be offered, and none is no choice.
+    /// True if no PPK can be offered, and one is required.
     pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
         offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
     }
 
-    /// What the response made of the PPKs offered; the error is why its SA is of no use.
+    /// The result of the offered PPKs in the response. The error says why its SA cannot be used.
     pub(crate) fn ppk_taken(
         &self,
         offered: &[OfferedPpk],
@@ -56,9 +56,8 @@ impl IkeSa {
         }
     }
 
-    /// The response has nothing to object to but that its PPK is not ours: gives up what it made.
-    /// `chained` if nothing is made yet, because additional key exchanges were to come, or because
-    /// nothing was asked for.
+    /// Handles a response that is valid except that its PPK is not ours: gives up its SA. `chained` if no SA is
+    /// made yet, because additional key exchanges were to come, or because no SA was requested.
     pub(crate) fn refuse_ppk(
         &mut self,
         ctx: &mut Context<'_>,
@@ -86,7 +85,7 @@ impl IkeSa {
                 self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
             }
             OurOffer::Ike(offer) => {
-                // The peer has moved the children to its new SA: both go.
+                // The peer has moved the children to its new SA: both SAs end.
                 let made = self.complete_rekey_ike(ctx, &offer, &Payloads(payloads), &[], None);
                 if let Ok((new, _)) = made {
                     self.discard_successor(ctx, new);
@@ -98,7 +97,7 @@ impl IkeSa {
 
     // ---- responder ----
 
-    /// The PPK to answer a request with the nonce `ni` with, and its PPK_ID as the peer wrote it.
+    /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.
     pub(crate) fn ppk_for_request(
         &self,
         config: &EndpointConfig,

@@ -1,4 +1,4 @@
-//! Post-quantum preshared keys: what is announced, offered and taken (RFC 8784, RFC 9867).
+//! Post-quantum preshared keys: announced, offered and accepted (RFC 8784, RFC 9867).
 //!
 //! ```text
 //!    IKE_SA_INIT       N(USE_PPK), N(USE_PPK_INT)  -->
@@ -26,15 +26,15 @@ use crate::keys::schedule::{AuthKeys, PPK_CONFIRMATION_LEN, ppk_confirmation};
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
-/// PPK_ID types (RFC 8784 §5.1). The first is for identifiers whose format is the two ends' affair: here
-/// it is that of the second.
+/// PPK_ID types (RFC 8784 §5.1). The first is for identifiers whose format the two ends agree on; here it is that
+/// of the second.
 const PPK_ID_OPAQUE: u8 = 1;
 const PPK_ID_FIXED: u8 = 2;
 
-/// PPKs offered in one message, and looked at in one.
+/// PPKs that are offered in one message, and that are examined in one.
 const MAX_OFFERED: usize = 16;
 
-/// Where the two ends agreed to take a PPK in.
+/// Where the two ends have agreed to mix a PPK in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PpkPlace {
     /// In IKE_AUTH (RFC 8784).
@@ -44,26 +44,26 @@ pub(crate) enum PpkPlace {
 }
 
 impl PpkPlace {
-    /// The notify that stands for it.
+    /// Its notify.
     pub(crate) fn announced(self) -> Announced {
         Announced { auth: self == Self::Auth, intermediate: self == Self::Intermediate }
     }
 }
 
-/// What an IKE SA has to do with a PPK.
+/// The PPK of an IKE SA.
 #[derive(Debug, Default)]
 pub(crate) enum PpkStage {
-    /// Nothing, or nothing yet.
+    /// None, or none yet.
     #[default]
     Without,
-    /// Initiator: offered in IKE_AUTH and mixed in; with the keys before that, should the peer decline.
+    /// Initiator: offered in IKE_AUTH and mixed in; with the keys before that, in case the peer declines.
     Offered(PpkId, Box<AuthKeys>),
     /// The keys depend on it.
     Used(PpkId),
 }
 
 impl PpkStage {
-    /// The PPK that the keys depend on.
+    /// The PPK on which the keys depend.
     pub(crate) fn used(&self) -> Option<&PpkId> {
         match self {
             Self::Used(id) => Some(id),
@@ -72,7 +72,7 @@ impl PpkStage {
     }
 }
 
-/// The ways of taking a PPK in that an IKE_SA_INIT message announces.
+/// The ways to use a PPK that an IKE_SA_INIT message announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
     pub(crate) auth: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
-    /// What the peer announces.
+    /// The peer's announcement.
     pub(crate) fn read(payloads: &Payloads<'_, '_>) -> Self {
         let has = |kind| payloads.notify(kind).is_some();
         Self {
@@ -95,7 +95,7 @@ impl Announced {
         }
     }
 
-    /// Initiator: what this end can do for `connection`, which is nothing without a key.
+    /// Initiator: the ways that this end has for `connection`; none without a key.
     pub(crate) fn by(config: &EndpointConfig, connection: &ConnectionConfig) -> Self {
         Self::with(&connection.ppk, has_usable(config, &connection.ppk))
     }
@@ -113,7 +113,7 @@ impl Announced {
         }
     }
 
-    /// The notifies, INTERMEDIATE_EXCHANGE_SUPPORTED not among them.
+    /// The notifies, without INTERMEDIATE_EXCHANGE_SUPPORTED.
     pub(crate) fn kinds(self) -> impl Iterator<Item = NotifyType> {
         let kinds = [
             self.intermediate.then_some(NotifyType::USE_PPK_INT),
@@ -129,7 +129,7 @@ impl Announced {
         }
     }
 
-    /// The better of what is left: one alone is announced in a response.
+    /// The best of the remaining ways, because a response announces only one.
     fn best(self) -> Option<PpkPlace> {
         match self {
             Self { intermediate: true, .. } => Some(PpkPlace::Intermediate),
@@ -139,7 +139,7 @@ impl Announced {
     }
 }
 
-/// Responder: false if `theirs` rules the connection out.
+/// Responder: false if `theirs` excludes the connection.
 pub(crate) fn is_possible(
     config: &EndpointConfig,
     connection: &Arc<ConnectionConfig>,
@@ -165,7 +165,7 @@ pub(crate) fn choose_place<'a>(
     connections.into_iter().find_map(|connection| place(connection))
 }
 
-/// Initiator: what the response `theirs` to our `ours` chose. The error says why it cannot be genuine.
+/// Initiator: the choice of the response `theirs` to our `ours`. The error says why it cannot be genuine.
 pub(crate) fn chosen_place(
     ours: Announced,
     theirs: Announced,
@@ -181,12 +181,12 @@ pub(crate) fn chosen_place(
     Ok(common.best())
 }
 
-/// True if there is a key for one of the PPKs that `ppk` allows.
+/// True if there is a key for a PPK that `ppk` allows.
 pub(crate) fn has_usable(config: &EndpointConfig, ppk: &PpkConfig) -> bool {
     !ppk.ids.is_empty() && config.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id))
 }
 
-/// The PPKs that `ppk` allows and there is a key for, in order of preference.
+/// The PPKs that `ppk` allows and that have a key, in order of preference.
 pub(crate) fn usable(
     config: &EndpointConfig,
     ppk: &PpkConfig,
@@ -212,12 +212,12 @@ pub(crate) fn key_of<'a>(
     config.ppks.iter().find(|key| key.ids.contains(id))
 }
 
-/// PPK_ID as it is sent: type PPK_ID_FIXED and the identifier.
+/// PPK_ID on the wire: type PPK_ID_FIXED and the identifier.
 pub(crate) fn wire_id(id: &PpkId) -> Vec<u8> {
     [&[PPK_ID_FIXED], id.octets()].concat()
 }
 
-/// Reads a PPK_ID; `None` if it is of a type that names none of our keys, or empty.
+/// Reads a PPK_ID; `None` if it is empty, or of a type that names none of our keys.
 pub(crate) fn read_id(data: &[u8]) -> Option<PpkId> {
     match data {
         [PPK_ID_FIXED | PPK_ID_OPAQUE, octets @ ..] if !octets.is_empty() => {
@@ -227,7 +227,7 @@ pub(crate) fn read_id(data: &[u8]) -> Option<PpkId> {
     }
 }
 
-/// A PPK as PPK_IDENTITY_KEY offers it.
+/// A PPK as offered in PPK_IDENTITY_KEY.
 pub(crate) struct OfferedPpk {
     pub(crate) id: PpkId,
     pub(crate) key: Arc<PostQuantumKey>,
@@ -235,7 +235,7 @@ pub(crate) struct OfferedPpk {
     pub(crate) data: Vec<u8>,
 }
 
-/// Everything that `ppk` allows, ready to offer. `parts` is what the confirmation covers.
+/// All PPKs that `ppk` allows, ready to offer. The confirmation covers `parts`.
 pub(crate) fn offer(
     config: &EndpointConfig,
     ppk: &PpkConfig,
@@ -255,10 +255,10 @@ pub(crate) fn offer_payloads(ppks: &[OfferedPpk]) -> impl Iterator<Item = Payloa
     ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data))
 }
 
-/// A response named a PPK that was not offered, or none that can be read.
+/// A response names a PPK that was not offered, or that cannot be read.
 pub(crate) struct NotOffered;
 
-/// Initiator: the one of `offered` that the response took, if it took any.
+/// Initiator: the PPK of `offered` that the response has accepted, if any.
 pub(crate) fn taken<'a>(
     offered: &'a [OfferedPpk],
     payloads: &Payloads<'_, '_>,
@@ -284,8 +284,8 @@ pub(crate) struct CommonPpk {
     pub(crate) key: Arc<PostQuantumKey>,
 }
 
-/// Responder: the first PPK the peer offers that `allowed` lets through and whose confirmation shows
-/// that both ends have the same one.
+/// Responder: the first PPK of the peer's offer that `allowed` permits and whose confirmation shows that both ends
+/// have the same one.
 pub(crate) fn choose(
     config: &EndpointConfig,
     allowed: impl Fn(&PpkId) -> bool,

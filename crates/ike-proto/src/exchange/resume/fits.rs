@@ -1,4 +1,4 @@
-//! Is what a ticket has still what the configuration wants?
+//! Whether the contents of a ticket still fit the configuration.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::state::State;
 use crate::wire::registry::AuthMethod;
 
-/// Says why a gateway does not take a ticket of `connection` by `path` any more.
+/// Says why a gateway no longer accepts a ticket of `connection` by `path`.
 pub(crate) fn check(
     config: &EndpointConfig,
     lookup: &Lookup,
@@ -35,7 +35,7 @@ pub(crate) fn check(
     if connection.downgrade_prevention == DowngradePrevention::Require && !former.full_transcript {
         return Err("downgrade prevention is required");
     }
-    // Whoever has turned it off may have had to.
+    // The operator may have had to turn it off.
     if connection.downgrade_prevention == DowngradePrevention::No && former.full_transcript {
         return Err("downgrade prevention is off");
     }
@@ -54,7 +54,7 @@ fn ct_eq(a: &[u8; DIGEST_LEN], b: &[u8; DIGEST_LEN]) -> bool {
     subtle::ConstantTimeEq::ct_eq(&a[..], &b[..]).into()
 }
 
-/// What two ends have authenticated by.
+/// How two ends have authenticated.
 #[derive(Clone, Copy)]
 pub(crate) struct Used<'a> {
     pub(crate) local: &'a [UsedAuth],
@@ -63,7 +63,7 @@ pub(crate) struct Used<'a> {
 }
 
 impl Used<'_> {
-    /// The pre-shared keys and the PPK that this was done with, as they are configured now.
+    /// The pre-shared keys and the PPK of that authentication, as they are configured now.
     fn secrets(self, config: &EndpointConfig, lookup: &Lookup, prf: &dyn Prf) -> Vec<Secret> {
         let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
         let mut found = Vec::new();
@@ -81,7 +81,7 @@ impl Used<'_> {
     }
 }
 
-/// Stands for the secrets of an IKE SA as they are configured now, in this run and for this end alone.
+/// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
 pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
     let mut hasher = ctx.hasher.build_hasher();
     for secret in used.secrets(ctx.config, ctx.lookup, prf) {
@@ -93,8 +93,8 @@ pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
 //= RFC 5723 §6.2
 //# when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the
 //# ticket MUST be deleted.
-/// The connection by which a gateway gives a ticket for `sa`: it is configured as it was when the peers
-/// authenticated, and so are their secrets. If it is not, they have to authenticate anew.
+/// The connection by which a gateway gives a ticket for `sa`: its configuration and its secrets are those with
+/// which the peers authenticated. Otherwise they have to authenticate again.
 pub(crate) fn may_grant<'a>(ctx: &Context<'a>, sa: &IkeSa) -> Option<&'a ConnectionConfig> {
     let State::Established(established) = &sa.state else { return None };
     let (then, now) = (&sa.connection, ctx.lookup.connection(&sa.connection.name)?);
@@ -110,7 +110,7 @@ pub(crate) fn may_grant<'a>(ctx: &Context<'a>, sa: &IkeSa) -> Option<&'a Connect
     kept.then_some(now)
 }
 
-/// A digest of the pre-shared keys and the PPK that `former` was made with, as they are configured now.
+/// A digest of the pre-shared keys and the PPK of `former`, as they are configured now.
 pub(crate) fn secrets(
     config: &EndpointConfig,
     lookup: &Lookup,
@@ -130,7 +130,7 @@ pub(crate) fn secrets(
 
 //= RFC 5723 §6.2
 //# when credentials associated with the IKE SA are invalidated
-/// True if a client may keep `held`: the connection authenticates as it did then, by the same credentials.
+/// True if a client may keep `held`: the connection authenticates in the same way, with the same credentials.
 pub(crate) fn may_keep(
     config: &EndpointConfig,
     lookup: &Lookup,
@@ -148,7 +148,7 @@ pub(crate) fn may_keep(
 }
 
 /// True if a client may present `held`, which it [may keep](may_keep), for `connection` by `path`: nothing has
-/// changed that both ends rely on.
+/// changed on which both ends rely.
 pub(crate) fn may_present(
     config: &EndpointConfig,
     connection: &ConnectionConfig,
@@ -168,9 +168,9 @@ pub(crate) fn may_present(
         && ppk
 }
 
-/// How the peer's rounds by EAP are to be done, as tickets have it.
+/// The settings of the peer's EAP rounds, in the form of tickets.
 pub(super) fn eap_of(connection: &ConnectionConfig) -> &str {
-    // There is one at the most (RFC 4739 §2).
+    // There is at most one (RFC 4739 §2).
     connection.remote.iter().map(|round| &*round.eap).find(|eap| !eap.is_empty()).unwrap_or("")
 }
 
@@ -201,7 +201,7 @@ fn rounds_fit(
     Ok(())
 }
 
-/// True if `used` is what `auth` asks for.
+/// True if `used` is what `auth` requires.
 fn is_by(auth: &AuthConfig, used: &UsedAuth) -> bool {
     match auth {
         AuthConfig::Psk => used.method == AuthMethod::PSK && used.eap.is_none(),

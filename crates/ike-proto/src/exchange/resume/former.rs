@@ -1,4 +1,4 @@
-//! What is left of an IKE SA in a ticket (RFC 5723 §5), the same at both ends.
+//! The state of an IKE SA in a ticket (RFC 5723 §5), the same at both ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,19 +14,19 @@ use crate::ike_sa::state::State;
 use crate::wire::payload::{IdData, Proposal, Sa, Spi};
 use crate::wire::registry::AuthMethod;
 
-/// An IKE SA as its ticket has it.
+/// The state of an IKE SA in its ticket.
 #[derive(Debug)]
 pub(crate) struct Former {
-    /// Its SPIs, the initiator's first. A ticket is known by them: there is one IKE SA for each.
+    /// Its SPIs, the initiator's first. They identify the tickets of this IKE SA.
     pub(crate) spis: (u64, u64),
-    /// Its algorithms, as the answer of a negotiation has them.
+    /// Its algorithms, in the form of a negotiated answer.
     pub(crate) proposal: Proposal,
     /// SK_d.
     pub(crate) sk_d: Secret,
     /// How this end and the peer have authenticated.
     pub(crate) local: Vec<UsedAuth>,
     pub(crate) remote: Vec<UsedAuth>,
-    /// The PPK that SK_d depends on.
+    /// The PPK on which SK_d depends.
     pub(crate) ppk: Option<PpkId>,
     //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
     //# The information of whether an implementation used the new
@@ -35,8 +35,9 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// What there is to keep of an SA; `None` of one that is not established, or whose peer is nobody. One whose
-    /// certificate limits the peer's addresses is not resumed: the certificate is to be looked at again.
+    /// The state of an SA; `None` for an SA that is not established, or whose peer has proven no identity. An SA
+    /// whose certificate limits the peer's addresses is not resumed, because the certificate has to be checked
+    /// again.
     pub(crate) fn of(sa: &IkeSa) -> Option<Self> {
         let State::Established(established) = &sa.state else { return None };
         let Authenticated { local, remote, .. } = &*established.authenticated;
@@ -73,31 +74,31 @@ impl Former {
     }
 }
 
-/// What an IKE SA that was resumed keeps of that.
+/// What a resumed IKE SA keeps of that.
 #[derive(Debug)]
 pub(crate) struct Resumed {
-    /// The SPIs of the SA in whose place it is.
+    /// The SPIs of the SA that it replaces.
     pub(crate) spis: (u64, u64),
     /// When the peers must authenticate again, if they must.
     pub(crate) reauth_by: Option<Instant>,
-    /// As a gateway: when it ends if they have not.
+    /// At a gateway: when it ends if they have not.
     pub(crate) ends_by: Option<Instant>,
 }
 
-/// A ticket that a client has.
+/// A client's ticket.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) octets: Box<[u8]>,
-    /// Until when it is good.
+    /// Until when it is valid.
     pub(crate) expires: Instant,
     pub(crate) former: Former,
-    /// A digest of the pre-shared keys and the PPK that it was made with.
+    /// A digest of the pre-shared keys and the PPK with which it was made.
     pub(crate) secrets: [u8; DIGEST_LEN],
-    /// The connection as it was.
+    /// The connection at that time.
     pub(crate) connection: Arc<ConnectionConfig>,
     /// The gateway.
     pub(crate) remote: std::net::IpAddr,
     pub(crate) reauth_by: Option<Instant>,
-    /// Virtual IPs, to be asked for again.
+    /// Virtual IPs, to be requested again.
     pub(crate) vips: Vec<std::net::IpAddr>,
 }

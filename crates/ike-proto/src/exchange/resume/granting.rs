@@ -1,4 +1,4 @@
-//! Asking for tickets and giving them (RFC 5723 §4.1, §4.2): in IKE_AUTH, when the IKE SA is rekeyed, and in
+//! Requesting and giving tickets (RFC 5723 §4.1, §4.2): in IKE_AUTH, after a rekey of the IKE SA, and in
 //! INFORMATIONAL.
 
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
-/// The longest lifetime that is believed.
+/// The longest lifetime that is accepted.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A gateway that gave none is asked again after that.
+/// A gateway that has refused a ticket is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(120);
 
 /// Octets of a ticket at most: IKE_SESSION_RESUME is never fragmented, and many tickets may be kept.
 const LARGEST: usize = 4096;
 
-/// Lifetime and ticket of TICKET_LT_OPAQUE (RFC 5723 §7.2), if they are of any use.
+/// Lifetime and ticket of TICKET_LT_OPAQUE (RFC 5723 §7.2), if they can be used.
 fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
     let (lifetime, ticket) = data.split_first_chunk()?;
     let lifetime = Duration::from_secs(u32::from_be_bytes(*lifetime).into()).min(LONGEST);
@@ -34,19 +34,19 @@ fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
 }
 
 impl IkeSa {
-    /// What the tickets are known by that this gateway has given for the SA; `None` if it has given none.
+    /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
     pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
         self.ticketed.then_some((self.spi_i, self.spi_r))
     }
 
     // ---- client ----
 
-    /// True if this end asks for tickets.
+    /// True if this end requests tickets.
     pub(crate) fn wants_ticket(&self) -> bool {
         self.extensions.client && self.connection.session_resumption
     }
 
-    /// Asks for a ticket by a request of its own.
+    /// Requests a ticket by a request of its own.
     pub(crate) fn send_ticket_request(&mut self, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
         self.request(ctx, ExchangeType::INFORMATIONAL, &ask);
@@ -55,7 +55,7 @@ impl IkeSa {
         }
     }
 
-    /// Takes what a protected response says of tickets; `at_once` if it may be asked again soon.
+    /// Reads the ticket in a protected response. `at_once` if the gateway may be asked again soon.
     pub(crate) fn take_ticket(
         &mut self,
         ctx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl IkeSa {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
                 true if at_once => self.enqueue(Task::RequestTicket),
                 true => self.ask_again(ctx.now.mono),
-                // It may be good for a while that it was refused: the one there is is.
+                // The refusal may be temporary. The present ticket stays valid.
                 false => ctx.effects.push_back(Effect::NoTicket(self.id)),
             }
             return;
@@ -98,12 +98,12 @@ impl IkeSa {
         self.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
     }
 
-    /// A gateway that has no ticket now may have one soon.
+    /// Asks the gateway again later, because it may have a ticket then.
     pub(crate) fn ask_again(&mut self, now: Instant) {
         self.timers.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
     }
 
-    /// The ticket is about to expire.
+    /// Renews the ticket, which is about to expire.
     pub(crate) fn renew_ticket(&mut self) {
         if let State::Established(established) = &self.state
             && established.phase == IkePhase::Alive
@@ -114,7 +114,7 @@ impl IkeSa {
 
     // ---- gateway ----
 
-    /// The answer to TICKET_REQUEST, if `payloads` have that.
+    /// The answer to TICKET_REQUEST, if `payloads` have one.
     pub(crate) fn answer_ticket_request(
         &mut self,
         ctx: &mut Context<'_>,
@@ -140,7 +140,7 @@ impl IkeSa {
             return None;
         }
         let resumed = established.authenticated.resumed.as_ref();
-        // Of an SA that was resumed it does not begin anew.
+        // For a resumed SA the time does not begin again.
         let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
         let reauth = reauth.into_iter().flatten().min();
         //= RFC 5723 §6.2

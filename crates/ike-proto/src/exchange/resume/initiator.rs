@@ -25,7 +25,7 @@ use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
 
-/// Stands where IKE_SA_INIT has a key exchange.
+/// Takes the place of the key exchange of IKE_SA_INIT.
 pub(crate) struct NoKe;
 
 impl PendingKe for NoKe {
@@ -38,7 +38,7 @@ impl PendingKe for NoKe {
     }
 }
 
-/// The request that presents `held`; of `request` counts what is not negotiated anew.
+/// The request that presents `held`. Of `request`, only what is negotiated again counts.
 pub(crate) fn encode_request(
     request: &Request<'_>,
     config: &EndpointConfig,
@@ -80,10 +80,10 @@ pub(crate) fn encode_request(
     encode_message(&header, &payloads)
 }
 
-/// Sorts a response without touching any state.
+/// Classifies a response without changing any state.
 pub(crate) fn read_response(message: &Message<'_>) -> Reading {
     let payloads = Payloads(&message.payloads);
-    // A response with a nonce is the answer, whatever else it carries.
+    // A response with a nonce is the answer, whatever else it has.
     if matches!(payloads.nonce(), Ok(None)) {
         if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
             return match cookie.data.len() {
@@ -108,7 +108,7 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
     Reading::Usable
 }
 
-/// Derives what a client needs from a usable response to `sent`.
+/// Derives the client's data from a usable response to `sent`.
 pub(crate) fn accept_response(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -152,7 +152,7 @@ pub(crate) fn accept_response(
 }
 
 impl Extensions {
-    /// What an SA that is resumed has by `former`, and what is of no use to it.
+    /// Takes what a resumed SA has from `former`, and drops what it does not need.
     pub(super) fn resume(&mut self, former: &Former) {
         (self.intermediate, self.ppk) = (false, None);
         //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
@@ -164,11 +164,11 @@ impl Extensions {
 }
 
 impl IkeSa {
-    /// Makes the IKE_AUTH request of an SA that is resumed.
+    /// Makes the IKE_AUTH request of a resumed SA.
     pub(crate) fn send_resumed_auth(&mut self, ctx: &mut Context<'_>) {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let Some(held) = waiting.resume.clone() else { return };
-        // SK_d depends on the PPK of then. Nothing is mixed in now.
+        // SK_d depends on the former PPK. No PPK is mixed in now.
         //= RFC 8784 §3
         //# It MUST NOT be used when these
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
@@ -184,7 +184,8 @@ impl IkeSa {
         self.send_auth_request(ctx, Some(own));
     }
 
-    /// Judges the response to it. An error here ends this candidate; the attempt starts over without the ticket.
+    /// Judges the response to that request. An error ends this candidate. The attempt starts over without the
+    /// ticket.
     pub(crate) fn on_resumed_auth_response(
         &mut self,
         ctx: &mut Context<'_>,

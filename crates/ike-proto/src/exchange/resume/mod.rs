@@ -1,5 +1,5 @@
-//! Session resumption (RFC 5723): IKE_SESSION_RESUME in the place of IKE_SA_INIT, the IKE_AUTH after it, and
-//! how tickets are asked for and given.
+//! Session resumption (RFC 5723): IKE_SESSION_RESUME instead of IKE_SA_INIT, the IKE_AUTH after it, and how
+//! tickets are requested and given.
 //!
 //! ```text
 //!    Initiator                              Responder
@@ -9,7 +9,7 @@
 //!                               <--  HDR, SK {IDr, AUTH, SAr2, TSi, TSr, [N(TICKET_LT_OPAQUE)]}
 //! ```
 //!
-//! Both ends have proven themselves before; now they prove that they still have the keys of then.
+//! Both ends have authenticated before. Now they prove that they still have the former keys.
 
 pub(crate) mod fits;
 pub(crate) mod former;
@@ -24,11 +24,11 @@ use crate::ike_sa::state::Session;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::registry::AuthMethod;
 
-/// The method of AUTH payloads made by SK_px: RFC 5723 §4.3.3 calls them similar to those of a pre-shared
-/// secret, and gives no number of their own.
+/// The method of AUTH payloads made with SK_px. RFC 5723 §4.3.3 calls them similar to those of a pre-shared
+/// secret, and assigns no number of their own.
 const METHOD: AuthMethod = AuthMethod::PSK;
 
-/// The keys of an IKE SA that goes on with `sk_d` of another one.
+/// The keys of an IKE SA that continues with `sk_d` of another one.
 pub(crate) fn session(
     crypto: &CryptoProvider,
     selected: Selected,

@@ -33,7 +33,7 @@ pub(super) fn seconds(wall: SystemTime) -> u64 {
 ///
 /// # Errors
 ///
-/// Why the ticket is not taken: the client is told no more than that.
+/// Why the ticket is not accepted. The client is only told that it is not.
 pub(crate) fn respond(
     ctx: &mut Context<'_>,
     connections: &[Arc<ConnectionConfig>],
@@ -145,7 +145,7 @@ fn encode_response(
 }
 
 impl IkeSa {
-    /// The IKE_AUTH request of an SA that is to be resumed. False if it is none.
+    /// Handles the IKE_AUTH request of an SA that is to be resumed. False if it is not one.
     pub(crate) fn on_resumed_auth_request(
         &mut self,
         ctx: &mut Context<'_>,
@@ -187,14 +187,14 @@ impl IkeSa {
         let octets = self.peer_octets(&waiting.transcript, *id);
         let (prf, keys) = (self.session.prf, &self.session.keys);
         let evidence = verify_by(prf, &keys.pi, &octets, auth.data).map_err(|_| failed())?;
-        // Of two that are under way with one ticket the second gets here too late.
-        // There may be later ones of that IKE SA.
+        // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
+        // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
         let until = until.unwrap_or(UNIX_EPOCH).max(ctx.now.wall + ctx.config.resumption.lifetime);
         if !ctx.registry.spend(*spis, ctx.now, until) {
             return Err(failed());
         }
-        // Or ones of another configuration, which last longer.
+        // There may be tickets of another configuration, which are valid for longer.
         ctx.effects.push_back(Effect::TicketOver(self.id, Some(*spis)));
         let octets = self.own_covered(&waiting.transcript, own_id).octets;
         let data = auth_by(prf, &keys.pr, &octets);
@@ -216,7 +216,7 @@ impl IkeSa {
     }
 }
 
-/// True if `config` gives and takes tickets.
+/// True if `config` gives and accepts tickets.
 pub(super) fn is_gateway(config: &EndpointConfig, connection: &ConnectionConfig) -> bool {
     connection.session_resumption && !config.resumption.keys.is_empty()
 }

@@ -1,13 +1,12 @@
-//! Tickets by value (RFC 5723 §6.1): what a gateway needs to go on with an IKE SA, sealed under a key of its
-//! own.
+//! Tickets by value (RFC 5723 §6.1): what a gateway needs to continue an IKE SA, sealed under a key of its own.
 //!
 //! ```text
 //! version (1) | key id (8) | salt (24) | AES-256-GCM of the content | ICV (16)
 //! ```
 //!
-//! Each ticket has an AES key of its own, `prf+(ticket key, "IKEv2 ticket" | salt)` with HMAC-SHA2-256: random
-//! IVs of AES-GCM are too short for the number of tickets that gateways with one key in common may give.
-//! All that precedes the ciphertext is authenticated with it.
+//! Each ticket has an AES key of its own, `prf+(ticket key, "IKEv2 ticket" | salt)` with HMAC-SHA2-256: random IVs
+//! of AES-GCM are too short for the number of tickets of several gateways with one key. Everything before the
+//! ciphertext is authenticated with it.
 
 use zeroize::Zeroizing;
 
@@ -26,7 +25,7 @@ use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 const VERSION: u8 = 2;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
-/// Octets in front of the ciphertext.
+/// Octets before the ciphertext.
 const FRONT_LEN: usize = 1 + TicketKey::ID_LEN + SALT_LEN;
 /// Octets of the longest ticket that is given: IKE_SESSION_RESUME cannot be fragmented (RFC 7383 §2.5).
 pub(crate) const LONGEST: usize = 1024;
@@ -37,33 +36,33 @@ const SUITE: CipherSuite =
 /// Octets of [`TicketState::secrets`].
 pub(crate) const DIGEST_LEN: usize = 16;
 
-/// What is in a ticket.
+/// The contents of a ticket.
 #[derive(Debug)]
 pub(crate) struct TicketState {
     pub(crate) connection: String,
-    /// Until when it is good, and when the peers must authenticate again if they must, in seconds since 1970.
+    /// Until when it is valid, and when the peers must authenticate again if they must, in seconds since 1970.
     pub(crate) expires: u64,
     pub(crate) reauth_by: Option<u64>,
     /// When the IKE SA ends if they have not (RFC 4478), in seconds since 1970.
     pub(crate) ends_by: Option<u64>,
-    /// A digest of the pre-shared keys that the SA was made with.
+    /// A digest of the pre-shared keys with which the SA was made.
     pub(crate) secrets: [u8; DIGEST_LEN],
-    /// How EAP was to be done ([`RemoteAuth::eap`](crate::config::RemoteAuth::eap)).
+    /// The settings of EAP ([`RemoteAuth::eap`](crate::config::RemoteAuth::eap)).
     pub(crate) eap: String,
     pub(crate) former: Former,
 }
 
-/// Why a ticket is of no use.
+/// Why a ticket cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// It is none of this gateway's, or was tampered with.
+    /// It is not sealed by this gateway, or was modified.
     Foreign,
-    /// Its time is over.
+    /// It has expired.
     Expired,
 }
 
 impl TicketState {
-    /// Seals it under the first key; `None` without one, without the algorithms, or if it is too long.
+    /// Seals it under the first key; `None` without a key, without the algorithms, or if it is too long.
     pub(crate) fn seal(
         &self,
         config: &ResumptionConfig,
@@ -84,7 +83,7 @@ impl TicketState {
         (octets.len() <= LONGEST).then_some(octets)
     }
 
-    /// Opens what a client presents, at `now` in seconds since 1970.
+    /// Opens a client's ticket, at `now` in seconds since 1970.
     pub(crate) fn open(
         config: &ResumptionConfig,
         crypto: &CryptoProvider,
@@ -92,7 +91,7 @@ impl TicketState {
         now: u64,
     ) -> Result<Self, Unusable> {
         let content = unseal(config, crypto, octets).ok_or(Unusable::Foreign)?;
-        // Whoever has the key has made it: a version before this one, perhaps.
+        // An owner of the key has made it, perhaps in an earlier version.
         let ticket = Self::decode(&content).ok_or(Unusable::Foreign)?;
         if ticket.expires <= now || ticket.reauth_by.is_some_and(|by| by <= now) {
             return Err(Unusable::Expired);
@@ -102,7 +101,7 @@ impl TicketState {
 
     fn encode(&self) -> Option<Zeroizing<Vec<u8>>> {
         let Self { connection, expires, reauth_by, ends_by, secrets, eap, former } = self;
-        // As long as it can be, so that no copy of SK_d is left behind.
+        // With its maximum capacity, so that no copy of SK_d is left behind.
         let mut out = Writer(Zeroizing::new(Vec::with_capacity(8 * LONGEST)));
         out.long(connection.as_bytes())?;
         out.octets(&expires.to_be_bytes());
@@ -163,7 +162,7 @@ fn unseal(
         return None;
     }
     let mut keys = config.keys.iter().filter(|key| key.id == *id);
-    // Nobody is kept from giving two keys one id.
+    // Two keys may have the same id.
     keys.find_map(|key| {
         let mut content = Zeroizing::new(content.to_vec());
         let frame = Frame { iv: &[0; 8], aad: front, trailer: &[] };
@@ -194,7 +193,7 @@ impl Writer {
     }
 
     fn long(&mut self, octets: &[u8]) -> Option<()> {
-        // What would have to grow is too long anyway.
+        // A ticket that would have to grow is too long in any case.
         let length = u16::try_from(octets.len()).ok().filter(|length| *length <= 1024)?;
         self.octets(&length.to_be_bytes());
         self.octets(octets);
@@ -216,7 +215,7 @@ impl Writer {
     }
 
     fn used(&mut self, used: &UsedAuth) -> Option<()> {
-        // Whose addresses are limited gets no ticket.
+        // An SA with limited addresses gets no ticket.
         let UsedAuth { id, method, scheme, certificate, eap, addresses: _ } = used;
         self.id(id)?;
         self.octets(&[method.0]);
@@ -273,7 +272,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.long()?.to_vec()).ok()
     }
 
-    /// `None` if it is malformed, `Some(None)` if there is nothing.
+    /// `None` if it is malformed, `Some(None)` if it is absent.
     fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         match self.octet()? {
             0 => Some(None),

@@ -1,4 +1,4 @@
-//! The initiator: its request, and which responses may be of use.
+//! The initiator: its request, and which responses it can use.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa};
 use crate::wire::registry::{KeMethodId, NotifyType};
 use crate::wire::{Message, encode_message};
 
-/// What an IKE_SA_INIT request is made of; kept to make it again with a cookie or another method.
+/// The data of an IKE_SA_INIT request, kept to make it again with a cookie or another method.
 pub(crate) struct Request<'a> {
     pub(crate) spi_i: u64,
     pub(crate) connection: &'a ConnectionConfig,
@@ -35,15 +35,15 @@ pub(crate) struct Request<'a> {
     pub(crate) public: &'a [u8],
     pub(crate) nonce: &'a [u8],
     pub(crate) cookie: Option<&'a [u8]>,
-    /// Makes the peer see a NAT, so that ESP is UDP-encapsulated.
+    /// True to make the peer see a NAT, so that ESP uses UDP.
     pub(crate) force_nat: bool,
-    /// The ways this end can take a PPK in.
+    /// The ways in which this end can use a PPK.
     pub(crate) ppk: Announced,
-    /// SEPARATE_TRANSPORTS is in it.
+    /// True if it has SEPARATE_TRANSPORTS.
     pub(crate) separate: bool,
-    /// What is said of fragment acknowledgements.
+    /// The announcement of fragment acknowledgements.
     pub(crate) fragment_ack: Option<FragmentAckTypes>,
-    /// Redirects are followed; and the gateway that has sent this client.
+    /// Set if redirects are followed; with the gateway that has redirected this client.
     pub(crate) redirect: Option<Option<IpAddr>>,
 }
 
@@ -85,7 +85,7 @@ impl Request<'_> {
     }
 }
 
-/// An IKE_SA_INIT response that an IKE_AUTH request can be built on.
+/// An IKE_SA_INIT response on which an IKE_AUTH request can be built.
 pub(crate) struct Accepted {
     pub(crate) session: Session,
     pub(crate) transcript: InitTranscript,
@@ -95,28 +95,28 @@ pub(crate) struct Accepted {
     pub(crate) spi_r: u64,
 }
 
-/// What an initiator makes of a message that claims to be the response.
+/// The kind of a message that claims to be the response.
 pub(crate) enum Reading {
-    /// Send again with this cookie first.
+    /// The request has to be repeated with this cookie first.
     Cookie(Vec<u8>),
-    /// Send again with this key exchange method.
+    /// The request has to be repeated with this key exchange method.
     OtherMethod(KeMethodId),
-    /// Go to another gateway: Notification Data of REDIRECT.
+    /// A redirect to another gateway: Notification Data of REDIRECT.
     Redirect(Vec<u8>),
-    /// The ticket that was presented is not taken.
+    /// The ticket is not accepted.
     TicketRefused(NotifyType),
-    /// An error notify: remembered, not acted upon (RFC 7296 §2.21.1).
+    /// An error notify. It is remembered, and not acted upon (RFC 7296 §2.21.1).
     Error(NotifyType),
-    /// Not usable; says why.
+    /// The message cannot be used. The text says why.
     Useless(&'static str),
-    /// Looks right.
+    /// The message looks right.
     Usable,
 }
 
-/// Sorts a response without touching any state.
+/// Classifies a response without changing any state.
 pub(crate) fn read_response(message: &Message<'_>) -> Reading {
     let payloads = Payloads(&message.payloads);
-    // A response with an SA is the answer, whatever else it carries.
+    // A response with an SA payload is the answer, whatever else it has.
     if matches!(payloads.sa(), Ok(None)) {
         if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
             return match cookie.data.len() {
@@ -143,20 +143,20 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
     Reading::Usable
 }
 
-/// The initiator's half of a key exchange in an IKE_SA_INIT request that was sent.
+/// The initiator's part of the key exchange in an IKE_SA_INIT request that was sent.
 pub(crate) struct Sent {
     pub(crate) octets: Arc<[u8]>,
     pub(crate) method: KeMethodId,
     pub(crate) ke: Arc<dyn PendingKe>,
 }
 
-/// Why a response cannot be built on.
+/// Why a response cannot be used.
 pub(crate) enum Unfit {
-    /// It is not what the genuine peer would answer to `sent`; says why.
+    /// It is not what the genuine peer would answer to `sent`. The text says why.
     Useless(&'static str),
-    /// It is sound, but the peer, or somebody in its name, does not do what policy requires.
+    /// It is sound, but the peer, or an attacker in its name, does not do what the policy requires.
     Policy(&'static str),
-    /// This has to be done first.
+    /// This key exchange has to be done first.
     Ask(Exchange),
 }
 
@@ -166,7 +166,7 @@ impl From<&'static str> for Unfit {
     }
 }
 
-/// Derives what an initiator needs from a usable response to `sent`.
+/// Derives the initiator's data from a usable response to `sent`.
 pub(crate) fn accept_response(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -234,8 +234,8 @@ pub(crate) fn accept_response(
     })
 }
 
-/// True if `connection` may come to need additional key exchanges, its children's among them, or if
-/// this end signs, and may have to hear by what (RFC 9593 §3.1).
+/// True if `connection` may need additional key exchanges, for its children too, or if this end signs and may have
+/// to learn which methods the peer accepts (RFC 9593 §3.1).
 fn wants_intermediate(connection: &ConnectionConfig) -> bool {
     if crate::exchange::auth::signs(connection) {
         return true;

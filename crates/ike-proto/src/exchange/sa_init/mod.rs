@@ -7,8 +7,7 @@
 //!                               <--  HDR, SAr1, KEr, Nr, N(NAT_DETECTION_*)
 //! ```
 //!
-//! Nothing here is authenticated yet: a message is judged by reference, and only a result that can
-//! be used changes anything.
+//! Nothing here is authenticated yet. A message is judged by reference, and only a usable result changes anything.
 
 mod initiator;
 mod nat;
@@ -34,14 +33,14 @@ use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
 use crate::wire::{Flags, Header};
 
-/// The port a peer with NAT traversal listens on (RFC 7296 §2.23).
+/// The port on which a peer with NAT traversal listens (RFC 7296 §2.23).
 pub(crate) const NATT_PORT: u16 = 4500;
 
-/// Why IKE over TCP is of no use.
+/// Why IKE over TCP cannot be used.
 pub(crate) const NO_ESP_IN_TCP: &str =
     "the data plane has no ESP in TCP, and the peer takes no separate transports";
 
-/// The notify that names the method wanted instead (RFC 7296 §1.3).
+/// The notify that names the requested method (RFC 7296 §1.3).
 pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
     Refusal { kind: NotifyType::INVALID_KE_PAYLOAD, data: wanted.0.to_be_bytes().to_vec() }
 }

@@ -1,4 +1,4 @@
-//! NAT detection, and where messages and ESP go because of it (RFC 7296 §2.23).
+//! NAT detection, and the paths of messages and ESP that follow from it (RFC 7296 §2.23).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,8 +11,7 @@ use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
 impl NatStatus {
-    /// Compares the peer's hashes with the addresses its message came from and to
-    /// (RFC 7296 §2.23).
+    /// Compares the peer's hashes with the source and destination of its message (RFC 7296 §2.23).
     pub(crate) fn detect(
         crypto: &CryptoProvider,
         peer: &Payloads<'_, '_>,
@@ -49,7 +48,7 @@ impl NatHashes {
         path: Path,
         fake: bool,
     ) -> Self {
-        // A source no packet can have makes the peer see a NAT.
+        // No packet can have this source, so the peer sees a NAT.
         let nowhere = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0);
         let source = if fake { nowhere } else { path.local };
         Self {
@@ -85,8 +84,8 @@ fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> 
     (crypto.sha1)(&[&spi_i.to_be_bytes(), &spi_r.to_be_bytes(), ip, &port])
 }
 
-/// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23), or if there may
-/// come to be one because of MOBIKE.
+/// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23), or if MOBIKE may lead
+/// to one.
 pub(crate) fn floated(path: Path, nat: NatStatus, mobike: bool, natt_port: u16) -> Path {
     //= RFC 9329 §6.5
     //# no change should be made for encapsulation of
@@ -96,7 +95,7 @@ pub(crate) fn floated(path: Path, nat: NatStatus, mobike: bool, natt_port: u16) 
     //# implementations that support both this specification
     //# and NAT Traversal MUST change to port 4500 if the correspondent also
     //# supports both, even if no NAT was detected between them
-    // Whether it supports MOBIKE shows later.
+    // Whether the peer supports MOBIKE is known later.
     let floats = nat.local || nat.remote || mobike && nat.supported;
     if path.transport != Transport::Udp || !floats {
         return path;
@@ -107,8 +106,8 @@ pub(crate) fn floated(path: Path, nat: NatStatus, mobike: bool, natt_port: u16) 
     floated
 }
 
-/// The path of ESP beside IKE over TCP: port 4500 at both ends. What a NAT makes of the peer's port shows
-/// when the peer sends.
+/// The path of ESP beside IKE over TCP: port 4500 at both ends. Packets of the peer show which port a NAT has
+/// given it.
 pub(crate) fn beside(path: Path, natt_port: u16) -> Path {
     let mut beside = Path { transport: Transport::UdpEncap, ..path };
     beside.local.set_port(natt_port);

@@ -22,10 +22,10 @@ use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::{NotifyType, ProtocolId};
 use crate::wire::{Message, encode_message};
 
-/// A request a responder can answer with an IKE SA.
+/// A request that a responder can answer with an IKE SA.
 pub(crate) struct Answer {
     pub(crate) selected: Selected,
-    /// What the keys are made of when the peer goes on: that may be never.
+    /// The shared secret, from which the keys are made if the peer continues.
     pub(crate) shared: Secret,
     pub(crate) transcript: InitTranscript,
     pub(crate) extensions: Extensions,
@@ -34,14 +34,14 @@ pub(crate) struct Answer {
     pub(crate) deferred: bool,
     pub(crate) nat: NatStatus,
     pub(crate) spi_r: u64,
-    /// Connections whose addresses fit, the one whose proposal was chosen first.
+    /// Connections whose addresses fit. The one whose proposal was chosen comes first.
     pub(crate) connections: Candidates,
-    /// The ticket, if it is an answer to IKE_SESSION_RESUME; `shared` is SK_d then.
+    /// The ticket, if this answers IKE_SESSION_RESUME. Then `shared` is SK_d.
     pub(crate) resume: Option<Box<TicketState>>,
 }
 
-/// Judges a request and makes the answer. `connections` fit the addresses; `spi_r` is the SPI of this end if
-/// it has one already.
+/// Judges a request and makes the answer. `connections` fit the addresses. `spi_r` is the SPI of this end if it
+/// has one already.
 pub(crate) fn respond(
     ctx: &mut Context<'_>,
     spi_r: Option<u64>,
@@ -155,7 +155,7 @@ pub(crate) fn respond(
     })
 }
 
-/// What an IKE_SA_INIT response is made of.
+/// The data of an IKE_SA_INIT response.
 struct Response<'a> {
     spis: (u64, u64),
     selected: &'a Selected,
@@ -165,7 +165,7 @@ struct Response<'a> {
     extensions: Extensions,
     nat: Option<NatHashes>,
     own: OwnAnnouncements,
-    /// The type of SEPARATE_TRANSPORTS, if it is in it.
+    /// The type of SEPARATE_TRANSPORTS, if the response has it.
     separate: Option<NotifyType>,
 }
 

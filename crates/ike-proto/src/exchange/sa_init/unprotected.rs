@@ -1,4 +1,4 @@
-//! Answers that keep no state and that nobody can believe.
+//! Unprotected answers, which keep no state and prove nothing.
 
 use crate::crypto::Secret;
 use crate::exchange::{Refusal, qcd};
@@ -11,7 +11,7 @@ pub(crate) fn refuse(request: &Header, refusal: &Refusal) -> Vec<u8> {
     stateless(request, request.spi_r, Notify::new(refusal.kind, &refusal.data))
 }
 
-/// The answer to a request for an IKE SA that this end has not, with the tokens of RFC 6290 §4.5.
+/// The answer to a request for an IKE SA that this end does not have, with the tokens of RFC 6290 §4.5.
 pub(crate) fn answer_unknown_spi(request: &Header, tokens: &[Secret]) -> Vec<u8> {
     let unknown = Payload::Notify(Notify::new(NotifyType::INVALID_IKE_SPI, &[]));
     let payloads: Vec<_> =
@@ -19,7 +19,7 @@ pub(crate) fn answer_unknown_spi(request: &Header, tokens: &[Secret]) -> Vec<u8>
     unprotected(request, request.spi_r, &payloads)
 }
 
-/// An unprotected answer of one notify that keeps no state.
+/// An unprotected answer with one notify that keeps no state.
 pub(crate) fn answer_alone(request: &Header, kind: NotifyType, data: &[u8]) -> Vec<u8> {
     stateless(request, 0, Notify::new(kind, data))
 }

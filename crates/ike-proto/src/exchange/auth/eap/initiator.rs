@@ -1,4 +1,4 @@
-//! The initiator, which EAP authenticates: its peer.
+//! EAP at the initiator, which EAP authenticates: EAP's peer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
 impl IkeSa {
-    /// Begins this end's round by EAP: no AUTH, which asks for it (RFC 7296 §2.16).
+    /// Begins this end's round by EAP. A request without AUTH asks for EAP (RFC 7296 §2.16).
     pub(in crate::exchange::auth) fn begin_eap_round(
         &mut self,
         ctx: &mut Context<'_>,
@@ -43,8 +43,8 @@ impl IkeSa {
         self.send_auth_request(ctx, Some(own));
     }
 
-    /// The response to a request in a round by EAP. False if it is to be judged as any other: it is the first,
-    /// and has the responder's AUTH, or has nothing to prove any more.
+    /// Handles the response to a request in a round by EAP. False if it is to be judged as any other response: it
+    /// is the first one and has the responder's AUTH, or needs none.
     pub(in crate::exchange::auth) fn on_eap_auth_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -92,7 +92,7 @@ impl IkeSa {
         true
     }
 
-    /// The responder has proven itself, and the first EAP packet is in the same message.
+    /// Handles the first EAP packet in the message that has authenticated the responder.
     pub(in crate::exchange::auth) fn responder_begins_eap(
         &mut self,
         ctx: &mut Context<'_>,
@@ -109,7 +109,7 @@ impl IkeSa {
         self.hear_authenticator(ctx, payloads);
     }
 
-    /// There is an EAP packet, or it is over.
+    /// Handles an EAP packet, or its absence.
     fn hear_authenticator(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let parsed = Payloads(payloads);
         let Ok(Some(packet)) = parsed.eap() else { return self.eap_refused(ctx, &parsed) };
@@ -142,7 +142,8 @@ impl IkeSa {
         }
     }
 
-    /// No EAP where there must be: what the responder says is wrong, or it breaks the protocol.
+    /// Handles a response without an EAP packet that must have one: it has an error notify, or violates the
+    /// protocol.
     fn eap_refused(&mut self, ctx: &mut Context<'_>, parsed: &Payloads<'_, '_>) {
         let failure = match parsed.error() {
             Some(error) => Failure::Peer(error.kind),
@@ -178,7 +179,7 @@ impl IkeSa {
                 self.blame(ctx, (Some(id), Some(local)), blame);
                 let why = Failure::Credentials(format!("EAP: {why}"));
                 if failure {
-                    // The responder is through with this end already.
+                    // The responder has completed its part already.
                     return self.close(ctx, why);
                 }
                 self.reject_responder(ctx, why);
@@ -186,7 +187,7 @@ impl IkeSa {
         }
     }
 
-    /// EAP has succeeded: AUTH, keyed by what it made.
+    /// Handles the success of EAP: sends AUTH, with the key of EAP.
     fn confirm_as_initiator(&mut self, ctx: &mut Context<'_>, success: EapSuccess) {
         let connection = Arc::clone(&self.connection);
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
@@ -230,7 +231,7 @@ impl IkeSa {
         self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
-    /// The responder shows that it has the key of EAP, too.
+    /// Handles the responder's AUTH with the key of EAP.
     fn on_responder_confirms(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let parsed = Payloads(payloads);
         let auth = match parsed.auth() {
@@ -269,7 +270,7 @@ impl IkeSa {
 }
 
 impl ExpectAuthResponse {
-    /// True if a round by EAP has begun, and not ended.
+    /// True while a round by EAP is in progress.
     pub(crate) fn is_in_eap(&self) -> bool {
         self.eap.is_some()
     }

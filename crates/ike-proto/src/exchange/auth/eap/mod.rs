@@ -9,10 +9,9 @@
 //!                               <--  HDR, SK {AUTH, SAr2, TSi, TSr}
 //! ```
 //!
-//! The last two AUTH payloads are keyed by what EAP made. The packets are for whoever answers
-//! [`Question::Eap`]; here is what IKE asks of them: an initiator hears none before the responder has proven
-//! itself, unless both ends have agreed that EAP is to do that; who has succeeded in EAP has proven nothing
-//! until its AUTH has.
+//! The last two AUTH payloads use the key of EAP. The answering side of [`Question::Eap`] handles the packets. Two
+//! requirements of IKE are here: an initiator handles no packet before the responder is authenticated, unless both
+//! ends have agreed on EAP alone; and success in EAP proves nothing before the AUTH with its key.
 
 mod initiator;
 mod responder;
@@ -29,41 +28,41 @@ use crate::question::{Answer, EapAnswer, EapMessage, EapState, EapSuccess, Quest
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
 
-/// What stands for the method of an AUTH payload that is not there. It is reserved on the wire.
+/// The method of an absent AUTH payload. It is reserved on the wire.
 pub(crate) const NO_AUTH: AuthMethod = AuthMethod(0);
 
-/// EAP packets of the other end in one conversation; any method needs less.
+/// EAP packets of the other end in one conversation. Every method needs fewer.
 const MAX_PACKETS: u32 = 150;
 
-/// A round by EAP, as far as it has come.
+/// A round by EAP, and its progress.
 pub(crate) struct EapRound {
     /// The other end's identity as its AUTH covers it: IDi on a responder, IDr on an initiator.
     id: IdData,
     reserved: [u8; 3],
-    /// Nothing else authenticates the responder.
+    /// True if EAP alone authenticates the responder.
     pub(in crate::exchange::auth) alone: bool,
     pub(in crate::exchange::auth) stage: EapStage,
     state: EapState,
     packets: u32,
-    /// Octets of memory that it has on a responder.
+    /// Octets of memory that it uses on a responder.
     held: usize,
-    /// What else the initiator may turn out to be, all that went before being the same.
+    /// Other connections that the initiator may belong to, for which everything so far is the same.
     others: Vec<Arc<ConnectionConfig>>,
-    /// Which of them it is, if it is one.
+    /// The one that was selected, if it is one of them.
     chosen: Option<Arc<ConnectionConfig>>,
 }
 
-/// How far it is.
+/// The progress of EAP.
 pub(in crate::exchange::auth) enum EapStage {
-    /// No EAP packet was exchanged yet. On a responder, the first may be ready.
+    /// No EAP packet was exchanged yet. On a responder the first one may be ready.
     Begun(Option<Vec<u8>>),
-    /// The other end's next packet is due.
+    /// The other end's next packet is expected.
     Talking,
-    /// EAP has succeeded; the other end's AUTH is due.
+    /// EAP has succeeded. The other end's AUTH is expected.
     Through(Option<Secret>, UsedAuth),
 }
 
-/// A packet is being looked at.
+/// An EAP packet is being handled.
 pub(crate) struct AwaitEap<W> {
     pub(crate) ticket: Ticket,
     pub(crate) waiting: W,
@@ -92,15 +91,14 @@ impl EapRound {
     }
 }
 
-/// True if a round of `connection` by EAP, of this `index`, is one that can be done: it is the last of both
-/// ends.
+/// True if a round of `connection` by EAP, with this `index`, is possible: it is the last round of both ends.
 fn is_last(connection: &ConnectionConfig, initiator: bool, index: usize) -> bool {
     let (local, remote) = (connection.local.len(), connection.remote.len());
     let (eap, other) = if initiator { (local, remote) } else { (remote, local) };
     eap == index + 1 && other <= index + 1
 }
 
-/// True if who does EAP for `one` may turn out to be `other`: this end has shown the same, and EAP is to come.
+/// True if a client that does EAP for `one` may belong to `other`: this end has shown the same, and EAP follows.
 fn may_be(other: &ConnectionConfig, one: &ConnectionConfig, index: usize) -> bool {
     let eap = other.remote.get(index).is_some_and(|round| round.auth == AuthConfig::Eap);
     eap && is_last(other, false, index)
@@ -109,7 +107,7 @@ fn may_be(other: &ConnectionConfig, one: &ConnectionConfig, index: usize) -> boo
         && other.requires_ppk() == one.requires_ppk()
 }
 
-/// True if the responder's `rounds` have a signature, which must authenticate it where it does no EAP itself.
+/// True if the responder's `rounds` have a signature, which must authenticate the responder if EAP does not.
 //= RFC 7296 §2.16
 //# For this reason, these protocols are typically used to authenticate
 //# the initiator to the responder and MUST be used in conjunction with a
@@ -122,7 +120,7 @@ fn signs<'a>(mut rounds: impl Iterator<Item = &'a AuthConfig>) -> bool {
 const UNSIGNED: &str =
     "EAP needs a gateway that authenticates by public key, or EAP alone at both ends";
 
-/// What an AUTH of an end that has done EAP is keyed by: the MSK, else its own SK_p.
+/// The key of AUTH for an end that has done EAP: the MSK, otherwise its own SK_p.
 //= RFC 7296 §2.16
 //# For EAP methods that create a shared key as a side effect of
 //# authentication, that shared key MUST be used by both the initiator
@@ -161,7 +159,7 @@ impl IkeSa {
     }
 }
 
-/// What to do by an answer; an error is one of this end.
+/// What follows from an answer. An error is one of this end.
 fn outcome(answer: Answer, alone: bool) -> Result<EapAnswer, String> {
     match answer {
         //= RFC 5998 §3

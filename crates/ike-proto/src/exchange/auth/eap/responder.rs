@@ -1,4 +1,4 @@
-//! The responder, EAP's authenticator.
+//! EAP at the responder: EAP's authenticator.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
 impl IkeSa {
-    /// The initiator wants to be authenticated by EAP, and `candidates` do that.
+    /// Begins EAP with an initiator that requests it and for which `candidates` are configured.
     pub(in crate::exchange::auth) fn begin_eap(
         &mut self,
         ctx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl IkeSa {
         self.ask_about_initiator(ctx, None);
     }
 
-    /// A request in a round by EAP that has begun. False if there is none.
+    /// Handles a request in a round by EAP. False if no such round is in progress.
     pub(in crate::exchange::auth) fn on_eap_auth_request(
         &mut self,
         ctx: &mut Context<'_>,
@@ -140,7 +140,7 @@ impl IkeSa {
                 eap.held += more;
                 eap.state = state;
                 if begun {
-                    // With it goes this end's own AUTH.
+                    // It goes with this end's own AUTH.
                     eap.stage = EapStage::Begun(Some(packet));
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
                     return self.next_auth_response(ctx);
@@ -165,7 +165,7 @@ impl IkeSa {
                     }
                 }
                 let known = identity.filter(|id| !id.is_empty() && id.len() <= MAX_ID_LEN);
-                // IDi is the peer's own choice: it is not fallen back to.
+                // The peer chooses IDi itself, so IDi does not replace a missing identity.
                 let proven = Some(known.map_or_else(null_id, IdData::eap));
                 let shown = Some(Box::new(UsedEap { method, id: proven, authorization }));
                 let used = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
@@ -189,7 +189,7 @@ impl IkeSa {
         }
     }
 
-    /// Tells the peer, and ends the SA.
+    /// Tells the peer about the failure, and ends the SA.
     fn eap_failed(
         &mut self,
         ctx: &mut Context<'_>,
@@ -199,7 +199,7 @@ impl IkeSa {
     ) {
         let blame = Blame::of(Some(&self.connection), format_args!("EAP: {why}"));
         self.blame(ctx, (Some(id), None), blame);
-        // The packet is for EAP, the notify for IKE (RFC 7296 §2.21.2).
+        // The packet is for EAP, and the notify is for IKE (RFC 7296 §2.21.2).
         let failed = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
         let mut payloads: Vec<Payload<'_>> =
             packet.iter().map(|packet| Payload::Eap(packet)).collect();
@@ -208,7 +208,7 @@ impl IkeSa {
         self.close(ctx, Failure::Authentication);
     }
 
-    /// The initiator shows that it has the key of EAP.
+    /// Handles the initiator's AUTH with the key of EAP.
     fn on_initiator_confirms(
         &mut self,
         ctx: &mut Context<'_>,
@@ -244,7 +244,7 @@ impl IkeSa {
             let why = "AUTH does not verify by the key of EAP";
             return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
         };
-        // This end's AUTH once more, or for the first time.
+        // This end's AUTH again, or for the first time.
         let last = waiting.rounds.local.last().map(|own| own.id.clone());
         let id = last.unwrap_or_else(|| local_id(&connection, self));
         let covered = self.own_covered(&waiting.transcript, &id);
