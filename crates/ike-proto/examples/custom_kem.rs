@@ -1,6 +1,6 @@
-//! A key exchange method of the embedder's own: X25519 and ML-KEM-768 in one payload, by a transform ID for
-//! private use (RFC 7296 §3.3.2), beside those of the backend. Two endpoints establish an IKE SA by it.
-//! The engine does not tell Diffie-Hellman from a KEM: both are a [`KeMethod`].
+//! An embedder's own key exchange method: X25519 and ML-KEM-768 in one payload, with a transform ID for private
+//! use (RFC 7296 §3.3.2), beside those of the backend. Two endpoints establish an IKE SA with it. The engine does
+//! not distinguish Diffie-Hellman from a KEM: both are a [`KeMethod`].
 //!
 //! `cargo run -p ike-proto --example custom_kem`
 
@@ -16,7 +16,7 @@ use ike_proto::dataplane::{Capabilities, Reply};
 use ike_proto::wire::registry::{KeMethodId, ProtocolId, TransformType};
 use ike_proto::{Command, Endpoint, Input, Now, Output, Path, RequestId};
 
-/// Of the range for private use; both ends must mean the same by it.
+/// A number of the range for private use. It must have the same meaning at both ends.
 const OURS: KeMethodId = KeMethodId(60_001);
 
 /// Two methods of the backend, one after the other in each payload.
@@ -27,7 +27,7 @@ struct Both {
 }
 
 impl Both {
-    /// The secret of the one, then that of the other: the engine's prf makes keys of it.
+    /// The two secrets, one after the other. The engine's PRF makes keys of them.
     fn join(first: &Secret, second: &Secret) -> Secret {
         Secret::new([first.expose(), second.expose()].concat())
     }
@@ -66,7 +66,7 @@ impl KeMethod for Both {
     }
 }
 
-/// What waits for the responder's payload.
+/// The state that waits for the responder's payload.
 struct Half {
     halves: [Arc<dyn PendingKe>; 2],
     public: Vec<u8>,
@@ -94,7 +94,7 @@ fn main() {
     let initiate = Command::Initiate { connection, child, local, remote, packet: None };
     hosts[0].handle(now, Input::Command(RequestId(1), initiate));
     let mut side = 0;
-    // Two exchanges, and what the ends make of them.
+    // Two exchanges, and the results of both ends.
     for _ in 0..8 {
         for (path, octets) in drain(&mut hosts[side], now) {
             let Path { local, remote, transport } = path;
@@ -112,7 +112,7 @@ fn main() {
     println!("established by key exchange method {}", OURS.0);
 }
 
-/// What leaves a host; its data plane does all it is told.
+/// The datagrams that leave a host. Its data plane accepts every command.
 fn drain(host: &mut Endpoint, now: Now) -> Vec<(Path, Arc<[u8]>)> {
     let mut sent = Vec::new();
     loop {
@@ -136,7 +136,7 @@ fn host() -> Endpoint {
     crypto.ke.insert(0, Box::leak(Box::new(Both { first, second })));
 
     let mut connection = ConnectionConfig::new("site");
-    // Proposals are written with the backend's names; the number is put in the place of one.
+    // Proposals are written with the backend's names. One name is then replaced by the number.
     let written = ProposalConfig::parse(ProtocolId::IKE, "aes256gcm16-prfsha256-x25519");
     let mut proposal = written.expect("a proposal");
     for transform in &mut proposal.transforms {

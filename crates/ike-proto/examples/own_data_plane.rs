@@ -1,5 +1,5 @@
-//! A data plane of the embedder's own: it prints what the engine tells it, without keys, and reports
-//! a packet that meets a trap policy and an SA that nears its limit.
+//! An embedder's own data plane. It prints the engine's commands, without keys, and reports a packet that meets a
+//! trap policy and an SA that nears its limit.
 //!
 //! `cargo run -p ike-proto --example own_data_plane`
 
@@ -23,7 +23,7 @@ use ike_proto::{
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Knows what is installed. A real one would keep the keys as well and move packets.
+/// Records what is installed. A real data plane would keep the keys as well and move packets.
 #[derive(Default)]
 struct Printing {
     name: &'static str,
@@ -97,8 +97,7 @@ impl DataPlane for Printing {
     }
 }
 
-/// The loop around the engine. A real one waits for its sockets, for `Output::Timeout`, and for the
-/// data plane.
+/// The loop around the engine. A real one waits for its sockets, for `Output::Timeout`, and for the data plane.
 struct Driver {
     endpoint: Endpoint,
     plane: Printing,
@@ -126,7 +125,7 @@ impl Driver {
         Ok(Self { endpoint, plane, sent: VecDeque::new() })
     }
 
-    /// Feeds one input and does what comes of it.
+    /// Handles one input and the outputs that follow.
     fn handle(&mut self, now: Now, input: Input<'_>) {
         self.endpoint.handle(now, input);
         loop {
@@ -138,20 +137,20 @@ impl Driver {
                     let result = apply_all(&mut self.plane, batch);
                     self.endpoint.handle(now, Input::Completed(ticket, result));
                 }
-                // The engine does not know addresses by name: the driver finds them and initiates.
+                // The engine does not resolve addresses: the driver finds them and initiates.
                 Output::Event(Told::Acquire { connection, child, packet }) => {
                     let (child, packet) = (Some(child), Some(packet));
                     let (local, remote) = (GATEWAY, PEER);
                     let order = Order::Initiate { connection, child, local, remote, packet };
                     self.endpoint.handle(now, Input::Command(RequestId(0), order));
                 }
-                // Pre-shared keys need no signature.
                 // No connection here uses TCP.
                 Output::Stream(..) => {}
                 Output::Ask(ticket, question) => {
                     let answer = match question {
-                        // A FrodoKEM, say. Another thread could do it meanwhile.
+                        // A slow method, such as FrodoKEM. Another thread could do it meanwhile.
                         Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
+                        // Pre-shared keys need no signature.
                         _ => Answer::Failed("no private key".to_owned()),
                     };
                     self.endpoint.handle(now, Input::Answered(ticket, answer));
@@ -166,7 +165,7 @@ impl Driver {
     }
 }
 
-/// Carries datagrams until none is under way.
+/// Carries datagrams until none is in flight.
 fn network(now: Now, gateway: &mut Driver, peer: &mut Driver) {
     loop {
         let (from, to) = if gateway.sent.is_empty() {

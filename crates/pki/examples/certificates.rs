@@ -1,5 +1,5 @@
-//! Two endpoints that authenticate by ML-DSA certificates, without a runtime, a socket or a file: how
-//! an embedder answers what the engine asks. Panics if anything is off. Run it with
+//! Two endpoints that authenticate by ML-DSA certificates, without a runtime, a socket or a file: how an embedder
+//! answers the engine's questions. Panics if anything is wrong. Run it with
 //! `cargo run -p ike-pki --example certificates`.
 
 use std::error::Error;
@@ -17,7 +17,7 @@ use pki::issue::{self, Issuer, Template};
 use pki::{Answerer, Certificate, Credential, PeerPolicy, TrustStore};
 use pq_kem::sign::{KeyType, generate, load_private_key};
 
-/// One end: the engine, and what it may ask about keys and certificates.
+/// One end: the engine, and the answers about keys and certificates.
 struct Host {
     endpoint: Endpoint,
     answerer: Answerer,
@@ -76,7 +76,7 @@ impl Authority {
 }
 
 fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> {
-    // From files these come by pki::files.
+    // `pki::files` reads them from files.
     let der = generate(KeyType::Scheme(SignatureScheme::MlDsa65))?;
     let key: Arc<dyn SigningKey> = Arc::from(load_private_key(&der)?);
     let certificate = Arc::new(ca.issue(Some(name), &*key)?);
@@ -89,7 +89,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
     let mut connection = ConnectionConfig::new("site");
     let id = Some(IdData::fqdn(name));
     connection.local = vec![LocalAuth { id, ..LocalAuth::new("local", AuthConfig::pubkey()) }];
-    // Nothing but post-quantum signatures from the CA down to the peer.
+    // Only post-quantum signatures, from the CA to the peer.
     let auth = AuthConfig::parse("mldsa")?;
     connection.remote = vec![RemoteAuth {
         id: IdMatch::Exact(IdData::fqdn(peer)),
@@ -112,7 +112,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
     Ok(Host { endpoint: Endpoint::new(config, crypto, rng, plane), answerer })
 }
 
-/// Carries datagrams to and fro, and answers questions, until both hosts rest.
+/// Carries datagrams, and answers questions, until both hosts rest.
 fn run(hosts: &mut [Host; 2], now: Now) {
     let (mut side, mut resting) = (0, 0);
     while resting < 2 {
@@ -135,7 +135,7 @@ fn run(hosts: &mut [Host; 2], now: Now) {
                         Question::Ends { .. } => "find the addresses of a connection",
                     };
                     println!("host {side} is asked to {what}");
-                    // A signer may be another thread, process or machine, and take its time.
+                    // A signer may be another thread, process or machine, and may take its time.
                     let answer = answerer.answer(&question, now.wall);
                     endpoint.handle(now, Input::Answered(ticket, answer));
                 }

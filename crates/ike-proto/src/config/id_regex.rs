@@ -1,8 +1,8 @@
 //! Regular expressions as identities: `id = "fqdn:^vpn[0-9]+\.example\.org$"` in a `remote` section of swanctl.conf(5).
 //!
-//! They are extended regular expressions of POSIX. What POSIX says of an expression is put into the syntax of the
-//! crate that matches, in time linear in the text; what POSIX leaves undefined is refused, so that no expression
-//! admits somebody whom another implementation would not.
+//! They are extended regular expressions of POSIX. An expression is translated to the syntax of the crate that
+//! matches, in time linear in the text. Syntax that POSIX leaves undefined is refused, so that no expression
+//! admits an identity that another implementation would refuse.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -32,7 +32,7 @@ pub enum IdRegexError {
     Anchors,
     /// Over 1,024 octets, or it would take too much memory.
     TooLong,
-    /// What the matter is.
+    /// The mistake.
     Syntax(String),
 }
 
@@ -88,8 +88,9 @@ impl IdRegex {
         &self.pattern
     }
 
-    /// True if `id` has the type and its text matches. Names are taken as they are, with `?` for what does not
-    /// print; distinguished names as they are shown. Texts of more than 510 octets match nothing, as in charon.
+    /// True if `id` has the type and its text matches. The text of a name is the name, with `?` for octets that
+    /// are not printable; that of a distinguished name is its displayed form. Texts of more than 510 octets match
+    /// nothing, as in charon.
     pub fn admits(&self, id: &IdData) -> bool {
         if id.kind != self.kind || id.data.is_empty() {
             return false;
@@ -119,7 +120,7 @@ impl PartialEq for IdRegex {
 
 impl Eq for IdRegex {}
 
-/// The last line of what the crate says: those before show its own syntax.
+/// The last line of the crate's message. The lines before it show the crate's own syntax.
 fn explain(why: regex::Error) -> IdRegexError {
     match why {
         regex::Error::CompiledTooBig(_) => IdRegexError::TooLong,
@@ -164,7 +165,7 @@ fn translate(ere: &str) -> Result<String, &'static str> {
     Ok(out)
 }
 
-/// What follows a `\`.
+/// The part after a `\`.
 fn escape(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     let octet = rest.next().ok_or("a `\\` at the end")?;
     match octet {
@@ -184,7 +185,7 @@ fn escape(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What follows a `{`: `n}`, `n,}` or `n,m}`.
+/// The part after a `{`: `n}`, `n,}` or `n,m}`.
 fn interval(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     out.push('{');
     loop {
@@ -198,7 +199,7 @@ fn interval(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What follows a `[` (§9.3.5): in it, `\` is a character like any other.
+/// The part after a `[` (§9.3.5), in which `\` is an ordinary character.
 fn bracket(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     out.push('[');
     if rest.next_if_eq(&b'^').is_some() {
@@ -237,7 +238,7 @@ fn bracket(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What follows a `[` in a bracket and begins with `:`.
+/// The part after a `[` in a bracket that begins with `:`.
 fn class(rest: &mut Rest<'_>, out: &mut String) -> Result<(), &'static str> {
     rest.next();
     let mut name = String::new();
@@ -277,7 +278,7 @@ const CLASSES: &[&str] = &[
 
 /// Longest expression, in octets.
 const MAX_PATTERN: usize = 1024;
-/// What a compiled one may take, in octets.
+/// The most octets of a compiled expression.
 const MAX_COMPILED: usize = 256 * 1024;
 /// Longest text that is matched, in octets: charon prints identities into a buffer of 512.
 const MAX_TEXT: usize = 510;

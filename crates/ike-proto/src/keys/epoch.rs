@@ -28,7 +28,7 @@ pub struct Outgoing<'a> {
     pub flags: Flags,
     /// Message ID.
     pub message_id: u32,
-    /// What goes inside the Encrypted payload, in order.
+    /// The payloads inside the Encrypted payload, in order.
     pub payloads: &'a [Payload<'a>],
     /// The most octets of IKE message, from the header on, that one datagram may carry; `None` never
     /// fragments.
@@ -64,20 +64,20 @@ impl std::error::Error for OpenError {}
 
 /// The keys protecting the messages of one IKE SA, one per direction, and the IVs used so far.
 ///
-/// It holds the octets of the keys alone. A cipher with its key schedule is many times larger, takes a
-/// fraction of a microsecond to make, and an IKE SA is idle nearly always.
+/// It holds only the octets of the keys. A cipher with its key schedule is many times larger and takes a fraction
+/// of a microsecond to make, and an IKE SA is nearly always idle.
 pub struct Epoch {
     suite: CipherSuite,
     ciphers: &'static dyn CipherProvider,
-    /// Encryption and integrity key of what is sent, and the same of what is received.
+    /// Encryption and integrity keys for sending and for receiving.
     keys: Secret,
     /// IVs handed out under `outbound`. Advances for every datagram sealed, sent or not.
     sealed: u64,
 }
 
 impl Epoch {
-    /// Keys both directions of `suite`. `is_initiator` is true for the original initiator of the IKE
-    /// SA (or of the exchange that rekeyed it), who sends under SK_ei and SK_ai.
+    /// Keys for both directions of `suite`. `is_initiator` is true for the original initiator of the IKE SA (or of
+    /// the exchange that rekeyed it), which sends under SK_ei and SK_ai.
     ///
     /// # Errors
     ///
@@ -148,13 +148,13 @@ impl Epoch {
         self.seal_fragments(&cipher, m, (first, &inner), (limit, 1), rng)
     }
 
-    /// Seals once more what `sealed`, the datagrams of one message of this end, carry: in fragments for
+    /// Seals the content of `sealed` again. `sealed` is one message of this end. The result is fragments for
     /// datagrams of `max_datagram` octets, more of them than before and with IVs of their own.
     ///
     /// # Errors
     ///
-    /// [`CryptoError::Integrity`] if these keys have not sealed it, [`CryptoError::Length`] if the content
-    /// cannot be split as wanted; else what the backend answers.
+    /// [`CryptoError::Integrity`] if these keys have not sealed it, [`CryptoError::Length`] if the content cannot
+    /// be split in this way; otherwise the backend's error.
     pub fn refragment(
         &mut self,
         sealed: &[impl AsRef<[u8]>],
@@ -335,7 +335,7 @@ impl Cipher {
         (sealed - sealed % block.max(1)).checked_sub(1)
     }
 
-    /// Opens what is behind `offset`, checks it and cuts the padding off.
+    /// Opens the part after `offset`, checks it and removes the padding.
     fn open_body(&self, datagram: &[u8], offset: usize, body: &[u8]) -> Result<Vec<u8>, OpenError> {
         let CipherLengths { iv, icv, block, .. } = self.lengths;
         // The payload is the last of the message, and the ICV covers all of it.
@@ -389,7 +389,7 @@ impl Shape {
     }
 }
 
-/// What one datagram carries of a message.
+/// The part of a message in one datagram.
 #[derive(Clone, Copy)]
 enum Part {
     Whole(PayloadType),

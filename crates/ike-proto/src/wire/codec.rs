@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Self { rest: octets }
     }
 
-    /// What has not been read yet.
+    /// The unread rest.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

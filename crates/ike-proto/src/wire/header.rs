@@ -20,7 +20,7 @@ pub struct Flags {
 /// The header of every IKE message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Initiator's SPI, never 0 but in what [`is_outside`](Self::is_outside).
+    /// Initiator's SPI. It is 0 only in a message that [`is_outside`](Self::is_outside) an IKE SA.
     pub spi_i: u64,
     /// Responder's SPI, 0 in the first request.
     pub spi_r: u64,
@@ -74,8 +74,8 @@ impl Header {
         Ok(header)
     }
 
-    /// The header of a datagram that [`decode`](Self::decode) may refuse for its version: what an
-    /// answer to it has to repeat. `None` if it is too short for one.
+    /// The header of a datagram that [`decode`](Self::decode) may refuse because of its version. An answer has to
+    /// repeat it. `None` if the datagram is too short.
     pub fn peek(datagram: &[u8]) -> Option<Self> {
         Self::read(datagram).ok().map(|(header, _)| header)
     }

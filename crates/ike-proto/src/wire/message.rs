@@ -7,12 +7,12 @@ use super::registry::PayloadType;
 
 /// Octets of the generic payload header.
 pub const GENERIC_HEADER_LEN: usize = 4;
-/// Payloads taken in one chain; a longer one is [`DecodeError::TooMany`].
+/// The most payloads in one chain. A longer one is [`DecodeError::TooMany`].
 pub const MAX_PAYLOADS: usize = 256;
 
 const CRITICAL: u8 = 0x80;
 
-/// A message, its outer payloads decoded; what is inside SK or SKF is still sealed.
+/// A message with its outer payloads decoded. The contents of SK or SKF are still sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Header.
@@ -83,7 +83,7 @@ pub fn decode_payloads(
         if critical && matches!(payload, Payload::Unknown { .. }) {
             return Err(DecodeError::UnsupportedCritical(kind.0));
         }
-        // The next-payload field of SK and SKF names what is inside them.
+        // The next-payload field of SK and SKF names the first payload inside.
         let last = matches!(payload, Payload::Sk(_) | Payload::Skf(_));
         payloads.push(payload);
         kind = if last { PayloadType::NONE } else { next };

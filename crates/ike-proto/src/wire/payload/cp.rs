@@ -26,7 +26,7 @@ pub struct ConfigAttribute<'a> {
     pub value: &'a [u8],
 }
 
-/// Attributes taken in one payload.
+/// The most attributes that are read from one payload.
 const MAX_ATTRIBUTES: usize = 256;
 /// The reserved bit in front of the attribute type.
 const RESERVED_BIT: u16 = 0x8000;

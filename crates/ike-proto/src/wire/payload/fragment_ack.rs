@@ -1,17 +1,17 @@
 //! Notification Data of FRAGMENT_ACK_REQ and FRAGMENT_ACK_RES
 //! (draft-antony-ipsecme-ikev2-fragment-acknowledgment §3): the missing fragments of one message.
 //!
-//! The draft's text calls the second number of a pair a range "of additional missing fragments", its
-//! example, `4,4; 7,10`, has the last fragment of a range there. It is read as the example has it: a lone
-//! fragment is `4,4`, which as a count would be five of them. What was meant as a count reads as a range
-//! that ends before it begins, or overlaps the next, and is refused.
+//! The draft's text calls the second number of a pair a range "of additional missing fragments". Its example,
+//! `4,4; 7,10`, has the last fragment of a range there. This decoder follows the example: a single fragment is
+//! `4,4`, which as a count would mean five fragments. A count reads as a range that ends before it begins, or that
+//! overlaps the next one, and is refused.
 
 use crate::wire::codec::{DecodeError, Reader};
 
 /// Octets of one range.
 const RANGE: usize = 4;
 
-/// The most ranges taken from one notify: more than a message of 64 KiB has in any sensible fragments.
+/// The most ranges that are read from one notify: more than a message of 64 KiB has in any reasonable fragments.
 const MOST: usize = 512;
 
 /// Fragments that are missing, from the first of them to the last.
@@ -32,12 +32,12 @@ impl MissingRange {
         }
     }
 
-    /// Decodes what `data` says of a message of `total` fragments; no range says that nothing is missing.
+    /// Decodes `data` about a message of `total` fragments. No range means that no fragment is missing.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if an octet is too many, or unless the ranges are within the message, ascending and
-    /// apart: who contradicts itself is not believed in part.
+    /// [`DecodeError`] if there are excess octets, or unless the ranges are within the message, ascending and
+    /// separate. A contradictory list is refused as a whole.
     pub fn decode_all(data: &[u8], total: u16) -> Result<Vec<Self>, DecodeError> {
         if !data.len().is_multiple_of(RANGE) || data.len() > MOST * RANGE {
             return Err(DecodeError::Invalid("length of missing fragments"));

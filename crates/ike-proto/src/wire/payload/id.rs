@@ -11,7 +11,7 @@ mod text;
 pub use dn::DnError;
 pub use text::IdParseError;
 
-/// Longest identification data taken, in octets.
+/// Longest identification data that is accepted, in octets.
 pub const MAX_ID_LEN: usize = 2048;
 
 /// The body of an IDi or IDr payload.
@@ -19,14 +19,13 @@ pub const MAX_ID_LEN: usize = 2048;
 pub struct Id<'a> {
     /// ID type.
     pub kind: IdType,
-    /// RESERVED, zero in what is sent here. It means nothing, but AUTH covers it as it arrived
-    /// (RFC 7296 §2.15).
+    /// RESERVED. This end sends zero. It has no meaning, but AUTH covers it as received (RFC 7296 §2.15).
     pub reserved: [u8; 3],
     /// Identification data.
     pub data: &'a [u8],
 }
 
-/// An identity that owns its data: what configuration holds and events carry.
+/// An identity that owns its data, for configuration and events.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdData {
     /// ID type.
@@ -70,7 +69,7 @@ impl IdData {
     /// The type of an EAP identity, of those for private use. No peer can assert it in IDi or IDr.
     pub const EAP: IdType = IdType(255);
 
-    /// An EAP identity: who somebody is who has proven so in EAP.
+    /// An EAP identity, which EAP has authenticated.
     pub fn eap(identity: impl Into<Vec<u8>>) -> Self {
         Self { kind: Self::EAP, data: identity.into() }
     }
@@ -132,8 +131,8 @@ impl IdData {
         self.kind == IdType::DER_ASN1_DN && dn::has_wildcard(&self.data)
     }
 
-    /// As [`matches`](Self::matches), and in a distinguished name a value `*` of `self` stands for
-    /// every value of its type. Never called with what a peer sent as `self`.
+    /// As [`matches`](Self::matches). In a distinguished name a value `*` of `self` stands for every value of its
+    /// type. `self` never comes from a peer.
     pub fn covers(&self, other: Id<'_>) -> bool {
         match self.kind {
             IdType::DER_ASN1_DN => other.kind == self.kind && dn::covers(&self.data, other.data),
@@ -142,7 +141,7 @@ impl IdData {
     }
 }
 
-/// What is wrong with `data` as an identity of type `kind`.
+/// The mistake of `data` as an identity of type `kind`.
 fn check(kind: IdType, data: &[u8]) -> Result<(), &'static str> {
     match kind {
         IdType::IPV4_ADDR if data.len() != 4 => Err("IPv4 identity"),
@@ -157,8 +156,8 @@ fn check(kind: IdType, data: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Text without terminators or other control characters (RFC 7296 §3.5), and not empty. UTF-8 is
-/// taken in host names too: nothing here depends on their being ASCII.
+/// Text without terminators or other control characters (RFC 7296 §3.5), and not empty. UTF-8 is accepted in host
+/// names too, because nothing here needs ASCII.
 //= RFC 7296 §3.5
 //# The string MUST NOT contain any terminators (e.g., NULL, CR, etc.).
 fn is_name(data: &[u8]) -> bool {
@@ -166,7 +165,7 @@ fn is_name(data: &[u8]) -> bool {
         && std::str::from_utf8(data).is_ok_and(|text| !text.chars().any(char::is_control))
 }
 
-/// One DER value with the given tag and nothing after it. What is inside is for whoever needs it.
+/// One DER value with the given tag and nothing after it. Its contents are not examined.
 fn is_der(data: &[u8], tag: Option<u8>) -> bool {
     let mut r = Reader::new(data);
     let mut content_len = || -> Result<usize, DecodeError> {

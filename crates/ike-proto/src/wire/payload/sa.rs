@@ -54,7 +54,7 @@ pub struct Transform {
     pub unknown_attribute: bool,
 }
 
-/// Proposals taken in one SA payload.
+/// The most proposals that are read from one SA payload.
 const MAX_PROPOSALS: usize = 255;
 /// "Last Substruc" of a proposal that is followed by another.
 const MORE_PROPOSALS: u8 = 2;

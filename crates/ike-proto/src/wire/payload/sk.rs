@@ -7,7 +7,7 @@ use crate::wire::registry::PayloadType;
 pub struct Sk<'a> {
     /// Type of the first payload inside.
     pub first: PayloadType,
-    /// Offset of `body` in the message: what is in front of it is authenticated as it stands.
+    /// Offset of `body` in the message. The octets before it are authenticated as received.
     pub offset: usize,
     /// IV, ciphertext and ICV.
     pub body: &'a [u8],

@@ -115,7 +115,7 @@ impl TrafficSelector {
         self.start.is_ipv4() == address.is_ipv4() && self.start <= address && address <= self.end
     }
 
-    /// What this and `other` have in common, `None` if that is nothing.
+    /// The intersection of this and `other`; `None` if it is empty.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let protocol = match (self.protocol, other.protocol) {
             (0, p) | (p, 0) => p,

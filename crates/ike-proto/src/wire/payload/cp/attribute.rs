@@ -1,4 +1,4 @@
-//! What configuration attributes say (RFC 7296 §3.15.1, RFC 8598, RFC 9464).
+//! The contents of configuration attributes (RFC 7296 §3.15.1, RFC 8598, RFC 9464).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -167,7 +167,7 @@ impl Attribute {
         let some = !address.is_unspecified();
         match address {
             IpAddr::V4(address) => Self::Ip4Address(some.then_some(address)),
-            // The prefix of a link on which there is nobody else (RFC 7296 §3.15.1); strongSwan's.
+            // The prefix of a link with no other host (RFC 7296 §3.15.1), as in strongSwan.
             IpAddr::V6(address) => Self::Ip6Address(some.then_some((address, 64))),
         }
     }

@@ -10,7 +10,7 @@ const LONGEST_NAME: usize = 253;
 const LONGEST_LABEL: usize = 63;
 /// `ipv4hint` and `ipv6hint` (RFC 9460 §14.3.2), which RFC 9464 §3.1 does not let in.
 const HINTS: [u16; 2] = [4, 6];
-/// Hash algorithm identifiers taken from one attribute.
+/// The most hash algorithm identifiers that are read from one attribute.
 const MOST_HASHES: usize = 32;
 
 /// A DNSSEC trust anchor: the fields of a DS record (RFC 8598 §4.2).
@@ -96,7 +96,7 @@ impl EncDns {
         })
     }
 
-    /// What does not fit the counts of the format is cut off.
+    /// Contents that exceed the counts of the format are cut off.
     pub(super) fn encode(&self) -> Vec<u8> {
         let addresses = self.addresses.get(..255).unwrap_or(&self.addresses);
         let name = self.name.as_bytes();

@@ -197,7 +197,7 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first attribute of `text`, the character that ends it, and what follows that.
+/// The first attribute of `text`, the character that ends it, and the rest.
 fn split(text: &str, separator: char) -> (&str, Option<char>, &str) {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

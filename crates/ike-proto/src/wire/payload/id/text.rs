@@ -15,13 +15,13 @@ pub enum IdParseError {
     Empty,
     /// `%any`: a pattern, not an identity.
     Any,
-    /// What looks like a distinguished name is not one.
+    /// The text looks like a distinguished name and is not one.
     DistinguishedName(DnError),
     /// A type prefix that names no identity this implementation sends.
     Type,
     /// A `#` that no even number of hexadecimal digits follows.
     Hex,
-    /// The text after a type prefix does not fit the type; says what was wanted.
+    /// The text after a type prefix does not fit the type. Says what was expected.
     Invalid(&'static str),
     /// More than [`MAX_ID_LEN`] octets.
     TooLong,

@@ -11,7 +11,7 @@ use super::TrafficSelector;
 pub struct TsParseError {
     /// The part that cannot be read.
     pub part: String,
-    /// What was expected there.
+    /// The value that was expected there.
     pub expected: &'static str,
 }
 
