@@ -580,8 +580,8 @@ pub enum Event {
         /// Why it is not up.
         reason: Failure,
     },
-    /// A child, or an IKE SA, that was wanted up is not started again, with the reason. A command or another configuration
-    /// starts it.
+    /// A child, or an IKE SA, that was wanted up is not started again, with the reason. A command or another
+    /// configuration starts it.
     GivenUp {
         /// Connection name.
         connection: String,

@@ -7,8 +7,8 @@ const MAX_SELECTORS: usize = 255;
 
 /// The intersection of `configured` and `offered`; empty if they have nothing in common.
 ///
-/// The order is that of `configured`, then `offered`. Selectors within others are left out, and there are at most
-/// 255. If the first offered selector is acceptable in full (it may be the packet that made the initiator request
+/// The order is that of `configured`, then `offered`. Selectors within others are left out. The result has at most 255
+/// selectors. If the first offered selector is acceptable in full (it may be the packet that made the initiator request
 /// the child), the selector that covers it is kept and comes first.
 pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Vec<TrafficSelector> {
     //= RFC 7296 §2.9

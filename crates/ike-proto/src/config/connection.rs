@@ -287,8 +287,9 @@ impl ConnectionConfig {
         self.ppk.required || self.is_unproven() && !self.ppk.ids.is_empty()
     }
 
-    /// True if a peer that begins may use the PPK `id`: it is in `ppk_id`, or there is no `ppk_id`. The initiator names the
-    /// PPK, and a PPK authenticates no peer by itself. With NULL authentication at one end, a PPK must be in `ppk_id`.
+    /// True if a peer that begins may use the PPK `id`: it is in `ppk_id`, or there is no `ppk_id`. The initiator
+    /// names the PPK, and a PPK authenticates no peer by itself. With NULL authentication at one end, a PPK must
+    /// be in `ppk_id`.
     pub fn takes_ppk(&self, id: &PpkId) -> bool {
         self.ppk.covers(id) || self.ppk.ids.is_empty() && !self.is_unproven()
     }

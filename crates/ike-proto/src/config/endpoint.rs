@@ -142,8 +142,8 @@ pub struct EndpointConfig {
     /// `fragment_ack`: whether fragments are acknowledged, with peers that announce it too
     /// (draft-antony-ipsecme-ikev2-fragment-acknowledgment), and by which numbers.
     pub fragment_ack: Option<FragmentAckTypes>,
-    /// `frodokem_type`, `efrodokem_type`: transform IDs of FrodoKEM. The key exchanges of the endpoint's crypto provider
-    /// must have the same.
+    /// `frodokem_type`, `efrodokem_type`: transform IDs of FrodoKEM. The key exchanges of the endpoint's crypto
+    /// provider must have the same.
     pub frodokem: FrodoNumbers,
     /// Notify message type of SEPARATE_TRANSPORTS (draft-ietf-ipsecme-ikev2-reliable-transport), of the
     /// private range as well.
@@ -164,9 +164,9 @@ pub struct EndpointConfig {
     /// with a cookie takes the place of the half-open SA that has been silent for the longest time, if for a second or
     /// more. Other requests are dropped.
     pub block_threshold: u32,
-    /// `init_limit_half_open`: half-open SAs in all at the most; 0 for no limit, which is strongSwan's default. A half-open
-    /// SA counts once for each 2 KiB of its IKE_SA_INIT request. Above the limit, a peer with a cookie takes the place of
-    /// the oldest half-open SA of the network that has the most. Other requests are dropped.
+    /// `init_limit_half_open`: half-open SAs in all at the most; 0 for no limit, which is strongSwan's default. A
+    /// half-open SA counts once for each 2 KiB of its IKE_SA_INIT request. Above the limit, a peer with a cookie
+    /// takes the place of the oldest half-open SA of the network that has the most. Other requests are dropped.
     pub init_limit_half_open: u32,
     /// `half_open_timeout`: a responder's SA that is not established within this time is dropped.
     pub half_open_timeout: Duration,

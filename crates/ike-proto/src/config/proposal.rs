@@ -85,9 +85,9 @@ impl ProposalConfig {
         self.transforms.iter().any(|t| t.kind.additional_ke().is_some())
     }
 
-    /// The proposal that was probably meant, if this one only looks hybrid: it has Diffie-Hellman groups and KEMs as
-    /// alternatives of the first key exchange, of which peers use one, and no additional key exchange (RFC 9370). `None`
-    /// for any other proposal.
+    /// The proposal that was probably meant, if this one only looks hybrid: it has Diffie-Hellman groups and KEMs
+    /// as alternatives of the first key exchange, of which peers use one, and no additional key exchange (RFC
+    /// 9370). `None` for any other proposal.
     pub fn meant_as_hybrid(&self) -> Option<Self> {
         let kem = |t: &Transform| t.kind == TransformType::KE && KeMethodId(t.id).is_kem();
         let group = |method: KeMethodId| !method.is_kem();

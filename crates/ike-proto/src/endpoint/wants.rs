@@ -231,8 +231,9 @@ pub(crate) struct Ended {
 }
 
 impl Endpoint {
-    /// Children that are wanted up and neither up, nor being made, nor due at a known time. For tests: the list is empty,
-    /// unless another shard has them. Each entry is a connection and a child of it; `None` is the IKE SA alone.
+    /// Children that are wanted up and neither up, nor being made, nor due at a known time. For tests: the list is
+    /// empty, unless another shard has them. Each entry is a connection and a child of it; `None` is the IKE SA
+    /// alone.
     pub fn neglected(&self) -> Vec<(String, Option<String>)> {
         let neglected = |name: &Name, want: &Want| {
             let cared_for = want.at.is_some() || want.asked || want.elsewhere;

@@ -16,8 +16,8 @@ pub enum Notice {
     Resumed(u64, u64),
     /// This IKE SA crossed the other one, which both ends keep.
     Crossed(IkeSaId),
-    /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA has all
-    /// of its children.
+    /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA
+    /// has all of its children.
     TakeOver(IkeSaId),
     /// This IKE SA may end: the other one has its children, and the peer has answered on the other one.
     Covered(IkeSaId),
