@@ -1,17 +1,17 @@
 //! Certificates for IKEv2.
 //!
-//! Everything here is a function of its arguments: nothing is fetched, no file is read, the time is an
-//! argument. Extensions, revocation lists and signature algorithms are read by kept libraries (x509-cert,
-//! rustls-webpki); paths are validated here (RFC 5280 §6.1), with what IKE asks for besides (RFC 4945).
+//! Every function here depends on its arguments only: it fetches nothing and reads no file, and the time is an
+//! argument. Maintained libraries (x509-cert, rustls-webpki) read extensions, revocation lists and signature
+//! algorithms. This crate validates paths (RFC 5280 §6.1), with the further requirements of IKE (RFC 4945).
 //!
 //! * [`files`]: certificates, private keys and PKCS#12 from the content of files.
 //! * [`TrustStore`]: trusted CAs, further CA certificates, revocation information.
 //! * [`verify_peer`]: may the key in these CERT payloads authenticate this identity? A
 //!   [`TrustedPeer`] is the evidence that it may.
-//! * [`RevocationStore`] and [`FetchRequest`]: what is to be fetched is handed to the caller, and only
-//!   for a peer whose path ends at a trusted CA.
+//! * [`RevocationStore`] and [`FetchRequest`]: the caller is asked to fetch revocation information, and only for
+//!   a peer whose path ends at a trusted CA.
 //! * [`Credential`], [`choose`] and [`certificate_request`]: this end's certificates and CERTREQ.
-//! * [`HashAndUrl`]: certificates that the caller fetches, if it wants to, before any of this.
+//! * [`HashAndUrl`]: certificates that the caller may fetch before all this.
 //! * [`OwnStatus`]: OCSP responses about this end's certificates, for peers that ask for them (RFC 4806).
 //! * [`Answerer`]: all of it as the answers to the engine's questions.
 //! * [`issue`]: makes certificates, requests and revocation lists.

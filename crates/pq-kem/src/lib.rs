@@ -1,5 +1,5 @@
-//! Crypto backends for [`ike_proto`]: what the engine's [`crypto`](ike_proto::crypto) traits need,
-//! from kept libraries.
+//! Crypto backends for [`ike_proto`]: implementations of the engine's
+//! [`crypto`](ike_proto::crypto) traits on maintained libraries.
 //!
 //! * [`provider`] is everything below in one [`CryptoProvider`]; take fields out of it, or put others
 //!   in, to narrow or widen what an endpoint can negotiate.
