@@ -8,7 +8,7 @@ use ike_proto::crypto::der::{BIT_STRING, Der, NULL, OCTET_STRING, SEQUENCE};
 use crate::error::PkiError;
 use crate::path::Path;
 
-/// What the extension of one certificate says.
+/// The extension of one certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AddressBlocks {
     v4: Family,
@@ -17,9 +17,9 @@ pub(crate) struct AddressBlocks {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Family {
-    /// Those of the issuer.
+    /// The issuer's addresses.
     Inherited,
-    /// First and last addresses.
+    /// Ranges, each with its first and last address.
     Ranges(Vec<(u128, u128)>),
 }
 
@@ -75,7 +75,7 @@ impl AddressBlocks {
         Some(blocks)
     }
 
-    /// What is left of the blocks if their issuer has `above`; `None` if they go beyond.
+    /// The part of the blocks that the issuer's `above` contains; `None` if the blocks go beyond them.
     fn within(&self, above: &Self) -> Option<Self> {
         Some(Self { v4: self.v4.within(&above.v4)?, v6: self.v6.within(&above.v6)? })
     }
@@ -90,7 +90,7 @@ impl AddressBlocks {
         Addresses { ranges: v4.chain(v6).collect() }
     }
 
-    /// Those of a certificate that is trusted itself.
+    /// The addresses of a certificate that is itself trusted.
     pub fn of_trusted(&self) -> Addresses {
         self.addresses()
     }
@@ -123,7 +123,7 @@ impl Family {
         Some(Self::Ranges(merged(ranges)))
     }
 
-    /// Adds what another entry says of the same family.
+    /// Adds another entry of the same family.
     fn add(&mut self, other: Self) -> Option<()> {
         match (&mut *self, other) {
             (Self::Ranges(own), Self::Ranges(more)) => {
@@ -138,7 +138,7 @@ impl Family {
 
     fn ranges(&self) -> &[(u128, u128)] {
         match self {
-            // Nobody is there to inherit from.
+            // A trust anchor has no issuer to inherit from.
             Self::Inherited => &[],
             Self::Ranges(ranges) => ranges,
         }
@@ -153,7 +153,7 @@ impl Family {
     }
 }
 
-/// An address of `bits` bits that begins with those of the BIT STRING `content`; the rest are zeros, or ones.
+/// An address of `bits` bits that begins with the BIT STRING `content`; the remaining bits are zeros, or ones.
 fn address(content: &[u8], bits: u32, ones: bool) -> Option<u128> {
     let (unused, octets) = content.split_first()?;
     let given =
@@ -162,7 +162,7 @@ fn address(content: &[u8], bits: u32, ones: bool) -> Option<u128> {
         return None;
     }
     let value = octets.iter().fold(0u128, |value, octet| value << 8 | u128::from(*octet));
-    // At most 16 octets were given: 128 bits less those unused.
+    // `content` has at most 16 octets: 128 bits, less the unused ones.
     let prefix = value >> unused;
     let rest = bits - given;
     let filled = if rest == 128 { 0 } else { prefix << rest };
@@ -170,7 +170,7 @@ fn address(content: &[u8], bits: u32, ones: bool) -> Option<u128> {
     Some(if ones { filled | fill } else { filled })
 }
 
-/// The same addresses in order, what touches put together.
+/// The same addresses in order, with adjacent ranges merged.
 fn merged(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     ranges.sort_unstable();
     let mut all: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
@@ -187,10 +187,9 @@ fn ipv4(address: u128) -> IpAddr {
     Ipv4Addr::from(u32::try_from(address).unwrap_or(u32::MAX)).into()
 }
 
-/// The addresses that the end entity of `path` may speak for; `None` if no certificate says anything of addresses.
+/// The addresses that the end entity of `path` may use; `None` if no certificate has address blocks.
 ///
-/// As in strongSwan, a certificate without blocks under a CA that has some is refused: what such a CA allows is
-/// known, and its subject says nothing.
+/// As in strongSwan, a certificate without blocks is refused if a CA above it has blocks.
 //= RFC 3779 §2.3
 //# the IP addresses in the IP address delegation extension of that
 //# certificate MUST be subsumed by IP addresses in the IP address

@@ -1,4 +1,4 @@
-//! Answers what the engine asks: signs with this end's keys, judges the peer's certificates.
+//! Answers the engine's questions: signs with this end's keys and verifies the peer's certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,53 +20,54 @@ use crate::revocation::{FetchRequest, OwnStatus};
 use crate::trust::TrustStore;
 use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
 
-/// Keys, certificates and policies of every connection, by its name and that of the round.
+/// Keys, certificates and policies of every connection, by the names of the connection and of the round.
 ///
-/// It fetches nothing. A daemon that fetches asks [`fetches`](Self::fetches), hands the results to
-/// [`deliver`](Self::deliver), and so on until there is nothing to fetch, before it
-/// [`answer`](Self::answer)s a [`Question::Revocation`].
+/// The answerer fetches nothing. A caller that can fetch proceeds as follows for a [`Question::Revocation`]. It
+/// asks [`fetches`](Self::fetches) and hands the results to [`deliver`](Self::deliver), until there is nothing to
+/// fetch. Then it calls [`answer`](Self::answer).
 #[derive(Debug, Default, Clone)]
 pub struct Answerer {
     trust: TrustStore,
     pub(crate) local: Rounds<Vec<Credential>>,
     remote: Rounds<PeerPolicy>,
-    /// Connections that send OCSP responses to who asks for them; true if these are fetched ahead.
+    /// Connections that send OCSP responses to peers that ask for them; true if the responses are fetched ahead.
     pub(crate) replies: HashMap<String, bool>,
     pub(crate) own_status: OwnStatus,
 }
 
-/// By a connection's name and a round's.
+/// By the names of the connection and of the round.
 type Rounds<T> = HashMap<String, HashMap<String, T>>;
 
 impl Answerer {
-    /// Trusts `trust`, and has no keys.
+    /// An answerer that trusts `trust` and has no keys.
     pub fn new(trust: TrustStore) -> Self {
         Self { trust, ..Self::default() }
     }
 
-    /// Adds a credential for a round of this end; the first that fits is used.
+    /// Adds a credential for a round of this end. The first credential that fits is used.
     pub fn add_credential(&mut self, connection: &str, round: &str, credential: Credential) {
         let rounds = self.local.entry(connection.to_owned()).or_default();
         rounds.entry(round.to_owned()).or_default().push(credential);
     }
 
-    /// Sets what a round of the peer is judged by. Without it nobody is trusted in that round.
+    /// Sets the policy for a round of the peer. Without a policy, no peer is trusted in that round.
     pub fn set_policy(&mut self, connection: &str, round: &str, policy: PeerPolicy) {
         let rounds = self.remote.entry(connection.to_owned()).or_default();
         rounds.insert(round.to_owned(), policy);
     }
 
-    /// What is trusted.
+    /// The trust store.
     pub fn trust(&self) -> &TrustStore {
         &self.trust
     }
 
-    /// What is trusted, to be changed.
+    /// The trust store, mutable.
     pub fn trust_mut(&mut self) -> &mut TrustStore {
         &mut self.trust
     }
 
-    /// The identity of this end's first credential in a round: `configured` if that has it.
+    /// The identity of this end's first credential in a round. It is `configured` if the credential has that
+    /// identity.
     ///
     /// # Errors
     /// Those of [`Credential::identity`]; [`LoadError::Nothing`] without a credential.
@@ -81,11 +82,12 @@ impl Answerer {
         first.identity(configured)
     }
 
-    /// What to ask the peer for in a round: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
-    /// The CAs of its policy, else all that are trusted; raw public keys if the policy has any. More
-    /// CAs than fit into a response to IKE_SA_INIT are not named: an empty list stands for any
-    /// (RFC 4945 §3.2.7.2). An OCSP request (RFC 4806) names the responders that are trusted whoever has
-    /// certified them; there need be none.
+    /// The CERTREQ payloads for a round of the peer: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
+    ///
+    /// They name the CAs of its policy, or all trusted CAs if the policy has none. If the policy has raw public
+    /// keys, they ask for these, and name CAs only if it has `certs` as well. If the CAs do not fit into a
+    /// response to IKE_SA_INIT, the list is empty, which stands for any CA (RFC 4945 §3.2.7.2). An OCSP request
+    /// (RFC 4806) names the responders that are trusted for every CA; there may be none.
     pub fn certreqs(&self, connection: &str, round: &str) -> Vec<CertRequest> {
         let none = PeerPolicy::default();
         let policy = self.policy(connection, round).unwrap_or(&none);
@@ -117,8 +119,8 @@ impl Answerer {
         requests
     }
 
-    /// Answers any question at `now`, without fetching: what is pending about revocation is taken as
-    /// not to be had, so that the policy's `revocation` decides.
+    /// Answers any question at `now`, without fetching. Pending revocation information counts as unavailable, so
+    /// the policy's `revocation` decides.
     pub fn answer(&self, question: &Question, now: SystemTime) -> Answer {
         match question {
             Question::Sign(request) => match self.sign(request, now) {
@@ -134,7 +136,7 @@ impl Answerer {
         }
     }
 
-    /// The verdict on a peer of EAP-TLS or EAP-TTLS, whose certificates are for `usage`, without fetching: as
+    /// The verdict on a peer of EAP-TLS or EAP-TTLS, whose certificates are for `usage`. It fetches nothing, like
     /// [`answer`](Self::answer) to a [`Question::Revocation`].
     ///
     /// # Errors
@@ -159,7 +161,7 @@ impl Answerer {
             match self.judge_by(peer, (true, usage), &trust, now) {
                 Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => {
                     for fetch in &fetches {
-                        // Counts as failed, which is what it is for.
+                        // The fetch counts as failed.
                         let _ = trust.revocation.deliver(fetch, None, now);
                     }
                 }
@@ -168,8 +170,8 @@ impl Answerer {
         }
     }
 
-    /// Whether [`answer`](Self::answer) takes a millisecond at most on a machine of some years ago, so that
-    /// handing `question` to another thread would gain little. Questions that may lead to fetching do not.
+    /// True if [`answer`](Self::answer) takes a millisecond at most on a machine some years old, so that another
+    /// thread would gain little for `question`. Questions that may lead to fetches are not quick.
     pub fn is_quick(&self, question: &Question) -> bool {
         match question {
             Question::Sign(request) => {
@@ -179,12 +181,12 @@ impl Answerer {
                     && credentials.iter().all(|credential| signs_quickly(&**credential.key()))
             }
             Question::Judge(peer) => {
-                // OCSP responses are for later.
+                // OCSP responses are examined later.
                 let certs = || peer.certs.iter().filter(|cert| cert.encoding != CertEncoding::OCSP);
                 let octets: usize = certs().map(|cert| cert.data.len()).sum();
                 certs().count() <= QUICK_CHAIN && octets <= QUICK_CERTS
             }
-            // The engine does what is quick itself.
+            // The engine itself answers the quick ones.
             Question::Revocation(_)
             | Question::Exchange(_)
             | Question::Eap(_)
@@ -193,8 +195,8 @@ impl Answerer {
         }
     }
 
-    /// What is still to be fetched before `peer` can be trusted; empty if nothing is, or if it cannot
-    /// be trusted anyhow. Ask only for a [`Question::Revocation`].
+    /// The fetches that are needed before `peer` can be trusted. It is empty if none is needed, or if the peer
+    /// cannot be trusted anyway. Ask only for a [`Question::Revocation`].
     pub fn fetches(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<FetchRequest> {
         match self.judge(peer, true, &self.trust, now) {
             Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => fetches,
@@ -202,14 +204,13 @@ impl Answerer {
         }
     }
 
-    /// The certificates that lead to the key of `peer`, its own first; empty if it cannot be trusted, or has a
-    /// raw public key. Revocation may be left to find out.
+    /// The certificates that lead to the key of `peer`, its own first. It is empty if the peer cannot be trusted,
+    /// or has a raw public key. Revocation may still be unknown.
     pub fn path(&self, peer: &PeerCredentials, now: SystemTime) -> Vec<Arc<Certificate>> {
         self.judge(peer, false, &self.trust, now).map(|peer| peer.path).unwrap_or_default()
     }
 
-    /// Takes the outcome of a fetch; see
-    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver).
+    /// Takes the result of a fetch; see [`RevocationStore::deliver`](crate::RevocationStore::deliver).
     ///
     /// # Errors
     /// Says why the body is of no use.
@@ -232,7 +233,7 @@ impl Answerer {
         self.remote.get(connection)?.get(round)
     }
 
-    /// What to sign with, and how.
+    /// The credential and the scheme to sign with.
     pub(crate) fn chosen(&self, request: &SignRequest) -> Option<(&Credential, SignatureScheme)> {
         let credentials = self.credentials(&request.connection, &request.round);
         let requests: Vec<CertReq<'_>> = request.requests.iter().map(CertRequest::as_req).collect();
@@ -291,8 +292,8 @@ impl Answerer {
         trust: &TrustStore,
         now: SystemTime,
     ) -> Result<TrustedPeer, PkiError> {
-        // The configuration may have changed since the engine asked: what is not there any more must not
-        // be judged by less than it was.
+        // The configuration may have changed since the engine asked. A policy that no longer exists must not be
+        // replaced by a weaker one.
         let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
         let usage = usage.unwrap_or(policy.extended_key_usage);
@@ -301,7 +302,7 @@ impl Answerer {
     }
 }
 
-/// Signing by RSA takes the third power of the modulus' length; that by SLH-DSA takes up to a second.
+/// Signing by RSA takes the third power of the modulus' length. Signing by SLH-DSA takes up to a second.
 fn signs_quickly(key: &dyn SigningKey) -> bool {
     !key.is_elsewhere()
         && key.schemes().iter().all(|scheme| {
@@ -331,13 +332,13 @@ fn selectors(addresses: &Addresses) -> Arc<[TrafficSelector]> {
     ranges.filter_map(|(first, last)| TrafficSelector::from_range(*first, *last)).collect()
 }
 
-/// Octets of a SubjectPublicKeyInfo of RSA with 2048 bits, and some.
+/// A little more than the octets of an RSA SubjectPublicKeyInfo with 2048 bits.
 const QUICK_RSA: usize = 300;
-/// Credentials that are looked at one after the other.
+/// Most credentials, which are examined one after the other.
 const QUICK_CREDENTIALS: usize = 4;
-/// Certificates: a stranger who brings more may have them all tried as links of the chain.
+/// Most certificates. A stranger that sends more could have them all tried as links of the chain.
 const QUICK_CHAIN: usize = 3;
-/// Octets of certificates: those of ML-DSA-87 fit in, a signature of SLH-DSA (7,856 at the least) does not.
+/// Most octets of certificates. Those of ML-DSA-87 fit in; a signature of SLH-DSA (7,856 at the least) does not.
 const QUICK_CERTS: usize = 7680;
 /// Most CAs, or responders, named in a CERTREQ that this end sends: 400 octets.
 const MAX_NAMED: usize = 20;

@@ -28,7 +28,7 @@ use crate::policy::Policies;
 use crate::signed::{ALGORITHMS, Signature, Signed};
 use crate::text;
 
-/// A certificate and what IKE needs of it. Parsing says nothing about trust.
+/// A certificate and its parts that IKE needs. Parsing does not establish trust.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     der: CertificateDer<'static>,
@@ -36,7 +36,7 @@ pub struct Certificate {
     issuer: Vec<u8>,
     serial: Vec<u8>,
     spki: Vec<u8>,
-    /// Of a CA: what CERTREQ names it by.
+    /// For a CA, the hash by which CERTREQ names it.
     ca_hash: Option<[u8; 20]>,
     not_before: SystemTime,
     not_after: SystemTime,
@@ -44,7 +44,7 @@ pub struct Certificate {
     extensions: Extensions,
 }
 
-/// What RFC 5280 wants of the structure, and old certificates do not have.
+/// Requirements of RFC 5280 on the structure that old certificates do not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     version_3: bool,
@@ -52,7 +52,7 @@ struct Form {
     one_algorithm: bool,
 }
 
-/// The extensions that are looked at.
+/// The extensions that this crate examines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Extensions {
     basic_constraints: Option<BasicConstraints>,
@@ -66,16 +66,15 @@ struct Extensions {
     policies: Policies,
     name_constraints: Option<NameConstraints>,
     address_blocks: Option<AddressBlocks>,
-    /// A critical one that is not among these.
+    /// A critical extension that is not among these.
     not_understood: bool,
 }
 
 impl Certificate {
-    /// Parses `octets`, which must be one DER certificate of at most [`MAX_CERTIFICATE`] octets and
-    /// nothing more.
+    /// Parses `octets`, which must be one DER certificate of at most [`MAX_CERTIFICATE`] octets and nothing more.
     ///
     /// # Errors
-    /// Says which part is malformed.
+    /// Names the malformed part.
     pub fn from_der(octets: &[u8]) -> Result<Self, &'static str> {
         if octets.len() > MAX_CERTIFICATE {
             return Err("too long");
@@ -154,17 +153,17 @@ impl Certificate {
         &self.spki
     }
 
-    /// What CERTREQ names it by, if it is a CA's.
+    /// The hash by which CERTREQ names the certificate, if it is a CA's.
     pub(crate) fn ca_hash(&self) -> Option<&[u8; 20]> {
         self.ca_hash.as_ref()
     }
 
-    /// Valid from then on.
+    /// Start of validity.
     pub fn not_before(&self) -> SystemTime {
         self.not_before
     }
 
-    /// Valid until then, that second included.
+    /// Last second of validity.
     pub fn not_after(&self) -> SystemTime {
         self.not_after
     }
@@ -194,7 +193,7 @@ impl Certificate {
         self.extensions.basic_constraints.as_ref().is_some_and(|constraints| constraints.ca)
     }
 
-    /// Most CA certificates between this CA and an end entity, if it limits them.
+    /// Most CA certificates between this CA and an end entity, if the CA limits them.
     pub fn path_len(&self) -> Option<u8> {
         self.extensions
             .basic_constraints
@@ -209,8 +208,8 @@ impl Certificate {
 
     /// True if the certificate is self-issued and signed by its own key: the end of a path (RFC 5280 §3.2).
     ///
-    /// Old roots have signatures by algorithms that are not accepted any more. Such a signature is not verified: the key
-    /// identifiers then decide.
+    /// Old roots are signed by algorithms that are no longer accepted. Such a signature is not verified, and the
+    /// key identifiers decide instead.
     pub fn is_self_signed(&self) -> bool {
         self.is_self_signed_by(ALGORITHMS)
     }
@@ -233,7 +232,7 @@ impl Certificate {
         }
     }
 
-    /// Says what of its structure is not as RFC 5280 §4.1 wants it.
+    /// Checks that the structure meets RFC 5280 §4.1.
     pub(crate) fn check_form(&self) -> Result<(), &'static str> {
         match self.form {
             Form { version_3: false, .. } => Err("not version 3"),
@@ -331,8 +330,8 @@ impl Certificate {
         self.may_sign() && usage.is_some_and(|usage| usage.0.contains(&ID_KP_OCSP_SIGNING))
     }
 
-    /// What it was signed by; `None` for what `auth` has no name for. ECDSA is told apart by its hash
-    /// alone.
+    /// The scheme of the signature on the certificate; `None` if `auth` has no name for it. For ECDSA, the hash
+    /// alone decides.
     pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
         SignatureScheme::from_algorithm_identifier(Signed::parse(&self.der)?.algorithm)
     }
@@ -382,7 +381,7 @@ impl fmt::Debug for Certificate {
 
 impl Extensions {
     fn parse(list: &[Extension]) -> Result<Self, &'static str> {
-        // Each is compared with all before it.
+        // Each extension is compared with all before it.
         if list.len() > MAX_EXTENSIONS {
             return Err("too many extensions");
         }
@@ -435,7 +434,7 @@ impl Extensions {
             }
             other => self.policies.add(other, value)?,
         }
-        // Policies are looked at only where a connection asks for some, and not their qualifiers.
+        // Policies are examined only if a connection asks for some. Their qualifiers are not examined.
         self.not_understood |= extension.critical && !UNDERSTOOD.contains(&extension.extn_id);
         Ok(())
     }
@@ -445,8 +444,8 @@ fn read<'a, T: Decode<'a>>(value: &'a [u8], what: &'static str) -> Result<T, &'s
     T::from_der(value).map_err(|_| what)
 }
 
-/// A subjectAltName entry as IKE identity. A name with a wildcard is none (RFC 4945 §5.1.3.6.1), nor
-/// is one that an ID payload could not carry.
+/// A subjectAltName entry as IKE identity. A name with a wildcard gives none (RFC 4945 §5.1.3.6.1), and neither
+/// does a name that does not fit an ID payload.
 pub(crate) fn identity(name: &GeneralName) -> Option<IdData> {
     let id = match name {
         GeneralName::DnsName(name) if !name.as_str().contains('*') => IdData::fqdn(name.as_str()),
@@ -463,8 +462,8 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(|a| Ipv6Addr::from(a).into())).ok()
 }
 
-/// A URL worth handing to a fetcher: `http`, printable ASCII, of sensible length. What is fetched is
-/// signed; `https` would need certificates to check certificates.
+/// A URL that may be fetched: `http`, printable ASCII, of limited length. The content is signed; `https` would
+/// need certificates to check certificates.
 fn http_url(name: &GeneralName) -> Option<String> {
     let GeneralName::UniformResourceIdentifier(url) = name else { return None };
     is_http_url(url.as_str()).then(|| url.as_str().to_owned())
@@ -485,11 +484,11 @@ const UNDERSTOOD: [ObjectIdentifier; 7] = [
     NameConstraints::OID,
     AddressBlocks::OID,
 ];
-/// Longest certificate taken, in octets. An SLH-DSA certificate has 50,000.
+/// Most octets of a certificate. An SLH-DSA certificate has 50,000.
 pub const MAX_CERTIFICATE: usize = 65_535;
 /// Most extensions of a certificate; usual ones have about ten.
 const MAX_EXTENSIONS: usize = 64;
-/// Octets of a serial number that are shown: RFC 5280 §4.1.2.2 allows no more.
+/// Most octets of a serial number that are shown; RFC 5280 §4.1.2.2 allows no more.
 const MAX_SERIAL: usize = 20;
 /// Most URLs of one kind taken from a certificate.
 const MAX_URLS: usize = 4;

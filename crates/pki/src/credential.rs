@@ -1,4 +1,4 @@
-//! This end's own certificates, and which to use.
+//! This end's own certificates, and the choice among them.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::hash_and_url::{self, HashAndUrl};
 use crate::identity;
 use crate::trust::TrustStore;
 
-/// A private key with its certificate and the chain to send along, or a raw public key.
+/// A private key with its certificate and the chain to send, or a raw public key.
 #[derive(Debug, Clone)]
 pub struct Credential {
     key: Arc<dyn SigningKey>,
-    /// Own certificate first, then its issuers; empty for a raw public key.
+    /// The own certificate first, then its issuers; empty for a raw public key.
     chain: Vec<Arc<Certificate>>,
     /// DER CertificateBundle that peers may fetch in place of the chain.
     bundle: Option<Arc<[u8]>>,
 }
 
 impl Credential {
-    /// A key with `certificate`. Of `others` those are taken that link it to a root, in order; the root
-    /// itself is not sent (RFC 4945 §3.3.11.2), so it may be among them or not.
+    /// A key with `certificate`. From `others` it takes, in order, the certificates that link `certificate` to a
+    /// root. The root itself is not sent (RFC 4945 §3.3.11.2); `others` may contain it or not.
     ///
     /// # Errors
     /// [`LoadError::KeyMismatch`].
@@ -53,14 +53,14 @@ impl Credential {
         Ok(Self { key, chain, bundle: None })
     }
 
-    /// A key that is shown as raw public key (RFC 7670).
+    /// A key that is sent as raw public key (RFC 7670).
     pub fn raw(key: Arc<dyn SigningKey>) -> Self {
         Self { key, chain: Vec::new(), bundle: None }
     }
 
-    /// Has peers that take hashes and URLs fetch the [`bundle`](crate::bundle) of the chain (RFC 7296 §3.6) in place
-    /// of each certificate, if there is a [`cert_uri_base`](crate::Authority::cert_uri_base) for the own one. A raw
-    /// public key has none, and is shown as ever.
+    /// Lets peers that accept hash and URL fetch the [`bundle`](crate::bundle) of the chain (RFC 7296 §3.6) in
+    /// place of each certificate. This needs a [`cert_uri_base`](crate::Authority::cert_uri_base) for the own
+    /// certificate. It has no effect on a raw public key.
     ///
     /// # Errors
     /// Those of [`bundle`](crate::bundle).
@@ -75,7 +75,7 @@ impl Credential {
         self.bundle.as_deref()
     }
 
-    /// True if peers that fetch are told where its [bundle](Self::with_bundle) is.
+    /// True if peers that accept hash and URL are told the URL of the [bundle](Self::with_bundle).
     pub fn announces_bundle(&self, trust: &TrustStore) -> bool {
         self.bundle.is_some() && hash_and_url::base(self, trust).is_some()
     }
@@ -120,13 +120,12 @@ impl Credential {
         id.ok_or(LoadError::Identity)
     }
 
-    /// True if the certificate has the identity `id`; a raw public key has every one that is configured.
+    /// True if the certificate has the identity `id`. A raw public key has every configured identity.
     pub(crate) fn has_identity(&self, id: &IdData) -> bool {
         self.certificate().is_none_or(|certificate| identity::check(id, certificate).is_ok())
     }
 
-    /// True if a CA with this [`ca_hash`] is on the way to the root, as far as the chain and `trust`
-    /// tell.
+    /// True if a CA with this [`ca_hash`] is on the path to the root, as far as the chain and `trust` show.
     pub(crate) fn is_issued_under(&self, hash: &[u8; 20], trust: &TrustStore) -> bool {
         let issuers = self.chain.iter().skip(1);
         let root = self.chain.last().map(|last| last.issuer());
@@ -136,9 +135,8 @@ impl Credential {
     }
 }
 
-/// Of `credentials`, in order of preference, the first that a CA in the peer's CERTREQ payloads
-/// vouches for, or whose form they ask for; without such, the first one. A peer that asks for nothing
-/// gets the first.
+/// The first of `credentials`, in order of preference, that a CA in the peer's CERTREQ payloads vouches for, or
+/// whose form they ask for. If there is none, or the peer sent no CERTREQ, it is the first of all.
 //= RFC 4945 §3.2.7.1
 //# Upon receipt of a CERTREQ, implementations MUST respond by sending at
 //# least the end-entity certificate corresponding to the Certification
@@ -155,7 +153,7 @@ pub fn choose<'a>(
     in_order(credentials, requests, trust).next()
 }
 
-/// Every credential, those first that fit the peer's CERTREQ payloads as [`choose`] says.
+/// Every credential, first those that fit the peer's CERTREQ payloads as [`choose`] says.
 pub(crate) fn in_order<'a>(
     credentials: &'a [Credential],
     requests: &[CertReq<'_>],
@@ -191,18 +189,17 @@ pub fn certificate_request<'a>(cas: impl IntoIterator<Item = &'a Arc<Certificate
     hashes.concat()
 }
 
-/// The hashes in Certification Authority data; octets that make no whole hash are passed over
-/// (RFC 4945 §3.2.8.2).
+/// The hashes in Certification Authority data. Octets that make no whole hash are ignored (RFC 4945 §3.2.8.2).
 pub fn requested_cas(authorities: &[u8]) -> impl Iterator<Item = &[u8; 20]> {
     authorities.as_chunks().0.iter()
 }
 
-/// What CERTREQ names a CA by: the SHA-1 of its DER SubjectPublicKeyInfo (RFC 7296 §3.7).
+/// The hash by which CERTREQ names a CA: the SHA-1 of its DER SubjectPublicKeyInfo (RFC 7296 §3.7).
 pub fn ca_hash(spki: &[u8]) -> [u8; 20] {
     hash_and_url::sha1(spki)
 }
 
-/// The same key, whatever parameters its algorithm identifier has.
+/// True for the same key, whatever parameters its algorithm identifier has.
 fn same_key(a: &[u8], b: &[u8]) -> bool {
     match (SubjectPublicKeyInfo::parse(a), SubjectPublicKeyInfo::parse(b)) {
         (Some(a), Some(b)) => a.key == b.key,
@@ -212,5 +209,5 @@ fn same_key(a: &[u8], b: &[u8]) -> bool {
 
 /// Most certificates sent besides the own one.
 const MAX_CHAIN: usize = 6;
-/// Most CAs named in a CERTREQ, sent or looked at.
+/// Most CAs in a CERTREQ, sent or examined.
 const MAX_REQUESTED: usize = 256;

@@ -1,4 +1,4 @@
-//! What can be wrong with a peer's certificate, and with a file.
+//! Errors about a peer's certificate, and about files.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -9,44 +9,44 @@ use ike_proto::wire::registry::CertEncoding;
 
 use crate::text::Date;
 
-/// Why a peer's certificate is not good enough. Names from certificates are printed so that they are
-/// safe in a log line.
+/// Why a peer's certificate is not accepted. Names from certificates are printed in a form that is safe in a log
+/// line.
 ///
-/// On the wire all of them are AUTHENTICATION_FAILED (RFC 7296 §2.21.2); the details are for the
-/// local administrator only.
+/// On the wire every error is AUTHENTICATION_FAILED (RFC 7296 §2.21.2). The details are for the local
+/// administrator only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PkiError {
-    /// Nobody has said what to judge the peer by in this round of its connection.
+    /// This round of the connection has no policy for the peer.
     NoPolicy,
-    /// The peer sent no certificate, and none that is configured has its identity.
+    /// The peer sent no certificate, and no configured one has its identity.
     NoCertificate,
-    /// A CERT payload with an encoding that cannot be used; see [`EncodingProblem`].
+    /// A CERT payload has an encoding that cannot be used; see [`EncodingProblem`].
     Encoding(CertEncoding, EncodingProblem),
-    /// More CERT payloads, or more octets of them, than are taken.
+    /// More CERT payloads, or more octets of them, than are accepted.
     TooMuch(&'static str),
-    /// Not a well-formed X.509 certificate; says what is wrong.
+    /// Not a well-formed X.509 certificate; names the defect.
     Malformed(&'static str),
     /// A certificate of the path has expired.
     Expired {
         /// Its subject.
         subject: String,
-        /// When.
+        /// Its last second of validity.
         not_after: SystemTime,
     },
     /// A certificate of the path is not valid yet.
     NotYetValid {
         /// Its subject.
         subject: String,
-        /// From when on it is.
+        /// Start of its validity.
         not_before: SystemTime,
     },
-    /// No path to a trusted CA: the issuer is neither one nor among the certificates sent.
+    /// No path to a trusted CA: the issuer is neither trusted nor among the certificates sent.
     UnknownCa {
-        /// Issuer that is missing.
+        /// The missing issuer.
         issuer: String,
     },
-    /// The path ends at a trusted CA, but `cacerts` wants another one.
+    /// The path ends at a trusted CA that is not one of `cacerts`.
     CaNotAllowed {
         /// The CA the path ends at.
         anchor: String,
@@ -63,7 +63,7 @@ pub enum PkiError {
         /// The policy, in dotted form.
         policy: String,
     },
-    /// A raw public key has neither a CA nor policies, and `ca_id` or `cert_policy` ask for them.
+    /// `ca_id` or `cert_policy` is set, but a raw public key has neither a CA nor policies.
     RawKeyWithoutCa,
     /// The end-entity certificate is not one of `certs`.
     NotPinned {
@@ -72,9 +72,9 @@ pub enum PkiError {
     },
     /// The public key is not one of `pubkeys`, or not for this identity.
     UnknownRawKey,
-    /// A key, or a signature, of the path is not of a type and strength that `auth` takes.
+    /// A key or a signature of the path is not of a type and strength that `auth` accepts.
     Strength {
-        /// Subject of the certificate that has it.
+        /// Subject of the certificate with the key or signature.
         subject: String,
     },
     /// A signature of the path is wrong.
@@ -106,15 +106,15 @@ pub enum PkiError {
         /// Subject of the certificate.
         subject: String,
     },
-    /// A certificate is used as CA that is none, or for a longer path than it allows.
+    /// A certificate is used as a CA without being one, or for a longer path than it allows.
     BasicConstraints,
     /// A critical extension that is not understood (RFC 5280 §4.2).
     CriticalExtension,
-    /// The identity the peer asserts is not in its certificate.
+    /// The identity that the peer asserts is not in its certificate.
     IdentityNotInCertificate {
         /// The identity.
         id: IdData,
-        /// Identities that are.
+        /// Identities that are in it.
         names: Vec<IdData>,
     },
     /// Identities of this type cannot be bound to a certificate (RFC 4945 §3.1).
@@ -124,8 +124,7 @@ pub enum PkiError {
         /// Its subject.
         subject: String,
     },
-    /// It is not known whether a certificate of the path has been revoked, and `revocation` wants that
-    /// to be known.
+    /// The revocation status of a certificate of the path is unknown, and `revocation` requires that it is known.
     RevocationUnknown {
         /// Its subject.
         subject: String,
@@ -134,25 +133,26 @@ pub enum PkiError {
     Limits,
 }
 
-/// What is wrong with a certificate encoding (RFC 7296 §3.6).
+/// Defects of a certificate encoding (RFC 7296 §3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodingProblem {
-    /// Hash and URL, and nobody has fetched what is there: following a URL before the peer is authenticated lets
-    /// anyone point the daemon at anything, so that it has to be wanted.
+    /// Hash and URL, and the content was not fetched. Fetching before the peer is authenticated lets anyone point
+    /// the daemon at any URL, so it must be enabled.
     HashAndUrl,
     /// Not a hash and an `http` URL.
     Malformed,
-    /// What is at the URL has another hash.
+    /// The content at the URL has another hash.
     Hash,
-    /// What is at the URL is no bundle.
+    /// The content at the URL is no bundle.
     Bundle,
     /// Not implemented.
     Unsupported,
 }
 
-/// Names of a certificate in a text: it may have thousands, and a CA need not have looked at them.
+/// Most names of a certificate in a text. A certificate may have thousands, and its CA may never have checked
+/// them.
 const SHOWN_NAMES: usize = 8;
-/// Characters of each.
+/// Most characters of each name.
 const SHOWN_CHARS: usize = 100;
 
 impl PkiError {
@@ -263,33 +263,33 @@ impl fmt::Display for EncodingProblem {
 
 impl std::error::Error for PkiError {}
 
-/// Why a file, or what was fetched, cannot be used. Never carries octets of it.
+/// Why a file or a fetched body cannot be used. It never contains octets of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Neither PEM nor DER of what is wanted.
+    /// Neither PEM nor DER of the named kind.
     Nothing(&'static str),
-    /// Malformed; says what.
+    /// Malformed; names the part.
     Malformed(&'static str),
     /// Encrypted, and no passphrase was given.
     PassphraseNeeded,
     /// The passphrase is wrong, or the file damaged.
     Passphrase,
-    /// An encryption, key type or form that is not supported; says which.
+    /// An unsupported encryption, key type or form; names it.
     Unsupported(&'static str),
     /// Not a CA certificate.
     NotCa,
     /// Not a certificate of an OCSP responder.
     NotResponder,
-    /// The key is not that of the certificate.
+    /// The key does not belong to the certificate.
     KeyMismatch,
     /// The identity is not in the certificate.
     Identity,
-    /// The signature is not by the issuer it should be from.
+    /// The signature is not by the expected issuer.
     Signature,
-    /// About something else than what was asked for.
+    /// The content is about something else than requested.
     Irrelevant,
-    /// Outdated, or from the future.
+    /// Outdated, or dated in the future.
     Stale,
 }
 

@@ -1,4 +1,4 @@
-//! What files hold: PEM or DER, certificates, keys, PKCS#12.
+//! Reads files: PEM or DER, certificates, keys, PKCS#12.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use zeroize::Zeroizing;
 use crate::certificate::Certificate;
 use crate::error::LoadError;
 
-/// The certificates in `octets`: one as DER, or any number as PEM, among which other sections are
-/// passed over.
+/// The certificates in `octets`: one as DER, or any number as PEM. Other PEM sections are ignored.
 ///
 /// # Errors
 /// If there is none, or one is malformed.
@@ -36,8 +35,8 @@ pub fn load_certificates(octets: &[u8]) -> Result<Vec<Certificate>, LoadError> {
     Ok(certificates)
 }
 
-/// The private key in `octets`: PKCS#8, encrypted PKCS#8 (PBES2), PKCS#1 or SEC1, as DER or PEM, of
-/// every algorithm of [`pq_kem::sign`].
+/// The private key in `octets`, of any algorithm of [`pq_kem::sign`]. The form is PKCS#8, encrypted PKCS#8
+/// (PBES2), PKCS#1 or SEC1, as DER or PEM.
 ///
 /// # Errors
 /// [`LoadError::PassphraseNeeded`] and [`LoadError::Passphrase`] tell a missing passphrase from a wrong
@@ -53,8 +52,8 @@ pub fn load_private_key(
     Ok(Arc::from(key.map_err(key_error)?))
 }
 
-/// The public key in `octets`, as DER SubjectPublicKeyInfo: that itself, DER or PEM, or that of a
-/// certificate.
+/// The public key in `octets` as DER SubjectPublicKeyInfo. `octets` are such a key or a certificate, as DER or
+/// PEM.
 ///
 /// # Errors
 /// If there is none.
@@ -70,7 +69,7 @@ pub fn load_public_key(octets: &[u8]) -> Result<Vec<u8>, LoadError> {
     }
 }
 
-/// What a PKCS#12 file holds.
+/// The content of a PKCS#12 file.
 #[derive(Debug)]
 pub struct Pkcs12 {
     /// Private keys.
@@ -79,8 +78,7 @@ pub struct Pkcs12 {
     pub certificates: Vec<Certificate>,
 }
 
-/// Opens a PKCS#12 file (RFC 7292), DER. Key derivation is bounded, so that a file cannot stall its
-/// reader.
+/// Opens a DER PKCS#12 file (RFC 7292). Key derivation is bounded, so that a file cannot stall its reader.
 ///
 /// The decrypted key passes through memory of the PKCS#12 library that is not wiped.
 ///
@@ -105,8 +103,7 @@ pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError
     })
 }
 
-/// `der` as one PEM section. What it passes through in memory is not wiped: what is printed is no
-/// secret any more.
+/// `der` as one PEM section. The memory that it uses is not wiped, since printed text is no longer secret.
 pub fn to_pem(label: &str, der: &[u8]) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new(label, der), config)
@@ -126,8 +123,8 @@ fn is_der(octets: &[u8]) -> bool {
     octets.first() == Some(&asn1::SEQUENCE)
 }
 
-/// The EncryptedPrivateKeyInfo, if `octets` are one. As DER it differs from a plain key in its first
-/// field, which is no version.
+/// The EncryptedPrivateKeyInfo, if `octets` are one. In DER it differs from a plain key in its first field, which
+/// is not a version.
 fn encrypted_pkcs8(octets: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, LoadError> {
     if is_der(octets) {
         let first = Der::new(octets).nested(asn1::SEQUENCE).and_then(|fields| fields.peek());
@@ -156,7 +153,7 @@ fn key_error(why: KeyError) -> LoadError {
         KeyError::Encrypted => LoadError::Unsupported("PEM encryption other than PKCS#8"),
         KeyError::RsaSize => LoadError::Unsupported("size of RSA key"),
         KeyError::Malformed => LoadError::Malformed("private key"),
-        // KeyError::Unsupported among them.
+        // KeyError::Unsupported also ends here.
         _ => LoadError::Unsupported("type of key"),
     }
 }
@@ -172,7 +169,7 @@ fn pkcs12_error(why: p12_keystore::error::Error) -> LoadError {
     }
 }
 
-/// True if the PFX has a MacData: without, nothing says that the file is whole (RFC 7292 §4).
+/// True if the PFX has a MacData. Without it, nothing shows that the file is complete (RFC 7292 §4).
 fn has_mac(octets: &[u8]) -> Option<bool> {
     let mut pfx = Der::new(octets).nested(asn1::SEQUENCE)?;
     pfx.content(asn1::INTEGER)?;

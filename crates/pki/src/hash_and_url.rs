@@ -14,7 +14,7 @@ use crate::error::{EncodingProblem, LoadError, PkiError};
 use crate::trust::TrustStore;
 use crate::verify::{MAX_CERTS, MAX_CERTS_LEN};
 
-/// What a peer sent in place of a certificate, or of several.
+/// A hash and URL that a peer sent in place of a certificate, or of several.
 //= RFC 7296 §3.6
 //# Hash and URL encodings allow IKE messages to remain short by
 //# replacing long data structures with a 20-octet SHA-1 hash (see
@@ -25,7 +25,7 @@ pub struct HashAndUrl<'a> {
     /// [`HASH_AND_URL_X509`](CertEncoding::HASH_AND_URL_X509) or
     /// [`HASH_AND_URL_BUNDLE`](CertEncoding::HASH_AND_URL_BUNDLE).
     pub encoding: CertEncoding,
-    /// SHA-1 of what is at the URL.
+    /// SHA-1 of the content at the URL.
     pub hash: [u8; 20],
     /// `http://…`: printable ASCII without spaces, 512 octets at the most.
     pub url: &'a str,
@@ -56,7 +56,7 @@ impl<'a> HashAndUrl<'a> {
         Ok(Self { encoding, hash, url })
     }
 
-    /// Most octets that what is at the URL may have.
+    /// Most octets of the content at the URL.
     pub fn limit(&self) -> usize {
         match self.encoding {
             CertEncoding::HASH_AND_URL_BUNDLE => MAX_CERTS_LEN,
@@ -64,11 +64,11 @@ impl<'a> HashAndUrl<'a> {
         }
     }
 
-    /// What the peer would have sent without a URL, where `found` was at it. The hash is compared before
-    /// anything is read.
+    /// The CERT payloads that the peer would have sent without a URL, if `found` is the content at the URL. The
+    /// hash is compared before anything is parsed.
     ///
     /// # Errors
-    /// [`PkiError::Encoding`] if the hash is another, or it is no bundle.
+    /// [`PkiError::Encoding`] if the hash differs, or the content is no bundle.
     pub fn unpack(&self, found: &[u8]) -> Result<Vec<OwnedCert>, PkiError> {
         if sha1(found) != self.hash {
             return Err(PkiError::Encoding(self.encoding, EncodingProblem::Hash));
@@ -81,8 +81,8 @@ impl<'a> HashAndUrl<'a> {
     }
 }
 
-/// The CERT payloads of `credential` for a peer that fetches: its bundle, or each certificate, as hash and URL
-/// where `cert_uri_base` of its issuer says where it is.
+/// The CERT payloads of `credential` for a peer that accepts hash and URL: its bundle, or each certificate, as
+/// hash and URL if `cert_uri_base` of its issuer gives a URL.
 pub(crate) fn payloads(credential: &Credential, trust: &TrustStore) -> Vec<OwnedCert> {
     let chain = credential.chain();
     if chain.is_empty() {
@@ -112,8 +112,8 @@ pub(crate) fn base<'a>(credential: &Credential, trust: &'a TrustStore) -> Option
     trust.revocation.cert_uri_base(own, issuers.first().map(|issuer| &**issuer))
 }
 
-/// What stands for `replaced` (DER) if it can be had at `base` with its hash in hexadecimal appended, as
-/// `cert_uri_base` of swanctl.conf(5) has it. `encoding` says what it is.
+/// The hash and URL in place of `replaced` (DER). The URL is `base` with the hexadecimal hash appended, as
+/// `cert_uri_base` of swanctl.conf(5) defines. `encoding` is the kind of `replaced`.
 fn by_url(encoding: CertEncoding, base: &str, replaced: &[u8]) -> OwnedCert {
     let hash = sha1(replaced);
     let mut data = Vec::with_capacity(base.len() + 60);
@@ -123,7 +123,7 @@ fn by_url(encoding: CertEncoding, base: &str, replaced: &[u8]) -> OwnedCert {
     OwnedCert { encoding, data }
 }
 
-/// True if `base` with 40 digits appended is a URL that [`HashAndUrl::read`] takes.
+/// True if `base` with 40 digits appended is a URL that [`HashAndUrl::read`] accepts.
 pub(crate) fn is_uri_base(base: &str) -> bool {
     is_http_url(&format!("{base}{:040}", 0))
 }
@@ -135,11 +135,12 @@ pub fn sha1(octets: &[u8]) -> [u8; 20] {
     hash
 }
 
-/// The DER CertificateBundle of RFC 7296 §3.6 with `certificates`, the first of them that of the sender's key.
+/// The DER CertificateBundle of RFC 7296 §3.6 with `certificates`; the first is the certificate of the sender's
+/// key.
 ///
 /// # Errors
-/// [`LoadError::Nothing`] without any; [`LoadError::Unsupported`] if it is more than
-/// [`MAX_CERTS`] certificates or [`MAX_CERTS_LEN`] octets.
+/// [`LoadError::Nothing`] if `certificates` is empty; [`LoadError::Unsupported`] above [`MAX_CERTS`] certificates
+/// or [`MAX_CERTS_LEN`] octets.
 pub fn bundle(certificates: &[Arc<Certificate>]) -> Result<Vec<u8>, LoadError> {
     if certificates.is_empty() {
         return Err(LoadError::Nothing("certificate"));
@@ -169,7 +170,7 @@ fn read_bundle(octets: &[u8]) -> Option<Vec<OwnedCert>> {
             Tag::ContextSpecific { constructed: true, number: CRL } => CertEncoding::CRL,
             _ => return None,
         };
-        // The tags are explicit: there is one SEQUENCE in each.
+        // The tags are explicit, so each has one SEQUENCE inside.
         let inner = AnyRef::from_der(item.value()).ok()?;
         let whole = inner.header().tag() == Tag::Sequence;
         whole.then(|| OwnedCert { encoding, data: item.value().to_vec() })

@@ -1,4 +1,4 @@
-//! Is the identity a peer asserts in its certificate? (RFC 4945 §3.1)
+//! Checks that the identity a peer asserts is in its certificate (RFC 4945 §3.1).
 
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
@@ -6,11 +6,11 @@ use ike_proto::wire::registry::IdType;
 use crate::certificate::Certificate;
 use crate::error::PkiError;
 
-/// Checks that `id`, from an ID payload, is an identity of `certificate`: a DN is its whole subject; an
-/// FQDN, an e-mail address and an IP address are in subjectAltName and nowhere else.
+/// Checks that `id`, from an ID payload, is an identity of `certificate`. A DN must be the whole subject. An FQDN,
+/// an e-mail address or an IP address must be in subjectAltName.
 ///
-/// Names compare without regard to ASCII case. Nothing is a wildcard here, neither in `id` nor in the
-/// certificate: patterns belong to the policy that is looked up with the identity.
+/// Names compare without regard to ASCII case. There are no wildcards here, neither in `id` nor in the
+/// certificate: patterns belong to the policy that is looked up by the identity.
 //= RFC 4945 §3.1.2
 //# Substring, wildcard, or regular expression matching MUST NOT be
 //# performed for this comparison.

@@ -15,9 +15,9 @@ use super::{IssueError, Issuer, extension, key_id, wrap};
 pub struct RevokedEntry {
     /// Content octets of its serial number, an INTEGER.
     pub serial: Vec<u8>,
-    /// When it was revoked.
+    /// Time of revocation.
     pub at: SystemTime,
-    /// Why; see [`RevokedEntry::reason`].
+    /// Reason of revocation; see [`RevokedEntry::reason`].
     pub reason: Option<CrlReason>,
 }
 

@@ -1,9 +1,9 @@
-//! Makes certificates (RFC 5280), certification requests (RFC 2986), revocation lists and OCSP
-//! responses with keys of every algorithm a [`SigningKey`] may have.
+//! Makes certificates (RFC 5280), certification requests (RFC 2986), revocation lists and OCSP responses, with
+//! keys of every algorithm of a [`SigningKey`].
 //!
-//! The structures are put together here, around the extensions of x509-cert, so that issuer and subject
-//! stay bit by bit what they are in the CA's certificate and in the request, and so that ML-DSA, SLH-DSA
-//! and what comes after them need no support by a library that makes certificates.
+//! This module encodes the structures itself, around the extensions of x509-cert. So issuer and subject stay bit
+//! by bit as in the CA's certificate and in the request. ML-DSA, SLH-DSA and later algorithms need no support by a
+//! library that makes certificates.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub use request::Request;
 pub enum IssueError {
     /// The key cannot sign, or not with the scheme.
     Sign(CryptoError),
-    /// A name, date or URL that cannot be encoded; says which.
+    /// A name, date or URL that cannot be encoded; names it.
     Value(&'static str),
 }
 
@@ -60,12 +60,12 @@ impl fmt::Display for IssueError {
 
 impl std::error::Error for IssueError {}
 
-/// Who signs.
+/// The issuer that signs.
 #[derive(Debug, Clone, Copy)]
 pub struct Issuer<'a> {
     /// The private key.
     pub key: &'a dyn SigningKey,
-    /// The signature scheme; one of the key's.
+    /// The signature scheme, which the key must support.
     pub scheme: SignatureScheme,
     /// The issuer's name, a DER Name.
     pub name: &'a [u8],
@@ -81,15 +81,15 @@ impl Issuer<'_> {
     }
 }
 
-/// The scheme to sign certificates with: PKCS#1 padding for RSA, as every validator knows it, else the
-/// key's only one.
+/// The scheme to sign certificates with. For RSA it is PKCS#1 padding, which every validator supports; other keys
+/// have only one.
 pub fn default_scheme(key: &dyn SigningKey) -> Option<SignatureScheme> {
     let schemes = key.schemes();
     let widespread = schemes.iter().find(|scheme| **scheme == SignatureScheme::RsaPkcs1Sha256);
     widespread.or_else(|| schemes.first()).copied()
 }
 
-/// What a certificate says. [`Template::default`] is an end entity without names.
+/// The content of a certificate. [`Template::default`] is an end entity without names.
 #[derive(Debug, Clone)]
 pub struct Template {
     /// The subject, a DER Name; empty is allowed if there are other names.
@@ -100,13 +100,13 @@ pub struct Template {
     pub serial: Vec<u8>,
     /// Start of validity.
     pub not_before: SystemTime,
-    /// Its last second.
+    /// Last second of validity.
     pub not_after: SystemTime,
-    /// A CA certificate.
+    /// True for a CA certificate.
     pub ca: bool,
     /// For a CA, most CA certificates below it.
     pub path_len: Option<u8>,
-    /// Dotted object identifiers of the extendedKeyUsage. RFC 4945 §5.1.3.12 advises to have none.
+    /// Dotted object identifiers of the extendedKeyUsage. RFC 4945 §5.1.3.12 recommends none.
     pub extended_key_usage: Vec<String>,
     /// URLs of revocation lists.
     pub crl: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Template {
     pub others: Vec<OtherExtension>,
 }
 
-/// An extension that [`Template`] has no field for.
+/// An extension for which [`Template`] has no field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherExtension {
     /// Dotted object identifier.
@@ -145,7 +145,7 @@ impl Default for Template {
     }
 }
 
-/// The name and serial a distinguished name or identity string stands for.
+/// The DER Name of the distinguished name `text`.
 ///
 /// # Errors
 /// If `text` is no distinguished name.
@@ -209,7 +209,7 @@ impl Template {
         };
         list.push(extension(false, &authority)?);
         if !self.names.is_empty() {
-            // RFC 5280 §4.2.1.6: critical if it is all there is.
+            // RFC 5280 §4.2.1.6: critical if there is no subject.
             let critical = self.subject == [SEQUENCE, 0];
             list.push(extension(critical, &alternative_names(&self.names)?)?);
         }
@@ -282,7 +282,7 @@ pub fn is_certificate_of(issuer: &Issuer<'_>, certificate: &Certificate) -> bool
     certificate.subject() == issuer.name && certificate.spki() == issuer.key.public_key()
 }
 
-/// A point in time as people read it.
+/// A point in time in readable form.
 pub fn date_text(time: SystemTime) -> String {
     Date(time).to_string()
 }

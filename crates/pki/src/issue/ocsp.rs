@@ -12,19 +12,19 @@ use super::{IssueError, Issuer, key_id, wrap};
 use crate::certificate::Certificate;
 use crate::revocation::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
 
-/// What a response says about one certificate.
+/// The status of one certificate in a response.
 #[derive(Debug, Clone, Copy)]
 pub struct CertificateStatus<'a> {
     /// The certificate.
     pub certificate: &'a Certificate,
-    /// That of the CA that has issued it.
+    /// The certificate of its CA.
     pub issuer: &'a Certificate,
-    /// When it was revoked; `None` if it was not.
+    /// Time of revocation; `None` if it is not revoked.
     pub revoked: Option<SystemTime>,
 }
 
-/// An OCSPResponse about `statuses`, DER. `responder` is the CA, or whom it has certified for that by
-/// `delegate`.
+/// An OCSPResponse about `statuses`, DER. `responder` is the CA, or a responder whose certificate `delegate` the
+/// CA has issued.
 ///
 /// # Errors
 /// See [`IssueError`].

@@ -16,15 +16,14 @@ use crate::files;
 use crate::signed::Signed;
 use crate::text;
 
-/// A request whose signature is that of the key it asks a certificate for.
+/// A request that is signed by the key to be certified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The subject, a DER Name.
     pub subject: Vec<u8>,
     /// The public key, DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
-    /// FQDNs, e-mail and IP addresses of the subjectAltName that is asked for. Nothing else that a
-    /// request asks for is looked at.
+    /// FQDNs, e-mail and IP addresses of the requested subjectAltName. Other requested extensions are ignored.
     pub names: Vec<IdData>,
 }
 
