@@ -1,7 +1,7 @@
 //! Name constraints of CAs (RFC 5280 §4.2.1.10), for every form of name that IKE and EAP use.
 //!
-//! rustls-webpki refuses every CA that has constraints on directory names (rustls/webpki#19), and RFC 5280 makes that
-//! form mandatory.
+//! rustls-webpki refuses every CA that has constraints on directory names (rustls/webpki#19), but RFC 5280 makes
+//! that form mandatory.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub(crate) struct NameConstraints {
     excluded: Vec<GeneralName>,
 }
 
-/// How many comparisons are left: a CA may have thousands of constraints, and a certificate thousands of names.
+/// The comparisons left. A CA may have thousands of constraints, and a certificate thousands of names.
 #[derive(Debug)]
 pub(crate) struct Comparisons(usize);
 
@@ -76,7 +76,7 @@ impl NameConstraints {
                     return Err(outside());
                 }
             }
-            // A wildcard stands for names that are excluded, too.
+            // A name with a wildcard also stands for excluded names.
             if asked && !within || self.excludes_some_of(&name) {
                 return Err(outside());
             }
@@ -109,16 +109,16 @@ enum Named<'a> {
     Email(Cow<'a, str>),
     Uri(&'a str),
     Address(&'a [u8]),
-    /// A form that nobody compares.
+    /// A form of name that is not compared.
     Other(&'a GeneralName),
 }
 
-/// What a name is to a constraint of its form.
+/// The relation of a name to a constraint of its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relation {
     Within,
     Outside,
-    /// Nobody can tell: neither permitted nor free of what is excluded.
+    /// Cannot be decided: the name is not permitted, and may be excluded.
     Unclear,
 }
 
@@ -133,7 +133,8 @@ fn names(certificate: &Certificate) -> Option<Vec<Named<'_>>> {
     if certificate.has_subject() {
         let subject = rdns(certificate.subject())?;
         all.push(Named::Directory(Cow::Borrowed(certificate.subject())));
-        // Where a subjectAltName has e-mail addresses these count as well: stricter than §4.2.1.10, as in OpenSSL.
+        // The subject's e-mail addresses count even if a subjectAltName has some. This is stricter than §4.2.1.10,
+        // as in OpenSSL.
         let emails = subject.iter().flatten().filter(|attribute| attribute.oid == EMAIL_ADDRESS);
         all.extend(emails.map(|email| Named::Email(email.text().unwrap_or(Cow::Borrowed("")))));
     }
@@ -150,7 +151,7 @@ fn names(certificate: &Certificate) -> Option<Vec<Named<'_>>> {
     Some(all)
 }
 
-/// What `name` is to `base`; `None` if they have different forms.
+/// The relation of `name` to `base`; `None` if they have different forms.
 fn relation(name: &Named<'_>, base: &GeneralName) -> Option<Relation> {
     let of = |within| if within { Relation::Within } else { Relation::Outside };
     Some(match (name, base) {
@@ -171,7 +172,7 @@ fn relation(name: &Named<'_>, base: &GeneralName) -> Option<Relation> {
         (Named::Address(address), GeneralName::IpAddress(base)) => {
             is_in_network(address, base.as_bytes())
         }
-        // What an otherName constraint means is defined by nobody here.
+        // This crate does not interpret otherName constraints.
         (Named::Other(name), base)
             if std::mem::discriminant(*name) == std::mem::discriminant(base) =>
         {
@@ -245,7 +246,7 @@ impl<'a> Attribute<'a> {
             UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => {
                 std::str::from_utf8(self.value).ok().map(Cow::Borrowed)
             }
-            // Latin-1, as all who write it mean it.
+            // Latin-1, which is what certificates use in practice.
             TELETEX_STRING => Some(self.value.iter().copied().map(char::from).collect()),
             BMP_STRING => {
                 let (units, rest) = self.value.as_chunks::<2>();
@@ -258,8 +259,8 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Text as caseIgnoreMatch compares it: without regard to case, runs of spaces count as one, those at the ends as
-/// none (RFC 4518 §2.6.1).
+/// Text as caseIgnoreMatch compares it: case is ignored, a run of spaces counts as one, and spaces at the ends do
+/// not count (RFC 4518 §2.6.1).
 fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -276,7 +277,7 @@ fn is_in_domain(name: &str, base: &str) -> bool {
     }
 }
 
-/// True if `name` is `domain` with labels added.
+/// True if `name` is a name below `domain`.
 fn is_below(name: &str, domain: &str) -> bool {
     let Some(at) = name.len().checked_sub(domain.len() + 1) else { return false };
     let (label, tail) = (name.as_bytes().get(..at), name.as_bytes().get(at..));
@@ -291,7 +292,7 @@ fn mailbox(address: &str) -> Option<(&str, &str)> {
     address.rsplit_once('@').filter(|(local, host)| !local.is_empty() && !host.is_empty())
 }
 
-/// A mailbox of a constraint counts with its case, its host without.
+/// The mailbox of a constraint is compared with case, the host without.
 fn is_mailbox((local, at): (&str, &str), base: &str) -> bool {
     match base.rsplit_once('@') {
         Some((mailbox, host)) => local == mailbox && at.eq_ignore_ascii_case(host),
@@ -299,7 +300,7 @@ fn is_mailbox((local, at): (&str, &str), base: &str) -> bool {
     }
 }
 
-/// `base` is a host, or with a leading period what is below a domain.
+/// `base` is a host, or with a leading period the names below a domain.
 fn is_host(host: &str, base: &str) -> bool {
     match base.strip_prefix('.') {
         Some(domain) => is_below(host, domain),
@@ -307,7 +308,7 @@ fn is_host(host: &str, base: &str) -> bool {
     }
 }
 
-/// The host of a URI; `None` if it has none, or an address instead.
+/// The host of a URI; `None` if it has none, or has an address.
 fn host(uri: &str) -> Option<&str> {
     let (_, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

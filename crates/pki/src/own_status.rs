@@ -1,4 +1,4 @@
-//! Whether and what an [`Answerer`] says of the revocation of its own certificates (RFC 4806).
+//! OCSP responses that an [`Answerer`] sends about its own certificates (RFC 4806).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,20 +16,20 @@ use crate::signed::Signed;
 
 impl Answerer {
     /// `ocsp` with `reply` or `both`: the rounds of this end in `connection` send OCSP responses about their
-    /// certificates to peers that ask for them. With `ahead` they are [fetched](Self::status_ahead) before the first
-    /// one asks.
+    /// certificates to peers that ask for them. With `ahead`, the responses are [fetched](Self::status_ahead)
+    /// before the first peer asks.
     pub fn reply_by_ocsp(&mut self, connection: &str, ahead: bool) {
         self.replies.insert(connection.to_owned(), ahead);
     }
 
-    /// What responders have said about this end's own certificates.
+    /// The OCSP responses about this end's own certificates.
     pub fn own_status(&self) -> &OwnStatus {
         &self.own_status
     }
 
-    /// Takes what a responder has answered to `request`. The rules are those of
-    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver); true if the certificate is revoked, which
-    /// is sent as well.
+    /// Takes a responder's answer to `request`. The rules are those of
+    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver). Returns true if the certificate is revoked;
+    /// such a response is sent as well.
     ///
     /// # Errors
     /// Says why the response is of no use.
@@ -42,7 +42,7 @@ impl Answerer {
         self.trust().revocation.deliver_own(&self.own_status, request, response, now)
     }
 
-    /// Takes over what `other` has fetched about certificates that both have.
+    /// Takes over the responses that `other` has fetched about certificates that both have.
     pub fn inherit_status(&mut self, other: &Self) {
         self.own_status = other.own_status.clone();
         if self.own_status.is_empty() {
@@ -53,8 +53,8 @@ impl Answerer {
         self.own_status.retain(&names);
     }
 
-    /// What is to be fetched for the answer to `request`: nothing unless the peer asks for OCSP responses and
-    /// gets them.
+    /// The fetches for the answer to `request`. There are none unless the peer asks for OCSP responses and gets
+    /// them.
     pub fn status_fetches(&self, request: &SignRequest, now: SystemTime) -> StatusFetches {
         let mut fetches = StatusFetches::default();
         if self.tells_status(request)
@@ -65,7 +65,7 @@ impl Answerer {
         fetches
     }
 
-    /// What is to be fetched before anybody asks, or asks again, and when to look again, if ever.
+    /// The fetches that are due before a peer asks, or asks again, and when to look again, if ever.
     pub fn status_ahead(&self, now: SystemTime) -> (Vec<StatusFetch>, Option<SystemTime>) {
         let mut fetches = StatusFetches::default();
         let mut next: Option<SystemTime> = None;
@@ -85,7 +85,7 @@ impl Answerer {
         (lacking, next)
     }
 
-    /// CERT payloads with the responses there are for `credential`.
+    /// CERT payloads with the available responses for `credential`.
     pub(crate) fn status_payloads(
         &self,
         request: &SignRequest,
@@ -101,14 +101,14 @@ impl Answerer {
         responses.map(|response| OwnedCert { encoding, data: response.to_vec() }).collect()
     }
 
-    /// The responders that the peer trusts, which it may name, are not looked at: whom to ask is the CA's choice.
+    /// The peer may name responders that it trusts. They are ignored, because the CA chooses its responder.
     fn tells_status(&self, request: &SignRequest) -> bool {
         request.requests.iter().any(|one| one.encoding == CertEncoding::OCSP)
             && self.replies.contains_key(&request.connection)
     }
 
-    /// Adds to `fetches` what is due about the chain of `credential`, or about what of it was asked for before if
-    /// it is not to be `all`; the time when to look at the rest.
+    /// Adds to `fetches` the due fetches about the chain of `credential`: about `all` of it, or only about
+    /// certificates that were asked for before. Returns the time when to look at the rest.
     fn due(
         &self,
         credential: &Credential,

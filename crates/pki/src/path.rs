@@ -1,10 +1,10 @@
-//! From an end-entity certificate to a trust anchor (RFC 5280 §6.1), with what IKE adds: key usages, the extended
-//! key usage of RFC 4945, CA constraints, the CA's own validity, address blocks.
+//! From an end-entity certificate to a trust anchor (RFC 5280 §6.1), with the requirements of IKE: key usages, the
+//! extended key usage of RFC 4945, CA constraints, the CA's own validity, and address blocks.
 //!
-//! `search` finds paths, what is here says whether one holds. Not by rustls-webpki: it refuses each CA that has
-//! constraints on directory names and every critical extension of RFC 3779, does not look at the length that an
-//! anchor allows, and counts self-issued certificates. Signatures are verified by its algorithms, and its reader of
-//! revocation lists is used.
+//! `search` finds paths, and this module checks them. rustls-webpki does not do this, for several reasons. It
+//! refuses each CA that has constraints on directory names, and every critical extension of RFC 3779. It does not
+//! check the path length that an anchor allows, and it counts self-issued certificates. Its algorithms verify the
+//! signatures, and its reader of revocation lists is used.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,13 +22,14 @@ use search::Search;
 
 mod search;
 
-/// Which extended key usages a certificate may have, besides none at all. Those of its CAs are asked the same.
+/// The extended key usages that a certificate may have. None at all is always accepted. The same rule applies to
+/// its CAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExtendedKeyUsagePolicy {
     /// ipsecIKE or anyExtendedKeyUsage alone (RFC 4945 §5.1.3.12).
     Ike,
-    /// serverAuth, clientAuth and the withdrawn IPsec usages too: few CAs know ipsecIKE, and Windows and Apple
-    /// clients ask gateways for serverAuth. As strongSwan has it.
+    /// serverAuth, clientAuth and the withdrawn IPsec usages too, as in strongSwan. Few CAs know ipsecIKE, and
+    /// Windows and Apple clients require serverAuth of gateways.
     #[default]
     IkeOrTls,
     /// The server of EAP-TLS and EAP-TTLS: serverAuth (RFC 5216 §5.3), eapOverLAN and eapOverPPP (RFC 4334), or
@@ -38,8 +39,7 @@ pub enum ExtendedKeyUsagePolicy {
     EapPeer,
 }
 
-/// A validated path: every signature, validity, constraint and usage is in order. Revocation is not
-/// part of it.
+/// A validated path: every signature, validity, constraint and usage is correct. Revocation is not part of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     /// The end entity first, then its issuer, and so on.
@@ -62,7 +62,7 @@ impl Path {
     }
 }
 
-/// What a path is looked for with.
+/// The input of a search for a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathQuery<'a> {
     /// Trust anchors.
@@ -71,7 +71,7 @@ pub(crate) struct PathQuery<'a> {
     pub intermediates: &'a [Arc<Certificate>],
     /// One of these must be part of the path, unless there are none.
     pub cacerts: &'a [Arc<Certificate>],
-    /// What is asked of its CAs besides.
+    /// Further requirements on its CAs.
     pub wanted: Wanted<'a>,
     /// Signatures that need not be verified again.
     pub verified: &'a Verified,
@@ -82,10 +82,10 @@ pub(crate) struct PathQuery<'a> {
 }
 
 impl PathQuery<'_> {
-    /// Finds a path for `end_entity` that holds and that `accept` takes, such as one without a revoked certificate.
+    /// Finds a valid path for `end_entity` that `accept` takes, such as one without a revoked certificate.
     ///
     /// # Errors
-    /// Why the first path will not do, or why there is none.
+    /// Why the first path is not accepted, or why there is none.
     pub fn find<T>(
         &self,
         end_entity: &Arc<Certificate>,
@@ -102,7 +102,7 @@ impl PathQuery<'_> {
         })
     }
 
-    /// What needs no path.
+    /// The checks that need no path.
     fn check_end_entity(&self, end_entity: &Certificate) -> Result<(), PkiError> {
         check_validity(end_entity, self.now)?;
         if !end_entity.may_sign() {
@@ -112,7 +112,7 @@ impl PathQuery<'_> {
         if end_entity.is_ca() { Err(PkiError::BasicConstraints) } else { Ok(()) }
     }
 
-    /// What every certificate of a path but its anchor has to be.
+    /// The checks of every certificate of a path but its anchor.
     fn check_always(&self, certificate: &Certificate) -> Result<(), PkiError> {
         certificate.check_form().map_err(PkiError::Malformed)?;
         if certificate.asks_too_much() {
@@ -124,8 +124,8 @@ impl PathQuery<'_> {
         Ok(())
     }
 
-    /// Checks what lies above the end entity, and what that says of the names and addresses below. The constraints
-    /// of the anchor hold as well.
+    /// Checks the certificates above the end entity, and their constraints on the names and addresses below. The
+    /// constraints of the anchor apply as well.
     fn check(&self, path: &Path) -> Result<(), PkiError> {
         for (_, issuer) in path.links() {
             check_validity(issuer, self.now)?;
@@ -146,7 +146,7 @@ impl PathQuery<'_> {
         self.wanted.policies_in(path)
     }
 
-    /// One of `cacerts`, or whom `ca_id` means: either will do.
+    /// A path needs one of `cacerts` or a CA with the identity `ca_id`; either suffices.
     fn by_the_right_ca(&self, path: &Path) -> Result<(), PkiError> {
         let mut cas = path.links().map(|(_, issuer)| issuer);
         let listed = |ca: &Certificate| self.cacerts.iter().any(|listed| same_ca(listed, ca));
@@ -163,7 +163,7 @@ impl PathQuery<'_> {
     }
 }
 
-/// No CA has more CAs below it than it allows.
+/// Checks that no CA has more CAs below it than it allows.
 //= RFC 5280 §4.2.1.9
 //# In this case, it gives the maximum number of non-
 //# self-issued intermediate certificates that may follow this
@@ -179,7 +179,7 @@ fn check_lengths(path: &Path) -> Result<(), PkiError> {
     Ok(())
 }
 
-/// The names of every certificate are within the constraints of all CAs above it.
+/// Checks that the names of every certificate are within the constraints of all CAs above it.
 //= RFC 5280 §4.2.1.10
 //# Name constraints are not applied to self-issued certificates (unless
 //# the certificate is the final certificate in the path).
@@ -240,8 +240,8 @@ const fn oid(text: &str) -> ObjectIdentifier {
 const IKE: [ObjectIdentifier; 2] = [oid("1.3.6.1.5.5.7.3.17"), oid("2.5.29.37.0")];
 const SERVER_AUTH: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.1");
 const CLIENT_AUTH: ObjectIdentifier = oid("1.3.6.1.5.5.7.3.2");
-/// ipsecEndSystem, ipsecTunnel and ipsecUser, which RFC 4945 withdrew, and iKEIntermediate, which some systems still
-/// ask for.
+/// ipsecEndSystem, ipsecTunnel and ipsecUser, which RFC 4945 withdrew, and iKEIntermediate, which some systems
+/// still require.
 const IKE_OR_TLS: [ObjectIdentifier; 6] = [
     SERVER_AUTH,
     CLIENT_AUTH,

@@ -1,5 +1,5 @@
-//! What a connection asks of the CAs above its peer's certificate: `ca_id`, and `cert_policy` by the certificate
-//! policies of the path (RFC 5280 §4.2.1.4).
+//! The requirements of a connection on the CAs above its peer's certificate: `ca_id`, and `cert_policy` by the
+//! certificate policies of the path (RFC 5280 §4.2.1.4).
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::path::Path;
 pub struct CertificatePolicy(ObjectIdentifier);
 
 impl CertificatePolicy {
-    /// Takes it in dotted form; `None` if `text` is none.
+    /// Parses dotted form; `None` if `text` is not in that form.
     pub fn parse(text: &str) -> Option<Self> {
         ObjectIdentifier::new(text).ok().map(Self)
     }
@@ -36,19 +36,18 @@ impl fmt::Display for CertificatePolicy {
     }
 }
 
-/// What a certificate says of policies. Object identifiers are the octets of their content, whatever size their
-/// numbers have.
+/// The policies of a certificate. Object identifiers are their content octets, of any length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     named: Vec<Vec<u8>>,
-    /// The issuer's policy and that of its subjects which it takes for it.
+    /// Pairs of an issuer's policy and the equivalent policy of its subjects.
     mappings: Vec<(Vec<u8>, Vec<u8>)>,
     inhibit_mapping: Option<usize>,
     inhibit_any: Option<usize>,
 }
 
 impl Policies {
-    /// Adds what the extension `oid` says, if it is about policies.
+    /// Adds the extension `oid`, if it is about policies.
     pub fn add(&mut self, oid: ObjectIdentifier, value: &[u8]) -> Result<(), &'static str> {
         match oid {
             CERTIFICATE_POLICIES => {
@@ -75,7 +74,7 @@ impl Policies {
     }
 }
 
-/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER, and qualifiers, which are for people.
+/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER, and qualifiers, which are ignored.
 fn named(value: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut outer = Der::new(value);
     let mut list = outer.nested(SEQUENCE)?;
@@ -102,8 +101,8 @@ fn mappings(value: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     Some(found)
 }
 
-/// SEQUENCE of two INTEGERs with implicit tags; the first, requireExplicitPolicy, asks nothing of a path that a
-/// policy is looked for in.
+/// SEQUENCE of two INTEGERs with implicit tags. The first, requireExplicitPolicy, has no effect on a path that
+/// must have a policy anyway.
 fn inhibit_mapping(value: &[u8]) -> Option<Option<usize>> {
     let mut outer = Der::new(value);
     let mut constraints = outer.nested(SEQUENCE)?;
@@ -119,34 +118,34 @@ fn inhibit_mapping(value: &[u8]) -> Option<Option<usize>> {
     Some(found)
 }
 
-/// The content of an INTEGER that is not negative. One that is too large is large enough.
+/// The content of an INTEGER that is not negative. A number that does not fit becomes the largest.
 fn number(octets: &[u8]) -> usize {
     octets
         .iter()
         .fold(0, |all: usize, octet| all.saturating_mul(256).saturating_add(usize::from(*octet)))
 }
 
-/// What is asked of a path.
+/// Requirements on a path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted<'a> {
-    /// Whom one of its CAs must be.
+    /// The identity that one of its CAs must have.
     pub ca: Option<&'a IdMatch>,
-    /// Policies that all must be valid in it.
+    /// Policies that must all be valid in it.
     pub policies: &'a [CertificatePolicy],
 }
 
 impl Wanted<'_> {
-    /// True if everything will do.
+    /// True if there are no requirements.
     pub fn is_nothing(&self) -> bool {
         self.ca.is_none() && self.policies.is_empty()
     }
 
-    /// Why a key that has no certificate will not do.
+    /// The error for a key without certificate, if there are requirements.
     pub fn of_raw_key(&self) -> Result<(), PkiError> {
         if self.is_nothing() { Ok(()) } else { Err(PkiError::RawKeyWithoutCa) }
     }
 
-    /// The policies alone.
+    /// Checks the policies alone.
     pub fn policies_in(&self, path: &Path) -> Result<(), PkiError> {
         match self.policies.iter().find(|policy| !is_valid(path, policy.oid().as_bytes())) {
             None => Ok(()),
@@ -159,7 +158,7 @@ impl Wanted<'_> {
     }
 }
 
-/// True if `ca` has the identity: as subject, in subjectAltName, or a key ID that is one of the certificate or key.
+/// True if `ca` has the identity: as subject, in subjectAltName, or as a key ID of the certificate or key.
 pub(crate) fn is_ca(ca: &Certificate, wanted: &IdMatch) -> bool {
     if let IdMatch::Exact(id) = wanted
         && id.kind == IdType::KEY_ID
@@ -169,8 +168,8 @@ pub(crate) fn is_ca(ca: &Certificate, wanted: &IdMatch) -> bool {
     ca.identities().iter().any(|id| wanted.admits(id))
 }
 
-/// As charon has it: the hash of the certificate, its subjectKeyIdentifier, a hash of the public key with or
-/// without its algorithm, or the serial number.
+/// As in charon, a key ID is the hash of the certificate, its subjectKeyIdentifier, a hash of the public key with
+/// or without its algorithm, or the serial number.
 fn has_key_id(ca: &Certificate, id: &IdData) -> bool {
     let key = SubjectPublicKeyInfo::parse(ca.spki()).map(|spki| spki.key);
     ca.key_identifier() == Some(&*id.data)
@@ -181,8 +180,8 @@ fn has_key_id(ca: &Certificate, id: &IdData) -> bool {
             .any(|of| sha1(of)[..] == *id.data)
 }
 
-/// True if the end entity has `policy`, and each CA above it has it too, or any policy, or maps one of its own to
-/// it. A root without policies does not count (RFC 5280 §6.1: it is no part of the path).
+/// True if the end entity has `policy`, and each CA above it has the policy too, or any policy, or maps one of its
+/// own to it. A root without policies does not count (RFC 5280 §6.1: it is no part of the path).
 fn is_valid(path: &Path, policy: &[u8]) -> bool {
     let Some((end_entity, _)) = path.certificates.split_first() else { return false };
     if !end_entity.policies().has(policy) {
@@ -209,7 +208,8 @@ fn is_valid(path: &Path, policy: &[u8]) -> bool {
     true
 }
 
-/// True if one of the CAs above forbids something so far below it: `count` certificates under it still may.
+/// True if one of the CAs above forbids something at this depth. `count` is the number of certificates below it
+/// that may still have it.
 fn inhibited(above: &[&Policies], count: impl Fn(&Policies) -> Option<usize>) -> bool {
     (1..).zip(above).any(|(below, ca)| count(ca).is_some_and(|count| below > count))
 }

@@ -7,8 +7,8 @@ use pq_kem::sign::SlhDsa;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
 use webpki::aws_lc_rs as algorithms;
 
-/// Signature algorithms a certificate may have. No SHA-1, no RSA under 2048 bits; curves in any
-/// combination with SHA-2.
+/// Signature algorithms that a certificate may have. SHA-1 and RSA under 2048 bits are excluded. Curves go with
+/// any SHA-2.
 pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     algorithms::ML_DSA_87,
     algorithms::ML_DSA_65,
@@ -46,8 +46,7 @@ pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     &Slh(SignatureScheme::SlhDsaShake256f),
 ];
 
-/// SLH-DSA in certificates (RFC 9909), which rustls-webpki does not have, by the backend that verifies
-/// AUTH payloads.
+/// SLH-DSA in certificates (RFC 9909), which rustls-webpki lacks. The backend for AUTH payloads verifies it.
 #[derive(Debug)]
 struct Slh(SignatureScheme);
 
@@ -74,18 +73,18 @@ impl SignatureVerificationAlgorithm for Slh {
     }
 }
 
-/// What a signature is to a key.
+/// The result of verifying a signature by a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signature {
     /// The key made it.
     Good,
     /// The key did not make it.
     Wrong,
-    /// No algorithm that is accepted makes such signatures.
+    /// No accepted algorithm makes such signatures.
     Unsupported,
 }
 
-/// A SIGNED structure of X.509: what is signed, how, and the signature (RFC 5280 §4.1.1).
+/// A SIGNED structure of X.509: the signed octets, the algorithm, and the signature (RFC 5280 §4.1.1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signed<'a> {
     /// The signed octets, header included.
@@ -94,12 +93,12 @@ pub(crate) struct Signed<'a> {
     pub algorithm: &'a [u8],
     /// The signature.
     pub signature: &'a [u8],
-    /// What followed the signature inside the structure.
+    /// The octets after the signature, inside the structure.
     pub rest: Der<'a>,
 }
 
 impl<'a> Signed<'a> {
-    /// Takes `octets` apart; `None` if they are not exactly one such structure.
+    /// Parses `octets`; `None` if they are not exactly one such structure.
     pub fn parse(octets: &'a [u8]) -> Option<Self> {
         let mut outer = Der::new(octets);
         let mut inner = outer.nested(der::SEQUENCE)?;

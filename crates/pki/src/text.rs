@@ -1,4 +1,4 @@
-//! What is printed: names and dates.
+//! Names and dates as text.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
 
-/// A distinguished name (DER) as text that is safe in a log line, and no longer than one should be.
+/// A distinguished name (DER) as text that is safe in a log line, and of limited length.
 pub(crate) fn name(der: &[u8]) -> String {
     let text = IdData { kind: IdType::DER_ASN1_DN, data: der.to_vec() }.to_string();
-    // Anybody can make a certificate with a name of 60,000 octets.
+    // Anyone can make a certificate with a name of 60,000 octets.
     if text.len() > LONGEST {
         return text.chars().take(LONGEST).chain("...".chars()).collect();
     }
     text
 }
 
-/// Characters of a name that are shown.
+/// Most characters of a name that are shown.
 const LONGEST: usize = 1024;
 
 /// A point in time as `2026-11-20 13:45:00 UTC`.

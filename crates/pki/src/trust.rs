@@ -1,4 +1,4 @@
-//! What this end trusts: trust anchors, and known revocations.
+//! The trust of this end: trust anchors, and revocation information.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// Trusts nobody.
+    /// An empty store, which trusts nobody.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another CA that the configuration names as
-    /// an anchor. No CA above it is examined, so nobody can revoke it. A certificate without basicConstraints is no CA, so
-    /// roots of X.509 version 1 are refused.
+    /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another CA that the configuration
+    /// names as an anchor. No CA above it is examined, so nobody can revoke it. A certificate without
+    /// basicConstraints is no CA, so roots of X.509 version 1 are refused.
     ///
     /// # Errors
     /// [`LoadError::NotCa`].
@@ -74,13 +74,13 @@ impl TrustStore {
         &self.anchors
     }
 
-    /// The certificates that only link.
+    /// The CA certificates that only link.
     pub fn intermediates(&self) -> &[Arc<Certificate>] {
         &self.intermediates
     }
 
-    /// The CAs that no trust anchor is above, by their names: links, and CAs of `more` that are not self-signed. A
-    /// self-signed CA of `more` counts as a trust anchor.
+    /// The CAs without a trust anchor above them, judged by names alone: links, and CAs of `more` that are not
+    /// self-signed. A self-signed CA of `more` counts as a trust anchor.
     pub fn loose<'a>(&'a self, more: &'a [Arc<Certificate>]) -> Vec<&'a Arc<Certificate>> {
         let (mut names, mut left) = (Vec::new(), Vec::new());
         for ca in more {
@@ -100,15 +100,14 @@ impl TrustStore {
         }
     }
 
-    /// `cert_cache`: whether signatures on certificates that were found good are remembered, as they are by
-    /// default: those of the last thousands of certificates, 32 octets of hash each. Clones of this store
-    /// share them.
+    /// `cert_cache`: whether good signatures on certificates are remembered. The default is yes, for the last
+    /// thousands of certificates, with 32 octets of hash each. Clones of this store share them.
     pub fn set_cert_cache(&mut self, on: bool) {
         self.verified = if on { Verified::default() } else { Verified::off() };
     }
 
-    /// Takes over what `other` has found out and fetched: a new configuration need not ask again. Where
-    /// nothing of use was found may be asked anew.
+    /// Takes over the information that `other` has fetched and the signatures it has verified, so that a new
+    /// configuration need not ask again. URLs that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
         self.revocation.inherit(&other.revocation);
         if self.cert_cache() && other.cert_cache() {

@@ -1,9 +1,8 @@
-//! Certificates that were found good, so that a peer that comes again costs one verification less
+//! Certificates whose signatures were found good, so that a peer that connects again costs one verification less
 //! (`cert_cache` of strongswan.conf).
 //!
-//! What is remembered holds for ever and whatever is configured: that a key made a signature on a message,
-//! and what the octets of a certificate say. Validity, constraints, usages and revocation are looked at each
-//! time anew.
+//! The remembered facts hold for ever and in every configuration: that a key signed a message, and the parsed
+//! content of a certificate. Validity, constraints, usages and revocation are checked again each time.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,15 +14,15 @@ use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificat
 use crate::certificate::Certificate;
 use crate::signed::ALGORITHMS;
 
-/// Signatures remembered; the oldest makes room.
+/// Most signatures remembered; the oldest makes room.
 const MOST: usize = 8192;
 
-/// Certificates remembered, parsed; the oldest makes room.
+/// Most certificates remembered in parsed form; the oldest makes room.
 const MOST_PARSED: usize = 1024;
-/// Octets of the longest certificate that is remembered parsed.
+/// Most octets of a certificate that is remembered in parsed form.
 const MOST_OCTETS: usize = 4096;
 
-/// Certificates that were found good. Clones share them.
+/// Certificates whose signatures were found good. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Verified {
     /// `None` if nothing is remembered.
@@ -36,7 +35,7 @@ struct Known {
     certificates: Bounded<Arc<Certificate>>,
 }
 
-/// The last things that were put in.
+/// The entries added last.
 struct Bounded<T> {
     all: HashMap<Hash, T>,
     oldest_first: VecDeque<Hash>,
@@ -62,7 +61,7 @@ impl<T> Bounded<T> {
     }
 }
 
-/// Of everything that a verification depends on.
+/// A hash of everything that a verification depends on.
 type Hash = [u8; 32];
 
 impl Default for Verified {
@@ -77,13 +76,13 @@ impl Verified {
         Self { known: None }
     }
 
-    /// False if it is off.
+    /// False if nothing is remembered.
     pub fn remembers(&self) -> bool {
         self.known.is_some()
     }
 
-    /// [`ALGORITHMS`] that look here first. A signature must not be shown to them but for a key that is
-    /// trusted, or else strangers would fill the memory.
+    /// [`ALGORITHMS`] that look here first. Use them only with a trusted key, since otherwise strangers would fill
+    /// the memory.
     pub fn algorithms(&self) -> Vec<Remembering<'_>> {
         ALGORITHMS
             .iter()
@@ -98,7 +97,7 @@ impl Verified {
         ca.is_self_signed_by(&algorithms)
     }
 
-    /// The certificate in `octets`: parsed, if it was not before.
+    /// The certificate in `octets`, parsed only if it is not remembered.
     pub fn parsed(&self, octets: &[u8]) -> Result<Arc<Certificate>, &'static str> {
         if octets.len() <= MOST_OCTETS
             && let Some(known) = &self.known
@@ -111,7 +110,8 @@ impl Verified {
         Certificate::from_der(octets).map(Arc::new)
     }
 
-    /// Remembers a certificate that leads to a trusted CA. Strangers have none, and get no room here.
+    /// Remembers a certificate that leads to a trusted CA. Strangers have no such certificate, and get no room
+    /// here.
     pub fn keep(&self, certificate: &Arc<Certificate>) {
         if certificate.der().len() <= MOST_OCTETS
             && let Some(known) = &self.known
@@ -144,7 +144,7 @@ impl fmt::Debug for Verified {
     }
 }
 
-/// An algorithm that need not verify again what it has verified.
+/// An algorithm that does not verify again what it has verified.
 #[derive(Debug)]
 pub(crate) struct Remembering<'a> {
     algorithm: &'static dyn SignatureVerificationAlgorithm,
@@ -185,7 +185,7 @@ impl SignatureVerificationAlgorithm for Remembering<'_> {
     }
 }
 
-/// Each part with its length, so that no octet can move from one to another.
+/// The hash covers each part with its length, so that no octet can move from one part to another.
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Hash {
     let mut context = Context::new(&SHA256);
     for part in parts {

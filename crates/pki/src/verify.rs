@@ -17,29 +17,29 @@ use crate::policy::{CertificatePolicy, Wanted};
 use crate::revocation::{FetchRequest, InBand, RevocationPolicy};
 use crate::trust::TrustStore;
 
-/// What a connection asks of its peer's certificate: the options of `remote` in swanctl.conf.
+/// The requirements of a connection on its peer's certificate: the options of `remote` in swanctl.conf.
 #[derive(Debug, Clone, Default)]
 pub struct PeerPolicy {
-    /// `cacerts`: the path must contain one of these CAs. Self-signed ones are trust anchors for it, the others
-    /// only links: what is above them is looked at as always. Empty: any trust anchor will do.
+    /// `cacerts`: the path must contain one of these CAs. Self-signed ones are trust anchors for it. Others are
+    /// only links, and the CAs above them are checked as always. Empty: any trust anchor is accepted.
     pub cacerts: Vec<Arc<Certificate>>,
-    /// `ca_id`: the path must contain a CA that has this identity, or one of `cacerts`. A key ID is looked for in
-    /// the certificate and key.
+    /// `ca_id`: the path must contain a CA that has this identity, or one of `cacerts`. A key ID is compared with
+    /// the certificate and its key.
     pub ca_id: Option<IdMatch>,
     /// `cert_policy`: the peer's certificate must have all of these policies, and its CAs must allow them.
     pub cert_policies: Vec<CertificatePolicy>,
-    /// `certs`: the peer's certificate must be one of these, which are trusted themselves and need no
-    /// CA. Empty: any certificate will do.
+    /// `certs`: the peer's certificate must be one of these. They are trusted themselves and need no CA. Empty:
+    /// any certificate is accepted.
     pub certs: Vec<Arc<Certificate>>,
-    /// `pubkeys`: raw public keys (RFC 7670), shown as such or in a certificate, of which nothing else
-    /// counts then. Empty: raw keys are refused. Otherwise only these and `certs` will do.
+    /// `pubkeys`: accepted raw public keys (RFC 7670). The peer may send the key as such or in a certificate, of
+    /// which only the key counts. Empty: raw keys are refused. Otherwise only these and `certs` are accepted.
     pub pubkeys: Vec<RawKey>,
     /// `revocation`.
     pub revocation: RevocationPolicy,
-    /// `ocsp` with `request` or `both`: OCSP responses are asked for in IKE, and those in CERT payloads count
-    /// (RFC 4806). Otherwise they are passed over.
+    /// `ocsp` with `request` or `both`: IKE requests OCSP responses, and those in CERT payloads count (RFC 4806).
+    /// Otherwise they are ignored.
     pub ocsp: bool,
-    /// `ocsp_max_age`: what such a response says of a good certificate counts for so long; zero: until its
+    /// `ocsp_max_age`: the time for which such a response about a good certificate counts; zero: until its
     /// nextUpdate.
     pub ocsp_max_age: Duration,
     /// Extended key usages, in IKE.
@@ -59,7 +59,7 @@ impl PeerPolicy {
     }
 }
 
-/// A raw public key and whose it is.
+/// A raw public key and the identity of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawKey {
     /// The only identity the key authenticates. A raw key says nothing about its owner, so the
@@ -77,34 +77,34 @@ pub struct TrustedPeer {
     pub spki: Vec<u8>,
     /// The certificate; `None` for a raw public key.
     pub certificate: Option<Arc<Certificate>>,
-    /// From the certificate to the trusted CA; empty for a raw public key. The certificate alone if it is trusted
-    /// without a CA.
+    /// The certificates from the peer's to the trusted CA; empty for a raw public key. Only the peer's
+    /// certificate, if it is trusted without a CA.
     pub path: Vec<Arc<Certificate>>,
     /// The addresses that the peer's certificates authorize (RFC 3779). `None` for no limit.
     pub addresses: Option<Addresses>,
     /// When trust ends: the first expiry on the path. `None` for a raw public key.
     pub not_after: Option<SystemTime>,
-    /// Whether anything about revocation is left to find out.
+    /// Whether revocation is still to be checked.
     pub revocation: Revocation,
 }
 
-/// What is left to find out about revocation.
+/// What is still to be done about revocation.
 #[must_use]
 #[derive(Debug, Clone)]
 pub enum Revocation {
     /// Nothing.
     Settled,
-    /// The peer is not to be accepted yet: fetch these, hand each result to
-    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver), and call [`verify_peer`] again.
-    /// Each round leaves fewer addresses to ask, so that the rounds end. Fetch only after the peer has
-    /// proven to have the key. There may be nothing to fetch before that: then the OCSP responses it has sent
+    /// The peer must not be accepted yet. Fetch these, hand each result to
+    /// [`RevocationStore::deliver`](crate::RevocationStore::deliver), and call [`verify_peer`] again. Each round
+    /// leaves fewer URLs to ask, so the rounds end. Fetch only after the peer has proven that it has the key.
+    /// Before that, the list may be empty: the OCSP responses that it sent are then still to be examined.
     /// are still to be looked at.
     Pending(Vec<FetchRequest>),
 }
 
 impl TrustedPeer {
-    /// True if the certificate has the identity `id` besides the one that was asserted: the peer may
-    /// be looked up in the policy by it too (RFC 4945 §3.1.10). `id` may be a DN pattern.
+    /// True if the certificate has the identity `id` besides the asserted one, so that the peer may be looked up
+    /// in the policy by it too (RFC 4945 §3.1.10). `id` may be a DN pattern.
     pub fn has_identity(&self, id: &IdData) -> bool {
         let names = self.certificate.iter().flat_map(|certificate| certificate.identities());
         names.into_iter().any(|name| id.covers(name.as_id()))
@@ -113,12 +113,12 @@ impl TrustedPeer {
 
 /// Decides whether the key in a peer's CERT payloads may authenticate `id`.
 ///
-/// `certs` are the bodies of all its CERT payloads in order; the first has the peer's own key. Without
-/// any, the certificates and keys the policy names are looked through for the identity. `id` is what
-/// the peer asserts in its ID payload; whether the connection admits that identity is another question.
+/// `certs` are the bodies of all its CERT payloads in order; the first has the peer's own key. If there are none,
+/// the certificates and keys in the policy are searched for the identity. `id` is the identity that the peer
+/// asserts in its ID payload. This function does not decide whether the connection admits that identity.
 ///
-/// Nothing is fetched, and nothing is asked to be fetched unless the peer's path ends at a trusted CA
-/// and the certificate has the identity.
+/// It fetches nothing. It asks for fetches only if the peer's path ends at a trusted CA and the certificate has
+/// the identity.
 ///
 /// # Errors
 /// [`PkiError`] says what is wrong.
@@ -133,19 +133,19 @@ pub fn verify_peer(
     verify_peer_by(id, certs, Terms { policy, chain, usage, proven: true }, trust, now)
 }
 
-/// What a peer is judged by.
+/// The terms on which a peer is judged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub policy: &'a PeerPolicy,
-    /// In place of what `policy` says of it.
+    /// Replaces `chain` of `policy`.
     pub chain: &'a SchemeConstraints,
-    /// In place of what `policy` says of it.
+    /// Replaces `extended_key_usage` of `policy`.
     pub usage: ExtendedKeyUsagePolicy,
-    /// It has proven to have the key. If not, OCSP responses that it sends are not looked at yet.
+    /// The peer has proven that it has the key. If not, OCSP responses that it sends are not examined yet.
     pub proven: bool,
 }
 
-/// As [`verify_peer`], by `terms`.
+/// As [`verify_peer`], on `terms`.
 pub(crate) fn verify_peer_by(
     id: &IdData,
     certs: &[Cert<'_>],
@@ -199,7 +199,7 @@ impl<'a> Presented<'a> {
         let end_entity = verified.parsed(first.data).map_err(PkiError::Malformed)?;
         let mut others: Vec<Arc<Certificate>> = Vec::new();
         for cert in certs.iter().skip(1) {
-            // RFC 4945 §3.3.10: what is unknown, malformed, repeated or of no use is passed over.
+            // RFC 4945 §3.3.10: unknown, malformed, repeated and useless certificates are ignored.
             let useful = cert.encoding == CertEncoding::X509_SIGNATURE
                 && !others.iter().any(|other| other.der() == cert.data);
             let parsed = if useful { verified.parsed(cert.data).ok() } else { None };
@@ -228,8 +228,8 @@ fn certificate(
     if !pinned && !any {
         return Err(PkiError::NotPinned { subject: end_entity.subject_text() });
     }
-    // A condition on the path, and no anchor: nobody would look for what revokes or constrains a CA that is not
-    // self-signed.
+    // `cacerts` that are not self-signed are a condition on the path and no anchors. As anchors, their revocation
+    // and the constraints on them would not be checked.
     let (own, links): (Vec<_>, Vec<_>) =
         policy.cacerts.iter().partition(|ca| trust.verified().is_self_signed(ca));
     let anchors: Vec<_> = trust.cas().iter().chain(own).map(Arc::clone).collect();
@@ -253,7 +253,7 @@ fn certificate(
         revocation(path, (terms, in_band), trust, now)
     });
     match found {
-        // Nobody could have revoked a certificate that is trusted without a CA.
+        // A certificate that is trusted without a CA cannot be revoked by one.
         Err(PkiError::UnknownCa { .. } | PkiError::BasicConstraints)
             if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() =>
         {
@@ -282,8 +282,8 @@ fn certificate(
     }
 }
 
-/// Is every key and every signature of the path as good as `auth` asks for? The signature on the CA
-/// it ends at proves nothing, and is not looked at.
+/// Checks that every key and every signature of the path is as strong as `auth` requires. The signature on the CA
+/// at the end proves nothing, and is not checked.
 fn check_strength(
     end_entity: &Certificate,
     path: Option<&Path>,
@@ -308,10 +308,10 @@ fn check_strength(
     Ok(())
 }
 
-/// The path is good and the identity bound: only now does revocation matter.
+/// Checks revocation, once the path is good and the identity bound.
 ///
-/// The certificates of a stranger may be anybody's, and verifying OCSP responses costs signatures: those
-/// that it sends wait until it has proven to have the key.
+/// The certificates of a stranger may belong to anybody, and each OCSP response costs a verification. Responses in
+/// CERT payloads therefore wait until the peer has proven that it has the key.
 fn revocation(
     path: &Path,
     (terms, in_band): (Terms<'_>, InBand<'_>),
@@ -329,7 +329,7 @@ fn revocation(
     Ok(if pending.is_empty() { Revocation::Settled } else { Revocation::Pending(pending) })
 }
 
-/// RFC 7670: the key itself is what is trusted, for exactly the identity it is configured with.
+/// RFC 7670: the key itself is trusted, for exactly the identity that it is configured with.
 fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer, PkiError> {
     let known = policy.known(id, spki).ok_or(PkiError::UnknownRawKey)?;
     policy.wanted().of_raw_key()?;
@@ -344,8 +344,8 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
     })
 }
 
-/// The peer sent nothing: RFC 7296 §3.6 lets it, if this end has its certificate. The newest that is
-/// valid is taken.
+/// The peer sent no certificate. RFC 7296 §3.6 allows that, if this end has its certificate. The newest valid one
+/// is used.
 fn configured(
     id: &IdData,
     (terms, in_band): (Terms<'_>, InBand<'_>),
@@ -367,11 +367,11 @@ fn configured(
     }
 }
 
-/// Most CERT payloads looked at, OCSP responses aside.
+/// Most CERT payloads examined, OCSP responses aside.
 pub const MAX_CERTS: usize = 16;
 /// Most octets in all of them.
 pub const MAX_CERTS_LEN: usize = 256 * 1024;
-/// Most OCSP responses looked at: one for each certificate of the longest path, and some.
+/// Most OCSP responses examined: one for each certificate of the longest path, and some more.
 const MAX_RESPONSES: usize = 12;
 /// Most certificates besides the peer's own.
 pub const MAX_INTERMEDIATES: usize = 8;

@@ -1,8 +1,8 @@
-//! Which paths lead from a certificate to a trust anchor.
+//! Finds the paths from a certificate to a trust anchor.
 //!
-//! There may be several: CAs certify one another and renew their certificates. They are tried one after the other.
-//! What strangers send costs little: no signature is verified but by the key of a certificate that an anchor
-//! vouches for, and names have to fit before.
+//! There may be several, because CAs certify one another and renew their certificates. The search tries one after
+//! the other. Certificates from strangers cost little: a signature is verified only with the key of a certificate
+//! that an anchor vouches for, and only after the names match.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::certificate::Certificate;
 use crate::error::PkiError;
 use crate::signed::{Signature, Signed};
 
-/// The certificates around one end entity, and whose signatures they bear.
+/// The certificates around one end entity, and the results of verifying their signatures.
 pub(super) struct Search<'a> {
     end_entity: &'a Arc<Certificate>,
     anchors: Vec<&'a Arc<Certificate>>,
-    /// Those that an anchor vouches for, in order of distance from it.
+    /// Certificates that an anchor vouches for, in order of distance from it.
     links: Vec<&'a Arc<Certificate>>,
-    /// Those whose names lead from the end entity upwards.
+    /// Certificates whose names lead upwards from the end entity.
     named: Vec<&'a Arc<Certificate>>,
     algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
-    /// By the places of the certificate and its issuer in memory.
+    /// By the addresses in memory of the certificate and its issuer.
     known: HashMap<(*const Certificate, *const Certificate), Signature>,
     signatures: usize,
     steps: usize,
@@ -31,7 +31,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `anchors` are trusted, `others` may be of use.
+    /// `anchors` are trusted, `others` may help.
     pub fn new(
         end_entity: &'a Arc<Certificate>,
         anchors: &'a [Arc<Certificate>],
@@ -42,7 +42,7 @@ impl<'a> Search<'a> {
         let mut left: Vec<&Arc<Certificate>> = Vec::new();
         for other in others {
             let again = left.iter().any(|earlier| earlier.der() == other.der());
-            // A root that is trusted ends paths, and one that is not leads nowhere.
+            // A trusted root ends paths, and any other root leads nowhere.
             let leads = !other.is_self_issued() || other.is_ca() && !is_among(anchors, other);
             if leads && !again && other.der() != end_entity.der() {
                 left.push(other);
@@ -73,11 +73,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first path that `accept` takes, and what it makes of it.
+    /// The first path that `accept` takes, and the result of `accept`.
     ///
     /// # Errors
-    /// What `accept` said of the first path, or why there is none. That something is revoked comes first, whichever
-    /// path says so: who trusts a certificate without a path has to know.
+    /// The error of `accept` for the first path, or why there is none. A revocation takes precedence, whichever
+    /// path shows it: a caller that trusts a certificate without a path must know about it.
     pub fn first<T>(
         &mut self,
         mut accept: impl FnMut(&Path) -> Result<T, PkiError>,
@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Finds the certificates whose signature leads to an anchor.
+    /// Finds the certificates with a chain of signatures to an anchor.
     fn vouch(&mut self) {
         let mut left = self.named.clone();
         loop {
@@ -126,8 +126,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows issuers upwards from the last of `chain`, or from the end entity; true once it is enough, because
-    /// `take` was content or too many paths were tried.
+    /// Follows issuers upwards from the last of `chain`, or from the end entity. Returns true to stop: `take`
+    /// accepted a path, or too many paths were tried.
     fn extend(
         &mut self,
         chain: &mut Vec<&'a Arc<Certificate>>,
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
             && self.signature(issuer, certificate) == Signature::Good
     }
 
-    /// The signature on `certificate`, if `issuer` made it. Each is verified once.
+    /// The signature on `certificate`, if `issuer` made it. Each signature is verified once.
     fn signature(&mut self, issuer: &Certificate, certificate: &Certificate) -> Signature {
         let pair = (std::ptr::from_ref(certificate), std::ptr::from_ref(issuer));
         if let Some(known) = self.known.get(&pair) {
@@ -199,7 +199,7 @@ impl<'a> Search<'a> {
         signature
     }
 
-    /// Why there is no path: an issuer that is missing, or a signature that is none.
+    /// Why there is no path: a missing issuer, or a wrong signature.
     fn dead_end(&mut self) -> PkiError {
         let mut last = self.end_entity;
         for _ in 0..=self.named.len() {
@@ -228,7 +228,7 @@ fn is_among(anchors: &[Arc<Certificate>], certificate: &Certificate) -> bool {
 
 /// Most CAs between a certificate and its anchor.
 const MAX_DEPTH: usize = 7;
-/// Most certificates looked at besides the end entity and anchors.
+/// Most certificates examined besides the end entity and anchors.
 const MAX_LINKS: usize = 64;
 /// Most signatures verified for one end entity.
 const MAX_SIGNATURES: usize = 100;

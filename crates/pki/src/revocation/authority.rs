@@ -1,4 +1,4 @@
-//! Where to ask about the certificates of a CA that do not say it themselves.
+//! URLs of revocation information for CAs whose certificates do not name them.
 
 use std::sync::Arc;
 
@@ -16,20 +16,19 @@ pub struct Authority {
     pub crl_uris: Vec<String>,
     /// `ocsp_uris`: `http` URLs of OCSP responders.
     pub ocsp_uris: Vec<String>,
-    /// `cert_uri_base`: where peers find the certificates that it issued (RFC 7296 §3.6): the URL is this with
-    /// the hexadecimal SHA-1 of the DER certificate appended.
+    /// `cert_uri_base`: where peers find the certificates that the CA issued (RFC 7296 §3.6). The URL is this base
+    /// with the hexadecimal SHA-1 of the DER certificate appended.
     pub cert_uri_base: Option<String>,
 }
 
 impl Authority {
-    /// True if `url` is one this crate would ask to be fetched: `http`, printable ASCII without
-    /// spaces, at most 512 octets.
+    /// True if this crate would ask to fetch `url`: `http`, printable ASCII without spaces, at most 512 octets.
     pub fn is_usable(url: &str) -> bool {
         certificate::is_http_url(url)
     }
 
-    /// True if `base` is one for [`cert_uri_base`](Self::cert_uri_base): what [`is_usable`](Self::is_usable) takes
-    /// comes of it.
+    /// True if `base` may be a [`cert_uri_base`](Self::cert_uri_base): [`is_usable`](Self::is_usable) accepts the
+    /// URLs made from it.
     pub fn is_uri_base(base: &str) -> bool {
         hash_and_url::is_uri_base(base)
     }
@@ -43,7 +42,7 @@ impl Authority {
         }
     }
 
-    /// True if it is about what `issuer` issues, and has an address.
+    /// True if it is about certificates of `issuer`, and has a URL.
     pub(super) fn is_of(&self, issuer: &Certificate) -> bool {
         same_ca(&self.ca, issuer) && !(self.crl_uris.is_empty() && self.ocsp_uris.is_empty())
     }

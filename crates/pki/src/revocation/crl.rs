@@ -1,8 +1,8 @@
-//! Certificate revocation lists (RFC 5280 §5). The entries are read by rustls-webpki, which refuses
-//! delta lists, indirect lists and critical extensions it does not know.
+//! Certificate revocation lists (RFC 5280 §5). rustls-webpki reads the entries. It refuses delta lists, indirect
+//! lists and unknown critical extensions.
 //!
-//! A list may have hundreds of thousands of entries. So a fetched one is taken apart only after its signature
-//! has been verified, and of each entry no more is kept than where its serial number stands in the list.
+//! A list may have hundreds of thousands of entries. A fetched list is therefore parsed only after its signature
+//! has been verified. For each entry, only the position of its serial number in the list is kept.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -25,14 +25,14 @@ use crate::issue::RevokedEntry;
 use crate::signed::Signed;
 use crate::text;
 
-/// A revocation list. Parsing says nothing about who signed it.
+/// A revocation list. Parsing does not verify the signature.
 pub struct Crl {
     der: Vec<u8>,
     issuer: Vec<u8>,
     this_update: SystemTime,
     next_update: SystemTime,
     scope: Option<IssuingDistributionPoint>,
-    /// Where the serial numbers stand in `der`, in their order.
+    /// Positions of the serial numbers in `der`, in their order.
     serials: Vec<(u32, u16)>,
 }
 
@@ -40,20 +40,20 @@ impl Crl {
     /// Reads a list, PEM or DER.
     ///
     /// # Errors
-    /// If it is none, or none that can be understood: delta and indirect lists, version 1.
+    /// If it is no list, or an unsupported one: delta and indirect lists, version 1.
     //= RFC 4945 §6.2
     //# CRLs and ARLs MUST be Base64 encoded and appear between the following
     //# delimiters:
     //#
     //# -----BEGIN CRL-----
     //# -----END CRL-----
-    // Everybody else, RFC 7468 §6 among them, writes `X509 CRL`.
+    // Other programs, and RFC 7468 §6, write `X509 CRL`.
     pub fn load(octets: &[u8]) -> Result<Self, LoadError> {
         let found = files::one(octets, "X509 CRL");
         Self::from_der(found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?)
     }
 
-    /// As [`load`](Self::load), of a list that `ca` must have signed, which is looked at first.
+    /// As [`load`](Self::load), but verifies first that `ca` signed the list.
     pub(super) fn fetched(octets: &[u8], ca: &Certificate) -> Result<Self, LoadError> {
         let found = files::one(octets, "X509 CRL");
         let der = found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?;
@@ -81,7 +81,7 @@ impl Crl {
         let mut serials = Vec::new();
         for entry in &entries {
             let serial = entry.map_err(unfit)?.serial_number;
-            // It is a part of `der`.
+            // The serial number is a part of `der`.
             let start = (serial.as_ptr() as usize).wrapping_sub(der.as_ptr() as usize);
             let (Ok(start), Ok(length)) = (u32::try_from(start), u16::try_from(serial.len()))
             else {
@@ -203,7 +203,7 @@ impl fmt::Debug for Crl {
     }
 }
 
-/// The serial number that stands there.
+/// The serial number at this position.
 fn at(der: &[u8], (start, length): (u32, u16)) -> &[u8] {
     let start = start as usize;
     der.get(start..start + usize::from(length)).unwrap_or_default()

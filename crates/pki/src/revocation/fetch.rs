@@ -1,4 +1,4 @@
-//! What the caller is asked to fetch.
+//! Fetches that the caller is asked to make.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::revocation::ocsp;
 pub struct FetchRequest {
     /// `http://…`: printable ASCII without spaces.
     pub url: String,
-    /// How.
+    /// The request method and content.
     pub kind: FetchKind,
     pub(super) certificate: Arc<Certificate>,
     pub(super) issuer: Arc<Certificate>,
 }
 
-/// How something is fetched.
+/// How to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchKind {
     /// GET; the body is a revocation list.

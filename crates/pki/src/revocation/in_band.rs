@@ -1,7 +1,7 @@
-//! OCSP responses that a peer sends along in CERT payloads (RFC 4806), as one more source of what is known.
+//! OCSP responses that a peer sends in CERT payloads (RFC 4806), as another source of revocation information.
 //!
-//! They obey the rules of those that are fetched, count for the exchange that they came in, and nothing of
-//! them is kept: what a peer sends takes no room from what this end has found out itself.
+//! They obey the same rules as fetched responses, and count only for the exchange that carried them. They are not
+//! stored, so a peer cannot displace the information that this end has fetched.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,18 +10,18 @@ use super::ocsp::OcspAnswer;
 use super::{Status, ocsp};
 use crate::certificate::Certificate;
 
-/// The responses of one peer. Nothing is known about them yet.
+/// The OCSP responses of one peer, not yet verified.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct InBand<'a> {
     /// DER OCSPResponses.
     pub responses: &'a [&'a [u8]],
-    /// How long ago a responder may have said that all is well; zero: until nextUpdate.
+    /// The age up to which a good status counts; zero: until nextUpdate.
     pub max_age: Duration,
 }
 
 impl InBand<'_> {
-    /// What they say about `certificate`. One signature is verified for each response about it, or a few if
-    /// others than the issuer may have made it; of more responses than [`MOST`] the first are looked at.
+    /// The statuses of `certificate` in the responses. One signature is verified for each response about it, or a
+    /// few if another signer than the issuer is possible. Only the first [`MOST`] responses are examined.
     pub fn statuses(
         &self,
         certificate: &Certificate,
@@ -47,5 +47,5 @@ impl InBand<'_> {
     }
 }
 
-/// Responses about one certificate that are looked at.
+/// Most responses about one certificate that are examined.
 const MOST: usize = 2;

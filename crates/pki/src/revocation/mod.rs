@@ -1,5 +1,5 @@
-//! Has a certificate been revoked? Revocation lists (RFC 5280 §5) and OCSP responses (RFC 6960) that
-//! were loaded or fetched, strongSwan's `revocation` policies, and what to fetch.
+//! Revocation of certificates: revocation lists (RFC 5280 §5) and OCSP responses (RFC 6960) that were loaded or
+//! fetched, strongSwan's `revocation` policies, and the fetches that are needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
 pub(crate) use own::Due;
 pub use own::{OwnStatus, StatusFetch, StatusFetches};
 
-/// `revocation`: what follows if nothing current is known about a certificate.
+/// `revocation`: the consequence if there is no current information about a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RevocationPolicy {
-    /// `relaxed`: nothing; only a certificate that is known to be revoked is refused.
+    /// `relaxed`: accepted. Only a certificate that is known to be revoked is refused.
     #[default]
     Relaxed,
-    /// `ifuri`: refused if it names a place where revocation information should have been.
+    /// `ifuri`: refused if the certificate names a URL of revocation information.
     IfUri,
     /// `strict`: refused.
     Strict,
 }
 
 impl RevocationPolicy {
-    /// Parses the word of swanctl.conf.
+    /// Parses the value of swanctl.conf.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "relaxed" => Self::Relaxed,
@@ -49,41 +49,42 @@ impl RevocationPolicy {
     }
 }
 
-/// What is known about one certificate.
+/// The revocation status of one certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Not revoked, by information that is current.
+    /// Not revoked, by current information.
     Good,
     /// Revoked.
     Revoked,
-    /// Nothing current.
+    /// No current information.
     Unknown,
 }
 
-/// An address that gave nothing of use.
+/// A URL that gave no usable response.
 #[derive(Debug, Clone)]
 struct Failed {
     url: String,
-    /// The certificate there was nothing about; `None` if there was no response at all. One
-    /// certificate with an address that is not about it must not close the address to others.
+    /// The certificate that the response should have been about; `None` if there was no response at all. A
+    /// certificate that names a wrong URL must not block the URL for other certificates.
     about: Option<Arc<Certificate>>,
     at: SystemTime,
 }
 
-/// Revocation lists and OCSP responses. Bounded: the oldest that were fetched make room for new ones.
+/// Revocation lists and OCSP responses. Their number is bounded: the oldest fetched ones make room for new ones.
 #[derive(Debug, Default, Clone)]
 pub struct RevocationStore {
-    /// From files: not verified yet, because the CA may come later. Used only if the signature fits.
+    /// From files, not verified yet, because the CA may be added later. A list is used only if its signature is
+    /// good.
     loaded: Vec<Arc<Crl>>,
     /// Fetched; the signature was verified on arrival.
     crls: VecDeque<Arc<Crl>>,
     /// Fetched; the signature was verified on arrival.
     answers: VecDeque<OcspAnswer>,
-    /// What gave nothing of use.
+    /// URLs that gave no usable response.
     failed: VecDeque<Failed>,
-    /// Addresses that certificates do not name.
+    /// URLs that certificates do not name.
     authorities: Vec<Authority>,
-    /// OCSP responders that are trusted, whoever certified them.
+    /// OCSP responders that are trusted for every CA.
     responders: Vec<Arc<Certificate>>,
 }
 
@@ -91,14 +92,14 @@ impl RevocationStore {
     /// Adds a revocation list from a file, PEM or DER.
     ///
     /// # Errors
-    /// If it is none that can be understood. Whether a CA signed it is checked when it is used.
+    /// If it is no supported list. Its signature is verified when it is used.
     pub fn add_crl(&mut self, octets: &[u8]) -> Result<(), LoadError> {
         let crl = Crl::load(octets)?;
         self.loaded.push(Arc::new(crl));
         Ok(())
     }
 
-    /// Adds addresses to ask about the certificates of a CA, after those they name themselves.
+    /// Adds URLs for the certificates of a CA. They are asked after the URLs in the certificates.
     ///
     /// # Errors
     /// [`LoadError::Unsupported`] if one of them is not an `http` URL.
@@ -108,7 +109,7 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Trusts what an OCSP responder with this certificate says of any CA's certificates.
+    /// Trusts an OCSP responder with this certificate for the certificates of any CA.
     ///
     /// # Errors
     /// [`LoadError::NotResponder`] if it is not for OCSP signing.
@@ -126,8 +127,8 @@ impl RevocationStore {
         &self.responders
     }
 
-    /// Where peers find `certificate`. `issuer` is its issuer, if that is known: of several CAs with one name
-    /// it is then the one meant.
+    /// The URL base at which peers find `certificate`. `issuer` is its issuer, if known; it selects among several
+    /// CAs with one name.
     pub(crate) fn cert_uri_base(
         &self,
         certificate: &Certificate,
@@ -142,8 +143,8 @@ impl RevocationStore {
         same.or(first)?.cert_uri_base.as_deref()
     }
 
-    /// Takes over what `other` has fetched, so that a new configuration need not ask again. Where
-    /// nothing of use was found may be asked anew.
+    /// Takes over the information that `other` has fetched, so that a new configuration need not ask again. URLs
+    /// that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
         self.crls.clone_from(&other.crls);
         self.answers.clone_from(&other.answers);
@@ -156,7 +157,7 @@ impl RevocationStore {
         self.failed.clear();
     }
 
-    /// Forgets the lists, or the OCSP responses, that were fetched; both may be asked for again at once.
+    /// Forgets the fetched lists, or the fetched OCSP responses. Both may be fetched again at once.
     pub fn flush(&mut self, lists: bool, responses: bool) {
         if lists {
             self.crls.clear();
@@ -169,14 +170,13 @@ impl RevocationStore {
         }
     }
 
-    /// The revocation lists there are, from files and fetched.
+    /// All revocation lists, from files and fetched.
     pub fn crls(&self) -> impl Iterator<Item = &Arc<Crl>> {
         self.loaded.iter().chain(&self.crls)
     }
 
-    /// Takes the outcome of a fetch: the body of the response, or `None` if there was none. A body that
-    /// is not signed by the CA it is about, is outdated, or says nothing about the certificate counts
-    /// as none, and nothing of it is kept.
+    /// Takes the result of a fetch: the body of the response, or `None` if there was none. A body counts as none,
+    /// and is not kept, if it is not signed by its CA, is outdated, or does not cover the certificate.
     ///
     /// # Errors
     /// Says why the body is of no use.
@@ -232,7 +232,7 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Keeps in `own` what a responder says about a certificate of this end; true if it is revoked.
+    /// Keeps in `own` a responder's answer about a certificate of this end; true if the certificate is revoked.
     pub(crate) fn deliver_own(
         &self,
         own: &OwnStatus,
@@ -252,12 +252,12 @@ impl RevocationStore {
         ocsp::read(body, &request.certificate, &request.issuer, &self.responders, now)
     }
 
-    /// Checks every certificate of a validated `path`, also by the responses that came `in_band`; what is still
-    /// to be fetched is returned.
+    /// Checks every certificate of a validated `path`, also by the `in_band` responses. Returns the fetches that
+    /// are still needed.
     ///
     /// # Errors
-    /// [`PkiError::Revoked`], or [`PkiError::RevocationUnknown`] if `policy` says so and there is no
-    /// address left to ask.
+    /// [`PkiError::Revoked`], or [`PkiError::RevocationUnknown`] if `policy` requires it and there is no URL left
+    /// to ask.
     pub(crate) fn check(
         &self,
         path: &Path,
@@ -288,8 +288,8 @@ impl RevocationStore {
         }
     }
 
-    /// What is known from all sources: revoked by one of them is revoked. A list that says so counts
-    /// however old it is, because nobody comes back from revocation but through a newer list.
+    /// The status by all sources: one source that says revoked decides. A list that says so counts at any age,
+    /// because only a newer list can end a revocation.
     //= RFC 4945 §5.2.1
     //# when a
     //# certificate is reported as revoked by one trusted source, the
@@ -311,7 +311,7 @@ impl RevocationStore {
         if known.contains(&Status::Good) { Status::Good } else { Status::Unknown }
     }
 
-    /// What the newest list says.
+    /// The status by the newest list.
     fn listed(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
         let mut lists: Vec<&Arc<Crl>> = self.loaded.iter().chain(&self.crls).collect();
         lists.retain(|crl| !crl.is_from_future(now) && crl.is_about(certificate));
@@ -324,7 +324,7 @@ impl RevocationStore {
         }
     }
 
-    /// The OCSP responders to ask about `certificate`: those it names, then those of the CA's authority.
+    /// The OCSP responders for `certificate`: those that it names, then those of the CA's authority.
     pub(crate) fn responders<'a>(
         &'a self,
         certificate: &'a Certificate,
@@ -335,13 +335,13 @@ impl RevocationStore {
         certificate.ocsp_urls().iter().chain(known).map(String::as_str)
     }
 
-    /// False if there are none for `certificate`, whoever has issued it; to know that costs no signature.
+    /// False if there are none for `certificate`, whatever its issuer. This costs no signature.
     pub(crate) fn may_have_responders(&self, certificate: &Certificate) -> bool {
         !certificate.ocsp_urls().is_empty()
             || self.authorities.iter().any(|authority| !authority.ocsp_uris.is_empty())
     }
 
-    /// The next address to ask about `certificate`: OCSP responders first, none that failed lately.
+    /// The next URL to ask about `certificate`: OCSP responders first, and none that failed lately.
     fn next_fetch(
         &self,
         certificate: &Arc<Certificate>,
@@ -392,11 +392,11 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     queue.push_back(item);
 }
 
-/// Clocks may differ by this much.
+/// Most difference between clocks.
 const SKEW: Duration = Duration::from_secs(5 * 60);
-/// A URL that failed is not asked again before this.
+/// A URL that failed is asked again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
-/// Longest response looked at, in octets.
+/// Most octets of a response that is examined.
 pub const MAX_BODY: usize = 16 * 1024 * 1024;
 const MAX_CRLS: usize = 32;
 const MAX_ANSWERS: usize = 1024;

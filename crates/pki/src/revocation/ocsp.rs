@@ -1,5 +1,5 @@
-//! OCSP requests and responses (RFC 6960 §4). Requests have no nonce, so that responders may answer
-//! from a cache; what keeps answers fresh is nextUpdate.
+//! OCSP requests and responses (RFC 6960 §4). Requests have no nonce, so that responders may answer from a cache;
+//! nextUpdate keeps responses fresh.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use crate::names::Comparisons;
 use crate::path::check_validity;
 use crate::signed::Signed;
 
-/// What a responder said about one certificate, verified.
+/// A responder's answer about one certificate, verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OcspAnswer {
     issuer: Vec<u8>,
@@ -43,18 +43,18 @@ impl OcspAnswer {
             && self.issuer_spki == other.issuer_spki
     }
 
-    /// True if `self`, about the same certificate, is the better information: younger, or as young and
-    /// the bad news. Whoever sits on the way to the responder may replay its older answers.
+    /// True if `self`, about the same certificate, is the better information: newer, or equally old and revoked.
+    /// An attacker on the path to the responder may replay older answers.
     pub fn outranks(&self, other: &Self) -> bool {
         (self.this_update, self.revoked) > (other.this_update, other.revoked)
     }
 
-    /// How long ago this was known to be so.
+    /// The age of the information.
     pub fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.this_update).unwrap_or_default()
     }
 
-    /// When it is not current any more, and says nothing unless it is bad news.
+    /// The time after which it is not current any more. From then on it counts only if it says revoked.
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until
     }
@@ -78,7 +78,7 @@ pub(super) fn request(certificate: &Certificate, issuer: &Certificate) -> Vec<u8
     (0..4).fold(cert_id(certificate, issuer), |inner, _| wrap(SEQUENCE, &[&inner]))
 }
 
-/// The CertID of `certificate`, by SHA-1 as every responder knows it.
+/// The CertID of `certificate`, by SHA-1, which every responder supports.
 pub(crate) fn cert_id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8> {
     let hash = &SHA1_FOR_LEGACY_USE_ONLY;
     let key = SubjectPublicKeyInfo::parse(issuer.spki()).map(|spki| spki.key).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(crate) fn cert_id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8
     wrap(SEQUENCE, &[&id])
 }
 
-/// True if an OCSPResponse claims to say something about `certificate`. No signature is looked at.
+/// True if an OCSPResponse claims to be about `certificate`. No signature is verified.
 pub(super) fn is_about(body: &[u8], certificate: &Certificate, issuer: &Certificate) -> bool {
     let signed = basic_response(body).flatten().and_then(Signed::parse);
     let Some(mut singles) = signed.and_then(|signed| responses(signed.message)) else {
@@ -104,8 +104,8 @@ pub(super) fn is_about(body: &[u8], certificate: &Certificate, issuer: &Certific
     false
 }
 
-/// Reads an OCSPResponse: verifies its signature by `issuer`, a responder that `issuer` certified, or one of the
-/// `responders` that are trusted here, and takes what it says about `certificate`.
+/// Reads an OCSPResponse and takes its answer about `certificate`. The signature must be by `issuer`, by a
+/// responder that `issuer` certified, or by one of the trusted `responders`.
 pub(super) fn read(
     body: &[u8],
     certificate: &Certificate,
@@ -154,8 +154,7 @@ fn basic_response(body: &[u8]) -> Option<Option<&[u8]>> {
     Some(Some(basic))
 }
 
-/// The SingleResponses of ResponseData. The responder's name is not looked at: whose signature it is
-/// decides.
+/// The SingleResponses of ResponseData. The responder's name is ignored, because the signature decides.
 fn responses(response_data: &[u8]) -> Option<Der<'_>> {
     let mut data = Der::new(response_data).nested(SEQUENCE)?;
     if data.peek()? == context(0) {
@@ -260,7 +259,7 @@ impl<'a> Single<'a> {
     }
 }
 
-/// True if `issuer` signed, or a certificate in the response did that `issuer` issued for OCSP signing
+/// True if the signature is by `issuer`, or by a certificate in the response that `issuer` issued for OCSP signing
 /// (RFC 6960 §4.2.2.2).
 fn is_signed(signed: &Signed<'_>, issuer: &Certificate, now: SystemTime) -> bool {
     signed.is_by(issuer.spki())
@@ -309,7 +308,7 @@ fn time(r: &mut Der<'_>) -> Option<SystemTime> {
     Some(GeneralizedTime::from_der(time).ok()?.to_system_time())
 }
 
-/// True if one of the extensions in `explicit` is critical: none is known here.
+/// True if one of the extensions in `explicit` is critical, since this crate knows none.
 fn has_critical(mut explicit: Der<'_>) -> Option<bool> {
     let mut list = explicit.nested(SEQUENCE)?;
     explicit.end()?;
@@ -332,9 +331,9 @@ fn wrap(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// How long an answer without nextUpdate is good for.
+/// Lifetime of an answer without nextUpdate.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
-/// Most responder certificates looked at.
+/// Most responder certificates examined.
 const MAX_DELEGATES: usize = 4;
 
 const BOOLEAN: u8 = 0x01;

@@ -1,4 +1,4 @@
-//! OCSP responses about this end's own certificates, to be sent to peers that ask for them (RFC 4806).
+//! OCSP responses about this end's own certificates, for peers that ask for them (RFC 4806).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,19 +10,19 @@ use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::hash_and_url::sha1;
 
-/// What responders last said about this end's own certificates, verified. Clones share it.
+/// The last verified responses about this end's own certificates. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct OwnStatus(Arc<Mutex<HashMap<Name, Entry>>>);
 
-/// The SHA-1 of a certificate of this end's own.
+/// The SHA-1 of one of this end's certificates.
 type Name = [u8; 20];
 
 #[derive(Debug, Default)]
 struct Entry {
     known: Option<Known>,
-    /// Nothing of use was to be had, and is not to be asked for again before then.
+    /// Time before which it is not asked for again, after fetches without a usable response.
     again: Option<SystemTime>,
-    /// How many times in a row.
+    /// Number of such failures in a row.
     failures: u32,
 }
 
@@ -31,27 +31,26 @@ struct Known {
     /// DER OCSPResponse.
     response: Arc<[u8]>,
     answer: OcspAnswer,
-    /// From then on a newer one is fetched.
+    /// Time from which a newer response is fetched.
     renew: SystemTime,
-    /// It was good for less than [`BRIEF`] when it came.
+    /// True if the response was valid for less than [`BRIEF`] when it arrived.
     brief: bool,
 }
 
-/// One of this end's certificates that a response is to be fetched about.
+/// One of this end's certificates for which a response is to be fetched.
 #[derive(Debug, Clone)]
 pub struct StatusFetch {
-    /// To be fetched one after the other, until what comes of one is
-    /// [taken](crate::Answerer::deliver_status).
+    /// Requests to make one after the other, until the result of one is [taken](crate::Answerer::deliver_status).
     pub requests: Vec<FetchRequest>,
     pub(crate) name: Name,
 }
 
-/// What is to be fetched before a signature, and beside it.
+/// Fetches that are needed before a signature, and fetches that may run beside it.
 #[derive(Debug, Clone, Default)]
 pub struct StatusFetches {
-    /// Nothing that could be sent is here.
+    /// No usable response is available.
     pub lacking: Vec<StatusFetch>,
-    /// What is here will do, but not for long.
+    /// A usable response is available, but not for long.
     pub aging: Vec<StatusFetch>,
 }
 
@@ -62,14 +61,14 @@ impl StatusFetches {
     }
 }
 
-/// How things stand with one certificate.
+/// The state of the response for one certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing is to be done before then.
+    /// No fetch is needed before then.
     No(SystemTime),
-    /// There is a response, and it is time for a newer one.
+    /// There is a response, and a newer one is due.
     Aging,
-    /// There is none.
+    /// There is no response.
     Lacking,
 }
 
@@ -81,7 +80,7 @@ impl OwnStatus {
         known.is_current(now).then(|| Arc::clone(&known.response))
     }
 
-    /// True if `fetch` is still worth the while: nobody else has fetched it or found nothing meanwhile.
+    /// True if `fetch` is still needed: nobody else has fetched the response, or failed to, meanwhile.
     pub fn is_due(&self, fetch: &StatusFetch, now: SystemTime) -> bool {
         !matches!(self.due(&fetch.name, now), Due::No(_))
     }
@@ -99,7 +98,7 @@ impl OwnStatus {
         }
     }
 
-    /// Takes the answer that `response` is; true if the certificate is revoked.
+    /// Keeps the verified `response`; true if the certificate is revoked.
     pub(super) fn keep(
         &self,
         request: &FetchRequest,
@@ -124,7 +123,7 @@ impl OwnStatus {
         Ok(revoked)
     }
 
-    /// None of the addresses in `fetch` gave anything of use.
+    /// Records that no URL in `fetch` gave a usable response.
     pub fn failed(&self, fetch: &StatusFetch, now: SystemTime) {
         let mut entries = self.entries();
         let entry = entries.entry(fetch.name).or_default();
@@ -133,7 +132,7 @@ impl OwnStatus {
         entry.again = Some(now + wait);
     }
 
-    /// True if the same was fetched, or could not be had, before.
+    /// True if the response was fetched, or could not be fetched, before.
     pub fn knows(&self, fetch: &StatusFetch) -> bool {
         self.has(&fetch.name)
     }
@@ -146,8 +145,8 @@ impl OwnStatus {
         self.entries().is_empty()
     }
 
-    /// True if what is known of the certificate is good for so short a time that it is not worth the while to
-    /// have it ready.
+    /// True if responses about the certificate are valid for so short a time that fetching them ahead is of no
+    /// use.
     pub(crate) fn is_brief(&self, name: &Name) -> bool {
         let entries = self.entries();
         let known = entries.get(name).and_then(|entry| entry.known.as_ref());
@@ -159,7 +158,7 @@ impl OwnStatus {
         self.entries().clear();
     }
 
-    /// Forgets what is not about one of these.
+    /// Forgets responses that are not about one of these certificates.
     pub(crate) fn retain(&self, names: &[Name]) {
         self.entries().retain(|name, _| names.contains(name));
     }
@@ -170,7 +169,7 @@ impl OwnStatus {
 }
 
 impl Known {
-    /// That a certificate is revoked is current for ever.
+    /// A response that says revoked is current for ever.
     fn is_current(&self, now: SystemTime) -> bool {
         self.answer.is_revoked() || now < self.answer.valid_until()
     }
@@ -189,16 +188,16 @@ impl StatusFetch {
     }
 }
 
-/// After nothing of use was had, nobody is asked again for so long, and twice as long each time after that.
+/// Time without requests after a failure. It doubles with each further failure.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
-/// About an hour is the longest.
+/// The longest time is about an hour.
 const DOUBLINGS: u32 = 6;
-/// A response is good for that long at the least before there is to be a newer one, if it lasts.
+/// Least age at which a response is renewed, if it is valid for longer.
 const RENEW_AFTER: Duration = Duration::from_secs(15);
-/// What lasts no longer is only fetched when it is asked for: that without nextUpdate, for one.
+/// A response valid for no longer than this, such as one without nextUpdate, is fetched only when a peer asks.
 const BRIEF: Duration = Duration::from_secs(60);
-/// Octets of the longest response that is sent: with certificate and signature of a responder by ML-DSA-87 it
-/// has about 12,000.
+/// Most octets of a response that is sent. With certificate and signature of a responder by ML-DSA-87 it has about
+/// 12,000.
 const MAX_RESPONSE: usize = 32 * 1024;
-/// Responders asked about one certificate.
+/// Most responders asked about one certificate.
 const MAX_RESPONDERS: usize = 4;
