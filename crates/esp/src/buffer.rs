@@ -2,11 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Octets that grow at their end, as a vector does, but without clearing what is about to be written over:
-/// what was once in use stays initialised. Emptied and filled again it costs nothing.
+/// Octets that grow at their end, like a vector, but without clearing memory that is about to be overwritten:
+/// memory that was in use stays initialised. Emptying and filling it again costs nothing.
 #[derive(Default)]
 pub struct Buffer {
-    /// Longer than what is in use.
+    /// Longer than the part in use.
     octets: Vec<u8>,
     len: usize,
 }
@@ -37,7 +37,7 @@ impl Buffer {
         self.len = self.len.min(len);
     }
 
-    /// Lengthens it by `count` octets and returns these. What is in them is left over from earlier use.
+    /// Lengthens it by `count` octets and returns these. They contain octets of earlier use.
     #[inline]
     pub fn append(&mut self, count: usize) -> &mut [u8] {
         let start = self.len;

@@ -15,7 +15,7 @@ use crate::ip::IpPacket;
 /// A flow raises one acquire in so many milliseconds.
 const ACQUIRE_INTERVAL: u64 = 1000;
 
-/// Flows whose last acquire is remembered; while all are recent, no more acquires are raised.
+/// Most flows whose last acquire is remembered. While all are recent, no more acquires are raised.
 const MAX_ACQUIRES: usize = 1024;
 
 /// Milliseconds in which those with one hash of their address raise one event about SPIs that there are not.
@@ -23,7 +23,7 @@ const UNKNOWN_INTERVAL: u64 = 2000;
 /// Hashes that are told apart.
 const UNKNOWN_SLOTS: usize = 128;
 
-/// The queue, with a flag that can be looked at without a lock.
+/// The queue, with a flag that can be read without a lock.
 pub(crate) struct Events {
     pending: AtomicBool,
     inner: Mutex<Inner>,
@@ -56,8 +56,8 @@ impl Events {
         self.pending.store(true, Ordering::Release);
     }
 
-    /// Queues an event about a packet of no SA, unless there was one from about there lately: floods of them are
-    /// not looked at, and take no lock.
+    /// Queues an event about a packet of no SA, unless a packet from about the same source raised one lately.
+    /// Further packets of a flood are not examined, and take no lock.
     pub(crate) fn unknown_spi(&self, spi: u32, outer: &Outer, octets: usize, now: u64) {
         if outer.carrier == Carrier::Tcp {
             return;

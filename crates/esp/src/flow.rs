@@ -1,4 +1,4 @@
-//! What was decided for the flows seen lately.
+//! Decisions for recently seen flows.
 
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ pub(crate) struct FlowKey {
     kind: u32,
 }
 
-/// What to do with the packets of a flow.
+/// The treatment of the packets of a flow.
 #[derive(Debug, Clone)]
 pub(crate) enum Decision {
     /// Seal under this SA.

@@ -34,11 +34,11 @@ pub struct Outer {
     pub dst: IpAddr,
     /// TOS or traffic class; of it only ECN is used. 0 if the front end cannot know.
     pub tos: u8,
-    /// What it came in.
+    /// The carrier of the packet.
     pub carrier: Carrier,
 }
 
-/// What carries ESP.
+/// The carriers of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// IP, as protocol 50.
@@ -55,8 +55,8 @@ impl Inbound {
         Self { shared, cache: Slots::new(), tally, clock: Clock::default() }
     }
 
-    /// Lets go of what was removed from the plane, keys among it. Every packet does this as well, so it is for
-    /// workers that have had none since.
+    /// Releases state that was removed from the plane, keys among it. Every packet does this as well, so this is
+    /// for workers without packets since.
     pub fn renew(&mut self) {
         self.cache.renew(self.shared.generation());
     }
@@ -75,12 +75,12 @@ impl Inbound {
         result
     }
 
-    /// As [`Self::handle`] for each of `packets`, which arrived under the same headers. What was in them is
-    /// appended to one buffer of `out` each, in their order: returns to how many; the others are as they
-    /// were. Buffers change places if packets of a run turn out to be copies. `each` hears the results, in
-    /// the order of the packets. Where there are fewer buffers than packets, those that are left over are
-    /// dropped. Packets of one SA that follow one another are accounted for together, so this is faster
-    /// than one by one.
+    /// As [`Self::handle`] for each of `packets`, which arrived under the same headers. The content of each is
+    /// appended to a buffer of `out` of its own, in their order. Returns the number of buffers filled; the other
+    /// buffers are unchanged. Buffers change places if packets of a run turn out to be copies. `each` is called
+    /// with the results, in the order of the packets. If there are fewer buffers than packets, the remaining
+    /// packets are dropped. Packets of one SA that follow one another are accounted for together, so this is
+    /// faster than one by one.
     #[inline]
     pub fn handle_batch(
         &mut self,
@@ -116,8 +116,8 @@ impl Inbound {
         filled
     }
 
-    /// Judges a packet that arrived in clear, for a front end that sees those: what a policy wants
-    /// protected must not come like this (RFC 4301 §5.2).
+    /// Checks a packet that arrived in clear, for a front end that sees such packets. A packet that a policy
+    /// protects must not arrive in clear (RFC 4301 §5.2).
     pub fn handle_clear(&mut self, packet: &[u8]) -> Result<(), DropReason> {
         let verdict = match IpPacket::parse(packet) {
             Err(_) => Err(DropReason::Malformed),
@@ -145,7 +145,7 @@ fn spi_of(esp: &[u8]) -> Option<u32> {
     packet::header(esp).map(|(spi, _)| spi)
 }
 
-/// What became of a packet of a run.
+/// The result for a packet of a run.
 struct Item {
     /// It is authentic: this sequence number, and so many octets of payload data.
     authentic: bool,
@@ -154,7 +154,7 @@ struct Item {
     /// Why it is dropped, or else the length of the IP packet.
     dropped: Option<DropReason>,
     len: usize,
-    /// What its buffer held before, and that it has one.
+    /// The length of its buffer before, and whether it has one.
     before: usize,
     filled: bool,
 }
@@ -224,7 +224,7 @@ fn open_run(
             continue;
         };
         if item.filled {
-            // Authentic, and no more than a copy: what follows takes its place.
+            // Authentic, but a copy. The next packet takes its place.
             let left = out.get_mut(opened..filled).unwrap_or_default();
             left.rotate_left(1);
             left.last_mut().into_iter().for_each(|buffer| buffer.truncate(item.before));
@@ -236,8 +236,8 @@ fn open_run(
     opened
 }
 
-/// Opens one packet and judges what is in it; returns the length of the IP packet, which is appended to
-/// `out`. Tells `authentic` the sequence number and the octets of payload data once it is.
+/// Opens one packet and checks its content. Returns the length of the IP packet, which is appended to `out`. Calls
+/// `authentic` with the sequence number and the octets of payload data once the packet is authentic.
 #[inline(always)]
 fn open(
     sa: &Sa,
@@ -278,8 +278,7 @@ fn lookup<'a>(
     dst: IpAddr,
 ) -> Result<&'a Sa, DropReason> {
     let find = || shared.tables().sad.inbound(spi, dst).cloned().ok_or(DropReason::UnknownSpi);
-    // Whoever chose the SPIs in use, this end, chose them at random, but for the top octet, which is the
-    // shard.
+    // This end chose the SPIs in use at random, except for the top octet, which is the shard.
     let found = cache.get_or_try_insert(shared.generation(), u64::from(spi), &(spi, dst), find);
     found.map(|sa| &**sa)
 }
@@ -317,8 +316,8 @@ fn tell(shared: &Shared, sa: &Sa, outer: &Outer, news: Accepted, hard: bool) {
     }
 }
 
-/// Judges the payload of tunnel mode, and gives the packet in it the ECN of RFC 6040. Returns its length:
-/// what follows it is TFC padding (RFC 4303 §2.7).
+/// Checks the payload of tunnel mode, and sets the ECN bits of its packet as RFC 6040 says. Returns the length of
+/// the packet. The octets after it are TFC padding (RFC 4303 §2.7).
 #[inline(always)]
 fn tunnel(
     sa: &Sa,

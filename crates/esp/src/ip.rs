@@ -61,7 +61,7 @@ pub enum Fragment {
 /// type and code, for MIPv6 the message type in the high octet, the same on both sides.
 pub type Ports = Option<(u16, u16)>;
 
-/// What ESP needs to know of a packet.
+/// The fields of a packet that ESP needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpPacket {
     /// Source address.
@@ -74,7 +74,7 @@ pub struct IpPacket {
     pub dont_fragment: bool,
     /// Next layer protocol, `None` if a fragment hides it.
     pub protocol: Option<u8>,
-    /// Ports and the like, `None` if absent or hidden.
+    /// Ports, ICMP type and code, or mobility header type; `None` if absent or hidden.
     pub ports: Ports,
     /// Fragmentation.
     pub fragment: Fragment,
@@ -186,7 +186,7 @@ impl IpPacket {
     }
 }
 
-/// What lies behind the extension headers of an IPv6 packet.
+/// The upper-layer part of an IPv6 packet, behind its extension headers.
 struct Upper {
     protocol: Option<u8>,
     ports: Ports,

@@ -29,7 +29,7 @@ pub struct Outbound {
     clock: Clock,
 }
 
-/// What becomes of a packet.
+/// The result for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The ESP packet was appended to the buffer; it is to be sent like this.
@@ -51,7 +51,7 @@ pub struct Outgoing {
     pub src: IpAddr,
     /// Outer destination address.
     pub dst: IpAddr,
-    /// In what between which ports; `None` is over IP as protocol 50.
+    /// The UDP or TCP encapsulation and its ports; `None` for IP protocol 50.
     pub encap: Option<Encapsulation>,
     /// TOS or traffic class of the outer header.
     pub tos: u8,
@@ -61,7 +61,7 @@ pub struct Outgoing {
     pub len: usize,
 }
 
-/// What becomes of a packet of a batch; a [`Verdict`] that copies nothing.
+/// The result for a packet of a batch: a [`Verdict`] that copies nothing.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate<'a> {
     /// As [`Verdict::Send`].
@@ -113,8 +113,8 @@ impl Outbound {
         Self { shared, cache, fragments, rng, tally, clock: Clock::default() }
     }
 
-    /// Lets go of what was removed from the plane, keys among it. Every packet does this as well, so it is for
-    /// workers that have had none since.
+    /// Releases state that was removed from the plane, keys among it. Every packet does this as well, so this is
+    /// for workers without packets since.
     pub fn renew(&mut self) {
         self.cache.renew(self.shared.generation());
     }
@@ -127,9 +127,9 @@ impl Outbound {
         verdict
     }
 
-    /// As [`Self::handle`] for each of `packets`; `each` hears what becomes of them, in their order. When it hears
-    /// of a packet to be sent, that is the end of the buffer. Packets of one SA that follow one another
-    /// are accounted for together, so this is faster than one by one.
+    /// As [`Self::handle`] for each of `packets`. `each` is called with the results, in their order. When it is
+    /// called for a packet to be sent, that packet is the end of the buffer. Packets of one SA that follow one
+    /// another are accounted for together, so this is faster than one by one.
     #[inline]
     pub fn handle_batch<'p>(
         &mut self,
@@ -199,14 +199,14 @@ struct Run<'p> {
 /// A packet to be sealed.
 struct Item<'p> {
     packet: &'p [u8],
-    /// What of it ESP protects.
+    /// The part of it that ESP protects.
     payload: &'p [u8],
     next_header: u8,
     tos: u8,
     dont_fragment: bool,
 }
 
-/// What becomes of a packet that is not to be sealed as it is.
+/// The result for a packet that is not to be sealed as it is.
 enum Other {
     Pass,
     Drop(DropReason),
@@ -309,7 +309,7 @@ fn one_sequence(shared: &Shared, sa: &Sa, len: usize, now: u64) -> Result<u64, D
     Ok(seq)
 }
 
-/// What to do with `packet`: seal it under an SA, or something else.
+/// The treatment of `packet`: seal it under an SA, or something else.
 #[inline(always)]
 fn judge<'c, 'p>(
     shared: &Shared,
@@ -344,7 +344,7 @@ fn reassemble(
     fragments.add(now, packet, &IpPacket::parse(packet)?).map_err(|_| BadIp)
 }
 
-/// What the policies say about the flow of `ip`.
+/// The decision of the policies for the flow of `ip`.
 #[cold]
 fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     let Ok(ip) = IpPacket::parse(packet) else { return Decision::Drop(DropReason::Malformed) };
@@ -373,12 +373,12 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     Decision::Protect(Arc::clone(sa))
 }
 
-/// What of `packet` goes into a transport mode ESP packet (RFC 4303 §3.1.1): all behind the IP header.
-/// The header in front of ESP is made by the front end, so a packet with options or extension headers
-/// that belong there cannot be carried.
+/// The part of `packet` that goes into a transport mode ESP packet (RFC 4303 §3.1.1): everything behind the IP
+/// header. The front end makes the header in front of ESP. So a packet with options or extension headers that
+/// belong there cannot be carried.
 #[inline(never)]
 fn transport_payload<'a>(sa: &Sa, packet: &'a [u8]) -> Result<(u8, &'a [u8]), DropReason> {
-    // Parsed again, so that what the caller has of it stays in registers.
+    // Parsed again, so that the caller's copy stays in registers.
     let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
     if ip.fragment != Fragment::None {
         return Err(DropReason::TransportFragment);

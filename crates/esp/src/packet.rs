@@ -66,12 +66,12 @@ pub struct Cipher {
     pub esn: bool,
 }
 
-/// What an opened packet held.
+/// The content of an opened packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// Octets of payload data.
     pub payload: usize,
-    /// What the payload data is: an IP protocol number.
+    /// The kind of payload data: an IP protocol number.
     pub next_header: u8,
 }
 
@@ -115,7 +115,7 @@ impl Cipher {
         result
     }
 
-    /// As [`Self::seal`], with `more` octets behind the payload that tell nobody how long it is (§2.7).
+    /// As [`Self::seal`], with `more` octets behind the payload that hide its length (§2.7).
     #[cold]
     #[inline(never)]
     pub fn seal_padded(
@@ -206,7 +206,7 @@ impl Cipher {
     }
 }
 
-/// What is authenticated beside IV and data.
+/// The data authenticated beside IV and payload.
 struct Associated {
     /// The header with the high half of an ESN in it, where that is part of it.
     extended: Option<[u8; 12]>,

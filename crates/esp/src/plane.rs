@@ -35,10 +35,10 @@ pub(crate) const RUN: usize = 32;
 /// The MTU of the tunnels until [`Plane::set_mtu`] says otherwise, in octets: with any suite it fits into 1500.
 pub const TUNNEL_MTU: u16 = 1400;
 
-/// What the workers and the control side share.
+/// State that the workers and the control side share.
 pub(crate) struct Shared {
     tables: RwLock<Tables>,
-    /// Counts changes of the tables, so that a worker knows when what it remembers is out of date.
+    /// Counts changes of the tables, so that a worker knows when its cached entries are out of date.
     generation: AtomicU64,
     pub(crate) events: Events,
     pub(crate) stats: Arc<Stats>,
@@ -67,7 +67,7 @@ impl Clock {
     }
 }
 
-/// What a policy says about packets that arrive in clear.
+/// The rule of a policy for packets that arrive in clear.
 #[cfg(all(feature = "tun", target_os = "linux"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClearRule {
@@ -85,7 +85,7 @@ pub(crate) struct Tables {
 }
 
 impl Plane {
-    /// What it can do.
+    /// The capabilities of the plane.
     pub const CAPABILITIES: Capabilities = Capabilities {
         transport_mode: true,
         esn: true,
@@ -160,13 +160,13 @@ impl Plane {
         self.shared.tables().sad.len()
     }
 
-    /// Whether a policy that protects is refused if another owner's protects some of the same traffic;
+    /// Sets whether a protecting policy is refused if another owner's policy protects some of the same traffic;
     /// see [`spd`](crate::spd).
     pub fn refuse_overlaps(&self, refuse: bool) {
         self.shared.change(|tables| tables.spd.refuse_overlaps(refuse));
     }
 
-    /// What arriving in clear must not, and what may, in the order in which it applies.
+    /// Traffic that must not arrive in clear, and traffic that may, in the order in which the rules apply.
     #[cfg(all(feature = "tun", target_os = "linux"))]
     pub(crate) fn clear_rules(&self) -> Vec<ClearRule> {
         let rule =
@@ -176,7 +176,7 @@ impl Plane {
         self.shared.tables().spd.pairs().map(rule).collect()
     }
 
-    /// Refuses what would have to be ignored.
+    /// Refuses commands with options that the plane would have to ignore.
     fn check(&self, command: &Command) -> Result<(), DataPlaneError> {
         let lacking = match command {
             Command::InstallSa(spec) => self.capabilities().lacks(spec.mode, &spec.processing),
@@ -260,8 +260,7 @@ impl Shared {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the present state of the tables. What is read from them after this call is not
-    /// older than it.
+    /// The number of the current state of the tables. Reads after this call see this state or a newer one.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

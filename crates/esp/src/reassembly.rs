@@ -48,7 +48,7 @@ struct Partial {
     end: Option<usize>,
 }
 
-/// What one fragment is.
+/// One fragment, parsed.
 struct Piece<'a> {
     key: Key,
     header: &'a [u8],

@@ -16,8 +16,8 @@ const ESN_WINDOW: u32 = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed;
 
-/// Which sequence numbers of an SA have been authenticated. There is one owner, who accepts; others look
-/// through a [`ReplayView`].
+/// The sequence numbers of an SA that have been authenticated. One owner accepts numbers; others read through a
+/// [`ReplayView`].
 #[derive(Debug)]
 pub struct ReplayWindow {
     view: ReplayView,
@@ -51,7 +51,7 @@ impl ReplayWindow {
         Self { view: ReplayView { shared: Arc::new(shared) } }
     }
 
-    /// The same window for those who only check.
+    /// The same window, read-only.
     pub fn view(&self) -> ReplayView {
         self.view.clone()
     }
@@ -71,7 +71,7 @@ impl ReplayWindow {
     #[inline]
     pub fn accept(&mut self, seq: u64) -> Result<bool, Replayed> {
         let shared = &*self.view.shared;
-        // Nobody else writes: what is loaded here is not behind.
+        // Only this owner writes, so the value loaded here is current.
         let top = shared.top.load(Ordering::Relaxed);
         shared.unseen(top, seq)?;
         let newest = seq > top;
@@ -130,7 +130,7 @@ impl Shared {
         if top - seq >= u64::from(self.size) || seen { Err(Replayed) } else { Ok(()) }
     }
 
-    /// Words in front are cleared before the new top is seen: who sees it sees them clear.
+    /// Words in front are cleared before the new top is stored, so a reader that sees the top sees them clear.
     fn advance(&self, top: u64, seq: u64) {
         let words = self.ring.len() as u64;
         let (from, to) = (top / 64 + 1, seq / 64);

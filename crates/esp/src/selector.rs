@@ -6,7 +6,7 @@ use ike_proto::dataplane::TrafficSelector;
 
 use crate::ip::IpPacket;
 
-/// One side of a packet: what a selector is compared with.
+/// One side of a packet, which a selector is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Side {
     /// Address.

@@ -1,7 +1,7 @@
-//! What a worker remembers of the tables.
+//! A worker's cache of the tables.
 //!
-//! A direct-mapped table: what falls on the slot of another takes it over. So it is bounded, and what a
-//! scan over many keys can cost is a look into the tables per packet.
+//! It is a direct-mapped table: a new entry replaces the entry in its slot. So it is bounded, and a scan over many
+//! keys costs at most one look into the tables per packet.
 
 const SLOTS: usize = 1024;
 
@@ -26,8 +26,8 @@ impl<K: Clone + PartialEq, V: Clone> Slots<K, V> {
         }
     }
 
-    /// The value for `key`, which hashes to `hash`, in the tables of `generation`; made by `find` if it is
-    /// not known. What `find` does not find is not remembered.
+    /// The value for `key`, which hashes to `hash`, in the tables of `generation`. If it is not cached, `find`
+    /// makes it. A key that `find` does not find is not cached.
     #[inline(always)]
     pub(crate) fn get_or_try_insert<E>(
         &mut self,

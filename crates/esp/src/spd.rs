@@ -35,7 +35,7 @@ pub struct Spd {
 }
 
 impl Spd {
-    /// Whether a policy that protects is refused if another owner's protects some of the same traffic.
+    /// Sets whether a protecting policy is refused if another owner's policy protects some of the same traffic.
     pub fn refuse_overlaps(&mut self, refuse: bool) {
         self.refuses_overlaps = refuse;
     }
@@ -90,8 +90,7 @@ impl Spd {
             .map(|entry| &entry.policy)
     }
 
-    /// Every pair of selectors, local first, with what is done with its traffic, in the order in which
-    /// they apply.
+    /// Every pair of selectors, local first, with the action for its traffic, in the order in which they apply.
     pub fn pairs(
         &self,
     ) -> impl Iterator<Item = (&TrafficSelector, &TrafficSelector, &PolicyAction)> {

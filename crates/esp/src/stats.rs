@@ -85,7 +85,7 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 struct Workers {
-    /// What workers that are gone have counted.
+    /// Counts of workers that have ended.
     gone: Counters,
     present: Vec<Arc<Counters>>,
 }

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::udp::{self, Datagram, NON_ESP_MARKER};
 
-/// What the end that opened a connection sends first, once (§4).
+/// The prefix that the end that opened a connection sends first, once (§4).
 pub const PREFIX: [u8; 6] = *b"IKETCP";
 
 /// Octets of a length, which counts them too (§3).
@@ -93,12 +93,12 @@ impl Deframer {
         self.buffer.len() - self.done
     }
 
-    /// Where to append what arrives, with room for `more` octets at least.
+    /// The buffer for received octets, with room for at least `more`.
     pub fn room(&mut self, more: usize) -> &mut Vec<u8> {
         self.buffer.drain(..self.done);
         self.done = 0;
         self.buffer.reserve(more);
-        // A large message is over: a quiet connection keeps little.
+        // A large message has been taken: a quiet connection keeps a small buffer.
         self.buffer.shrink_to(self.buffer.len() + more);
         &mut self.buffer
     }
@@ -119,7 +119,7 @@ impl Deframer {
         }
     }
 
-    /// Takes what is there of the prefix; true once nothing of it is missing.
+    /// Takes the available part of the prefix; true once the prefix is complete.
     pub fn begin(&mut self) -> Result<bool, FramingError> {
         while self.prefix > 0 {
             let Some(octet) = self.buffer.get(self.done) else { return Ok(false) };
@@ -162,7 +162,7 @@ impl Deframer {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 enum Kind {
     /// IKE or ESP.
     Message,
@@ -184,8 +184,8 @@ fn kind(message: &[u8]) -> Kind {
     }
 }
 
-/// True if the header is there and its length is right. More is the engine's to say, which answers
-/// what is wrong inside (§6.1).
+/// True if the header is present and its length is right. The engine checks the rest, and answers errors inside
+/// (§6.1).
 fn is_ike(message: &[u8]) -> bool {
     let length = message.get(IKE_HEADER - 4..IKE_HEADER).and_then(|octets| octets.first_chunk());
     length.is_some_and(|length| u32::from_be_bytes(*length) as usize == message.len())

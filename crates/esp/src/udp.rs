@@ -1,11 +1,11 @@
-//! What a datagram on port 4500 is (RFC 3948 §2).
+//! The kinds of datagrams on port 4500 (RFC 3948 §2).
 
 /// A datagram of port 4500, told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Datagram<'a> {
     /// NAT keepalive: one octet 0xFF, to be ignored (§2.3).
     Keepalive,
-    /// IKE: what follows the non-ESP marker of four zero octets (§2.2).
+    /// IKE: the octets after the non-ESP marker of four zero octets (§2.2).
     Ike(&'a [u8]),
     /// ESP: the SPI is not zero (§2.1).
     Esp(&'a [u8]),
@@ -19,7 +19,7 @@ pub const NON_ESP_MARKER: [u8; 4] = [0; 4];
 /// The payload of a NAT keepalive (§2.3).
 pub const KEEPALIVE: [u8; 1] = [0xff];
 
-/// Tells what `datagram` is.
+/// Classifies `datagram`.
 pub fn classify(datagram: &[u8]) -> Datagram<'_> {
     match datagram.split_first_chunk::<4>() {
         Some((&NON_ESP_MARKER, ike)) => Datagram::Ike(ike),

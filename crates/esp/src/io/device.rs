@@ -19,7 +19,7 @@ pub(super) const HEADROOM: usize = VIRTIO_NET_HDR_LEN;
 /// The largest packet, and the room a coalesced one needs.
 const MAX_PACKET: usize = 65535;
 
-/// A segment of what the TUN device hands over, with some room for a larger MTU set later.
+/// A segment from the TUN device, with some room for a larger MTU set later.
 const MAX_SEGMENT: usize = 9216;
 
 /// Packets that wait in the device.
@@ -72,8 +72,9 @@ pub(super) struct ReadBatch {
     count: usize,
 }
 
-/// Writes packets to a device. The kernel gives a queue the packets of those flows whose other direction was
-/// last written to it; so all packets of a flow go to one queue, whoever writes them, and flows are spread.
+/// Writes packets to a device. The kernel puts the packets of a flow into the queue to which the flow's other
+/// direction was last written. So all packets of a flow go to one queue, whichever task writes them, and flows are
+/// spread.
 #[derive(Clone)]
 pub(super) enum Writer {
     Tun(Arc<[Arc<AsyncDevice>]>),

@@ -22,8 +22,8 @@ const MAX_DATAGRAM: usize = 65535;
 /// Octets of socket buffer asked for in each direction: a few coalesced receives at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
 
-/// A UDP socket of port 4500. Whoever has one receives through it alone: datagrams are coalesced, and
-/// an ordinary `recv_from` would see several in one.
+/// A UDP socket of port 4500. Receive through this type only: datagrams are coalesced, and an ordinary `recv_from`
+/// would return several in one.
 pub struct EncapSocket {
     socket: UdpSocket,
     state: UdpSocketState,
@@ -48,7 +48,7 @@ pub(super) struct RecvBatch {
     count: usize,
 }
 
-/// What they arrived under.
+/// The headers under which datagrams arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) remote: SocketAddr,
@@ -78,7 +78,7 @@ impl EncapSocket {
         self.local
     }
 
-    /// The socket, to send by: what arrives is for [`UserspacePlane`](super::UserspacePlane).
+    /// The socket, for sending. [`UserspacePlane`](super::UserspacePlane) receives.
     pub fn udp(&self) -> &UdpSocket {
         &self.socket
     }
@@ -104,7 +104,7 @@ impl EncapSocket {
         self.send(source, remote, 0, datagram, datagram.len()).await
     }
 
-    /// Sends `contents` as datagrams of `segment` octets, the last of what is left.
+    /// Sends `contents` as datagrams of `segment` octets; the last may be shorter.
     pub(super) async fn send(
         &self,
         source: Option<IpAddr>,
@@ -208,8 +208,8 @@ impl Headers {
     }
 }
 
-/// Undoes what a QUIC sender wants and an IKE sender does not: a large IKE message may need to be
-/// fragmented by IP, and an ESP packet where the path is narrower than the tunnel's MTU.
+/// Allows fragmentation, which a QUIC sender forbids and an IKE sender needs. IP may have to fragment a large IKE
+/// message, or an ESP packet if the path is narrower than the tunnel's MTU.
 pub(super) fn allow_fragments(socket: &impl AsFd, ipv4: bool) -> io::Result<()> {
     if ipv4 {
         set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::WANT)?;

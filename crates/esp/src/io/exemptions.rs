@@ -1,9 +1,9 @@
-//! Which exemptions may have routes past the device.
+//! The exemptions that may have routes past the device.
 //!
-//! A route knows the destination alone. One that leads past the device for the sake of an exemption would take
-//! with it what other sources send to the same destination, in clear, although a policy protects that. So an
-//! exemption has a route only while it is for all ports and protocols, and for all local addresses of every
-//! policy that has some of its destinations. Otherwise its packets come to the device, which lets them pass.
+//! A route matches the destination alone. A route past the device for an exemption would also carry packets of
+//! other sources to the same destination, in clear, although a policy protects them. So an exemption has a route
+//! only while it covers all ports and protocols, and all local addresses of every policy with some of its
+//! destinations. Otherwise its packets come to the device, which lets them pass.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub(super) struct Exemption {
 }
 
 impl Exemptions {
-    /// A policy was installed, perhaps in the place of one with its id: what changes by it.
+    /// Adds a policy, perhaps in place of one with its id. Returns the exemptions that change.
     pub(super) fn add(&mut self, policy: &PolicySpec) -> Vec<Exemption> {
         let id = policy.id;
         let selectors =
@@ -57,7 +57,7 @@ impl Exemptions {
         self.changed()
     }
 
-    /// A policy was removed: what changes by it, besides its own routes.
+    /// Removes a policy. Returns the exemptions that change, besides its own routes.
     pub(super) fn remove(&mut self, id: PolicyId) -> Vec<Exemption> {
         self.forget(id);
         self.changed()
@@ -83,7 +83,7 @@ impl Exemptions {
         changed
     }
 
-    /// True if every source of which a policy has packets to some of `remote` is exempt for all of `remote`.
+    /// True if each source whose packets to some of `remote` a policy covers is exempt for all of `remote`.
     fn may_pass(&self, remote: &TrafficSelector) -> bool {
         let exempt: Vec<&TrafficSelector> = self
             .passing

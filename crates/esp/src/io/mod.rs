@@ -7,11 +7,11 @@
 //!                                                                                         PlainEsp
 //! ```
 //!
-//! Which queue a packet comes from is the kernel's choice: by a hash of its flow, and once the other direction
-//! was written to a queue, by that. The tasks therefore write each flow to a queue of its own ([`Device`]), or
-//! all flows with answers would end up in one.
+//! The kernel chooses the queue of a packet: by the queue to which the other direction was written, if any, else
+//! by a hash of its flow. The tasks therefore write each flow to a queue of its own ([`Device`]). Otherwise all
+//! flows with answers would end up in one queue.
 //!
-//! ESP in TCP leaves through [`Streams`] and comes in by a [`Feed`]: whoever owns the connections for IKE
+//! ESP in TCP leaves through [`Streams`] and arrives through a [`Feed`]. The owner of the connections for IKE also
 //! owns them for ESP.
 //!
 //! [`UserspacePlane`] owns the tasks and is the [`DataPlane`](ike_proto::dataplane::DataPlane) that an
@@ -25,9 +25,9 @@
 //! covers the peer itself, as in transport mode. A kernel with strict reverse path filtering
 //! (`rp_filter` = 1) on the outer interface drops the peer's outer packets in that case; 0 and 2 work.
 //!
-//! The kernel gives the device only what leaves. Packets that arrive in clear do not pass here: that
-//! they should not have been protected (RFC 4301 §5.2) is checked by the kernel's nf_tables, which
-//! [`Guard`] tells what the SPD says.
+//! The kernel passes only outbound packets to the device. Packets that arrive in clear do not pass here. The
+//! kernel's nf_tables drop those that should have been protected (RFC 4301 §5.2), by rules that [`Guard`] makes
+//! from the SPD.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -51,7 +51,7 @@ pub use routes::{DEFAULT_MARK, RouteOptions};
 pub use streams::{Fed, Feed, Streams};
 pub use userspace::{Config, UserspacePlane};
 
-/// Marks what `socket` sends, so that it does not enter the TUN device. Needs CAP_NET_ADMIN.
+/// Marks the packets of `socket`, so that they do not enter the TUN device. Needs CAP_NET_ADMIN.
 pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
     socket2::SockRef::from(socket).set_mark(mark)
 }

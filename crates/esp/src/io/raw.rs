@@ -23,7 +23,7 @@ const ECN: u8 = 0b11;
 
 /// ESP over IP (protocol 50) for one address family.
 pub struct PlainEsp {
-    /// A raw socket; for what is done with it here it behaves as a UDP socket does.
+    /// A raw socket, which behaves like a UDP socket for the calls used here.
     socket: UdpSocket,
     state: UdpSocketState,
     ipv4: bool,
@@ -36,8 +36,8 @@ pub struct ClearSockets {
 }
 
 impl PlainEsp {
-    /// Opens a raw socket for IPv4 or IPv6 with `mark` on what it sends. Needs CAP_NET_RAW, and
-    /// CAP_NET_ADMIN for the mark; must be called inside a tokio runtime.
+    /// Opens a raw socket for IPv4 or IPv6 that sets `mark` on its packets. Needs CAP_NET_RAW, and CAP_NET_ADMIN
+    /// for the mark; must be called inside a tokio runtime.
     pub fn open(ipv4: bool, mark: Option<u32>) -> io::Result<Self> {
         let domain = if ipv4 { Domain::IPV4 } else { Domain::IPV6 };
         let protocol = Protocol::from(i32::from(proto::ESP));
@@ -57,8 +57,8 @@ impl PlainEsp {
         self.ipv4
     }
 
-    /// Sends ESP packets of `segment` octets, the last of what is left of `packets`, with as few system
-    /// calls as may be. What the kernel refuses is left out; the last error is told.
+    /// Sends ESP packets of `segment` octets, the last of which may be shorter, with as few system calls as
+    /// possible. Packets that the kernel refuses are lost; the last error is returned.
     pub(super) async fn send(
         &self,
         src: IpAddr,
@@ -84,7 +84,7 @@ impl PlainEsp {
         result
     }
 
-    /// Waits for ESP packets; [`strip_header`] finds them in what is received.
+    /// Waits for ESP packets; [`strip_header`] finds them in the received octets.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
         batch.fill(&self.socket, &self.state).await
     }
@@ -138,8 +138,7 @@ fn send_all(
     Ok(sent.count())
 }
 
-/// The ESP packet in what a raw socket received: an IPv4 one hands over the IP header too, an IPv6 one
-/// does not.
+/// The ESP packet in octets from a raw socket. An IPv4 socket returns the IP header too; an IPv6 socket does not.
 pub(super) fn strip_header(packet: &[u8], ipv4: bool) -> Option<&[u8]> {
     if !ipv4 {
         return Some(packet);
@@ -149,7 +148,7 @@ pub(super) fn strip_header(packet: &[u8], ipv4: bool) -> Option<&[u8]> {
 }
 
 impl ClearSockets {
-    /// Opens raw sockets with `mark` on what they send. IPv6 may be missing on the host.
+    /// Opens raw sockets that set `mark` on their packets. IPv6 may be missing on the host.
     pub fn open(mark: u32) -> io::Result<Self> {
         let open = |domain| {
             // IPPROTO_RAW: the packet brings its own header.

@@ -20,7 +20,7 @@ const STREAM_RUN: usize = 64;
 /// Packets that a raw socket sends at once.
 const RAW_RUN: usize = 64;
 
-/// Octets of one send: what fits into an IP packet with its headers.
+/// Most octets of one send, so that it fits into an IP packet with its headers.
 const MAX_RUN: usize = 65_000;
 
 /// The sockets ESP leaves through.
@@ -46,7 +46,7 @@ struct Run {
 /// Sealed packets that wait to be sent, back to back in one buffer.
 #[derive(Default)]
 pub(super) struct SendQueue {
-    /// What the packets are appended to.
+    /// The buffer to which packets are appended.
     pub(super) data: Buffer,
     pub(super) runs: Runs,
 }
@@ -82,7 +82,7 @@ impl Runs {
 }
 
 impl SendQueue {
-    /// Sends everything and empties the queue. What a socket refuses is lost, as packets may be.
+    /// Sends everything and empties the queue. Packets that a socket refuses are lost.
     pub(super) async fn flush(&mut self, sockets: &Sockets) {
         let Self { data, runs: Runs { runs, len } } = self;
         let mut end = data.len();

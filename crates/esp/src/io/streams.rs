@@ -1,4 +1,4 @@
-//! The seam to TCP connections that carry ESP (RFC 9329): somebody else owns them.
+//! The interface to TCP connections that carry ESP (RFC 9329). The caller owns the connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use crate::plane::Plane;
 ///
 /// [`Encapsulation::Tcp`]: ike_proto::dataplane::Encapsulation::Tcp
 pub trait Streams: Send + Sync {
-    /// Queues ESP packets of `segment` octets, the last of what is left of `packets`, on the connection
-    /// between `local` and `remote`. Never waits: what there is no room for is lost, as packets may be.
+    /// Queues ESP packets of `segment` octets, the last of which may be shorter, on the connection between `local`
+    /// and `remote`. Never waits: packets without room are lost.
     fn send(
         &self,
         local: SocketAddr,
@@ -32,14 +32,14 @@ pub struct Feed {
     plane: Plane,
 }
 
-/// What became of a packet from a TCP connection.
+/// The result for a packet from a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fed {
     /// The plane will open it.
     Taken,
     /// The plane is behind, or no more: the packet is lost, as packets may be.
     Lost,
-    /// No SA has its SPI. Whoever sends it takes no room from those who have SAs.
+    /// No SA has its SPI. Its sender must not take room from peers that have SAs.
     UnknownSpi,
 }
 

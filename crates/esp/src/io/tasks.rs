@@ -27,7 +27,7 @@ const ENOUGH: usize = 48 * 1024;
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What reading a device says that somebody has deleted.
+/// The error of reading a device that has been deleted.
 const EBADFD: i32 = 77;
 
 /// Tells the driver when the plane has events.
@@ -103,7 +103,7 @@ pub(super) async fn outbound(
     }
 }
 
-/// Seals what was read into `queue`.
+/// Seals the packets read into `queue`.
 fn seal(
     worker: &mut Outbound,
     now: Instant,
@@ -209,7 +209,7 @@ pub(super) async fn inbound_plain(
     }
 }
 
-/// Datagrams that somebody else received, to device.
+/// Passes datagrams that the caller received to the device.
 pub(super) async fn inbound_fed(
     mut fed: mpsc::Receiver<(Outer, Vec<u8>)>,
     mut worker: Inbound,

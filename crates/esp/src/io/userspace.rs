@@ -1,4 +1,4 @@
-//! The plane with its tasks: what a driver has in hand.
+//! The plane with its tasks, which a driver holds.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ use crate::udp::{Datagram, classify};
 /// Datagrams that wait in [`UserspacePlane::inbound_udp`]; more are lost.
 const FED_QUEUE: usize = 1024;
 
-/// What a [`UserspacePlane`] works with.
+/// The parts of a [`UserspacePlane`].
 pub struct Config {
     /// Cipher suites.
     pub ciphers: &'static dyn CipherProvider,
@@ -45,14 +45,14 @@ pub struct Config {
     pub ike: mpsc::Sender<IkeDatagram>,
     /// Raw sockets for ESP over IP; none turns [`Capabilities::plain_esp`] off.
     pub plain: Vec<Arc<PlainEsp>>,
-    /// TCP connections that carry ESP; `None` turns [`Capabilities::tcp_esp`] off. What arrives on them
-    /// goes to [`UserspacePlane::feed`].
+    /// TCP connections that carry ESP; `None` turns [`Capabilities::tcp_esp`] off. Pass received packets to
+    /// [`UserspacePlane::feed`].
     pub streams: Option<Arc<dyn Streams>>,
-    /// Sends what a pass policy lets out; `None` drops it.
+    /// Sends packets that a pass policy lets out; `None` drops them.
     pub clear: Option<ClearSockets>,
-    /// Routes into the device; `None` leaves routing to somebody else.
+    /// Routes into the device; `None` leaves routing to the caller.
     pub routes: Option<RouteOptions>,
-    /// Drops what arrives in clear for protected addresses; `None` leaves that to somebody else.
+    /// Drops packets that arrive in clear for protected addresses; `None` leaves that to the caller.
     pub guard: Option<GuardOptions>,
 }
 
@@ -145,13 +145,12 @@ impl UserspacePlane {
         })
     }
 
-    /// Woken when [`DataPlane::poll_event`] may have something. A wake-up that nobody waits for is
-    /// kept.
+    /// Woken when [`DataPlane::poll_event`] may have an event. A wake-up without a waiter is kept.
     pub fn event_ready(&self) -> Arc<Notify> {
         Arc::clone(&self.notify)
     }
 
-    /// Woken when the device is gone, deleted by somebody else: the plane carries nothing any more.
+    /// Woken when the device has been deleted by another program. The plane then carries no packets any more.
     pub fn lost(&self) -> Arc<Notify> {
         Arc::clone(&self.lost)
     }
@@ -190,14 +189,14 @@ impl UserspacePlane {
         matches!(encap, Some(Encapsulation::Tcp(_))) && !self.tcp_esp
     }
 
-    /// Tells the guard what the SPD says now.
+    /// Passes the current SPD to the guard.
     fn guard(&mut self) -> Result<(), DataPlaneError> {
         let Some(guard) = &mut self.guard else { return Ok(()) };
         let set = guard.set(self.plane.clear_rules());
         set.map_err(|error| DataPlaneError(format!("nf_tables: {error}")))
     }
 
-    /// Sends what `policy` takes to the device, and lets what is exempt go where it would without the device.
+    /// Routes the packets of `policy` to the device, and exempt packets as without the device.
     fn route(&mut self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
         let Some((routes, device)) = &self.routes else { return Ok(()) };
         let via = match policy.action {

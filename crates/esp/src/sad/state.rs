@@ -1,4 +1,4 @@
-//! What all workers share of an SA: its key, its numbers, its window, its limits.
+//! The state of an SA that all workers share: its key, its sequence numbers, its window, its limits.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const OTHERS: u64 = 1 << 12;
 pub struct SaState {
     /// Direction.
     pub direction: Direction,
-    /// What its packets have in them.
+    /// The kind of its packets' content.
     pub contents: Contents,
     /// The policy it serves.
     pub policy: PolicyId,
@@ -45,7 +45,7 @@ pub struct SaState {
     keys: (Secret, Secret),
 }
 
-/// What every packet received changes.
+/// The state that every received packet changes.
 struct InboundState {
     window: ReplayWindow,
     /// The address last reported by a mapping event.
@@ -54,7 +54,7 @@ struct InboundState {
     packets: u64,
 }
 
-/// What an authenticated packet means for its SA.
+/// The consequence of an authenticated packet for its SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accepted {
     /// It was the first packet.
@@ -74,10 +74,10 @@ pub enum Refused {
     Exhausted(Exhausted),
 }
 
-/// The hard limit is reached; `first` says that nobody was told yet.
+/// The hard limit is reached. `first` is true for the first report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    /// Nobody was told yet.
+    /// No report was made before.
     pub first: bool,
 }
 
@@ -90,7 +90,7 @@ pub enum Spent {
     Sequence(Exhausted),
 }
 
-/// What the packets of an SA have in them.
+/// The kind of content of an SA's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// A whole packet: tunnel mode.
@@ -203,9 +203,8 @@ impl SaState {
         Ok((seq, soft && self.first_soft()))
     }
 
-    /// As [`Self::take_sequence`] for `count` packets with `len` inner octets together, whose sequence
-    /// numbers follow one another: the first. `None` where a limit is near; then it is for each of them to
-    /// ask.
+    /// As [`Self::take_sequence`] for `count` packets with `len` inner octets together, with consecutive sequence
+    /// numbers. Returns the first. `None` near a limit; each packet must then ask by itself.
     #[inline]
     pub fn take_sequences(&self, count: u64, len: u64, now: u64) -> Option<u64> {
         let Limits { soft_bytes, hard_bytes, soft_packets, hard_packets } = self.limits;
@@ -295,7 +294,7 @@ impl SaState {
         Exhausted { first: !self.hard.swap(true, Ordering::Relaxed) }
     }
 
-    /// True for the first who asks.
+    /// True for the first caller.
     fn first_soft(&self) -> bool {
         !self.soft.load(Ordering::Relaxed) && !self.soft.swap(true, Ordering::Relaxed)
     }

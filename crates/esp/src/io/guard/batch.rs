@@ -10,7 +10,7 @@ use super::expressions::Expressions;
 
 /// NFPROTO_INET: IPv4 and IPv6.
 const INET: u8 = 1;
-/// NFNL_SUBSYS_NFTABLES, whose transaction it is.
+/// NFNL_SUBSYS_NFTABLES, the subsystem of the transaction.
 const SUBSYSTEM: u16 = 10;
 /// NFT_MSG_NEWRULE, of that subsystem.
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
@@ -141,7 +141,7 @@ impl Batch {
     }
 }
 
-/// The messages in what a socket received.
+/// The messages in `received`, from a socket.
 pub(super) fn messages(received: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     let mut rest = received;
     std::iter::from_fn(move || {

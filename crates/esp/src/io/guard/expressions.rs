@@ -7,10 +7,10 @@ use netlink_bindings::nftables::{
     CmpOps, MetaKeys, PayloadBase, PushExprAttrs, PushExprListAttrs, Registers, VerdictCode,
 };
 
-/// What the expressions work in.
+/// The register of the expressions.
 const REGISTER: u32 = Registers::Reg1 as u32;
 
-/// The expressions of one rule: what has to hold, and then the verdict.
+/// The expressions of one rule: the conditions, and then the verdict.
 #[derive(Debug, Default)]
 pub(super) struct Expressions(Vec<u8>);
 

@@ -1,7 +1,7 @@
-//! Drops what arrives in clear for addresses that a policy protects (RFC 4301 §5.2).
+//! Drops packets that arrive in clear for addresses that a policy protects (RFC 4301 §5.2).
 //!
-//! Such packets never come to the TUN device, so the kernel has to drop them: by nf_tables, in a table
-//! of the device's own.
+//! Such packets never come to the TUN device, so the kernel has to drop them. A table of the device's own in
+//! nf_tables does this.
 //!
 //! ```text
 //! table inet ike-ike0 {
@@ -16,9 +16,9 @@
 //! }
 //! ```
 //!
-//! ESP and IKE are exempt only where they are for this host: an inner host's port 500 is protected like
-//! its others. The table belongs to the netlink socket, and goes with it if the process dies; kernels
-//! older than 5.12 keep it until the next run.
+//! ESP and IKE are exempt only if they are for this host: port 500 of an inner host is protected like its other
+//! ports. The table belongs to the netlink socket, and goes with it if the process dies; kernels older than 5.12
+//! keep it until the next run.
 
 use std::ffi::CString;
 use std::fmt;
@@ -43,7 +43,7 @@ const CHUNK: usize = 100;
 /// The kernel answers at once, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a [`Guard`] leaves alone.
+/// Exemptions from a [`Guard`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuardOptions {
     /// UDP ports of IKE, and of ESP in UDP.
@@ -66,13 +66,13 @@ pub struct Guard {
     socket: Socket,
     sequence: u32,
     names: Names,
-    /// What is in force, in its order, with the kernel's handles.
+    /// The rules in force, in their order, with the kernel's handles.
     rules: Vec<(ClearRule, u64)>,
     /// False if the kernel may have something else than `rules`.
     in_step: bool,
 }
 
-/// What the table is made from, besides the rules.
+/// The names in the table, apart from the rules.
 struct Names {
     table: CString,
     device: u32,
@@ -101,11 +101,11 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Makes the table anew, with nothing that it protects.
+    /// Makes the table again, without rules for protected addresses.
     fn make_table(&mut self, owned: bool) -> io::Result<()> {
         let table = &self.names.table;
         let mut batch = Batch::new(self.sequence);
-        // Removing what is not there is an error, so it is made first.
+        // Removing a missing table is an error, so the table is made first.
         batch.new_table(table, owned);
         batch.del_table(table);
         batch.new_table(table, owned);
@@ -113,8 +113,8 @@ impl Guard {
         self.commit(batch).map(drop)
     }
 
-    /// Puts `rules` in force, in their order: first what is new, then without what is gone. What stays at
-    /// both ends of the list is not touched. After an error all is made anew by the next call.
+    /// Puts `rules` in force, in their order: first adds new rules, then removes old ones. Rules that stay at both
+    /// ends of the list are not touched. After an error, the next call makes the whole table again.
     pub(crate) fn set(&mut self, mut rules: Vec<ClearRule>) -> io::Result<()> {
         rules.retain(rules::applies);
         rules.dedup();
@@ -175,7 +175,7 @@ impl Guard {
         let first = self.sequence;
         let (octets, last) = batch.finish();
         self.sequence = last.wrapping_add(2);
-        // Until the kernel has said what became of it.
+        // Until the kernel has reported the result.
         self.in_step = false;
         let sent = self.socket.send(&octets, 0)?;
         if sent != octets.len() {

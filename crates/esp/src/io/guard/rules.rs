@@ -1,4 +1,4 @@
-//! What the table says.
+//! The content of the table.
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -89,15 +89,15 @@ pub(super) fn write(batch: &mut Batch, names: &Names) {
     batch.rule(table, INPUT, &new().jump(CLEAR), None);
 }
 
-/// TCP segments with ACK, as the octet of flags and the next one in numbers of 16 bits. All that a peer
-/// sends on a connection that this end opened has it, and nothing that opens one: what the exemption of a
-/// peer's port lets in reaches no other service than one that this host uses at that very port.
+/// TCP segments with ACK, as numbers of 16 bits from the octet of flags and the next one. All segments of a peer
+/// on a connection that this end opened have ACK, and no segment that opens a connection has it. So the exemption
+/// of a peer's port reaches no service of this host, except one that uses that very port.
 fn answers() -> impl Iterator<Item = RangeInclusive<u16>> {
     (1..16).step_by(2).map(|nibble: u16| nibble << 12..=nibble << 12 | 0x0fff)
 }
 
-/// Router and neighbor discovery, and redirects, from this very link (RFC 4861): a neighbor whose address
-/// a policy covers could not be reached without, not even by ESP.
+/// Router and neighbor discovery, and redirects, from this link (RFC 4861). Without them, a neighbor with an
+/// address that a policy covers could not be reached, not even by ESP.
 fn neighbor_discovery() -> Expressions {
     const HOP_LIMIT: u32 = 7;
     const TYPES: RangeInclusive<u16> = 133 << 8..=(137 << 8 | 0xff);
@@ -122,7 +122,7 @@ fn later_fragment(protocol: u8) -> Expressions {
         .network(OFFSET, &[0, 8], &[0xff, 0xff])
 }
 
-/// One rule of the SPD for what arrives: from the remote to the local side.
+/// One rule of the SPD for inbound packets: from the remote to the local side.
 fn clear(rule: &ClearRule) -> Option<Expressions> {
     let ClearRule { local, remote, pass } = rule;
     let expressions = addresses(remote, local)?;
@@ -157,8 +157,8 @@ fn addresses(source: &TrafficSelector, destination: &TrafficSelector) -> Option<
     Some(expressions)
 }
 
-/// The ports of `selector`, or the ICMP type and code. What nf_tables cannot tell apart (OPAQUE, the
-/// type of a mobility header) is taken in, which drops rather too much.
+/// The ports of `selector`, or the ICMP type and code. Distinctions that nf_tables cannot make (OPAQUE, the type
+/// of a mobility header) are left out, so the rule may drop more than the policy protects.
 fn ports(expressions: Expressions, selector: &TrafficSelector, source: bool) -> Expressions {
     let TrafficSelector { protocol, start_port, end_port, .. } = *selector;
     let any = (start_port, end_port) == (0, u16::MAX) || start_port > end_port;
