@@ -1,4 +1,4 @@
-//! What the kernel reports by itself.
+//! Events that the kernel reports.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,10 +21,10 @@ use crate::policy::{self, PolicyId};
 use crate::selector::Selector;
 use crate::state::{self, StateId};
 
-/// What happened.
+/// The events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A packet met a policy whose state is not there.
+    /// A packet met a policy without the state it needs.
     Acquire(Acquire),
     /// A limit of a state was reached.
     Expire {
@@ -66,7 +66,7 @@ pub enum Event {
     /// A device went down, came up or is gone: not from [`Events`], but from a
     /// [`LinkWatch`](crate::offload::LinkWatch).
     Link(LinkChange),
-    /// Events were lost, for they came faster than they were read: what is there must be read anew.
+    /// Events were lost because they came faster than they were read. States and policies must be read again.
     Lost,
 }
 
@@ -135,8 +135,8 @@ impl Events {
         Ok(Self { netlink, received, waiting })
     }
 
-    /// Sets how many octets of events may wait, as near as the system lets us. For tests of
-    /// [`Event::Lost`], and for those who expect more than usual.
+    /// Sets the octets of events that may wait, as near as the system allows. For tests of [`Event::Lost`], and
+    /// for callers that expect more events than usual.
     pub fn set_buffer(&self, octets: usize) -> io::Result<()> {
         self.netlink.set_rx_buf_sz(i32::try_from(octets).unwrap_or(i32::MAX))
     }
@@ -173,7 +173,7 @@ impl AsFd for Events {
     }
 }
 
-/// The events in `datagram`. What cannot be read counts as lost.
+/// The events in `datagram`. One that cannot be read counts as lost.
 pub(crate) fn parse(datagram: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     for frame in answer::frames(datagram) {

@@ -74,7 +74,7 @@ impl<T: Transport> Kernel<T> {
         }
     }
 
-    /// Sends a request for one thing and gives what `take` makes of the answer.
+    /// Sends a request for one item and returns the result of `take` for the answer.
     fn read<R>(
         &mut self,
         message: XfrmMessage,
@@ -105,7 +105,7 @@ impl<T: Transport> Kernel<T> {
         self.transport.request(message, kind).map(drop)
     }
 
-    /// As [`Self::tell`]; false if what it is about is not there.
+    /// As [`Self::tell`]; false if the item does not exist.
     fn tell_if_there(&mut self, message: XfrmMessage) -> Result<bool, Error> {
         match self.tell(message, Kind::Ack) {
             Ok(()) => Ok(true),
@@ -114,8 +114,8 @@ impl<T: Transport> Kernel<T> {
         }
     }
 
-    /// Sends a dump request and collects what `take` makes of the answers. A dump during which the table
-    /// changed is made again, a few times.
+    /// Sends a dump request and collects the results of `take` for the answers. If the table changed during a
+    /// dump, the dump is repeated, a few times.
     fn list<R>(
         &mut self,
         message: &XfrmMessage,

@@ -4,9 +4,9 @@
 //!
 //! * [`kernel::Kernel`] has typed calls for [`state::State`]s and [`policy::Policy`]s. [`netlink::Socket`]
 //!   carries them, a blocking socket in the network namespace of the thread that opened it.
-//! * [`event::Events`] hears of packets without a state, of limits reached, of NAT mappings that changed.
-//! * [`probe::Features`] is what the running kernel has, found by asking it.
-//! * [`netlink::FaultyTransport`] fails requests as told, for tests of what is built on top.
+//! * [`event::Events`] reports packets without a state, limits reached, and changed NAT mappings.
+//! * [`probe::Features`] are the features of the running kernel, found by asking it.
+//! * [`netlink::FaultyTransport`] fails requests on demand, for tests of code above it.
 //!
 //! A tunnel with fixed keys, one direction of it:
 //!
@@ -39,17 +39,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Keys are wiped where this crate holds them: in states, in requests once they are sent, and in what the
-//! kernel answers. Nothing of it prints them.
+//! Keys are wiped where this crate holds them: in states, in requests once they are sent, and in the kernel's
+//! answers. The crate does not print keys.
 //!
-//! [`XfrmNetlink`] is the data plane of [`ike_proto`] on it. Then there are doubles to test with:
+//! [`XfrmNetlink`] is the data plane of [`ike_proto`] on it. There are also doubles for tests:
 //!
 //! * [`SimKernel`] stands in for the kernel: policies and states meet packets as in Linux.
-//! * [`Recording`] keeps what it is told, without keys, and knows which SAs and policies exist.
-//! * [`Tracer`] logs what goes through it.
-//! * [`Faulty`] fails the commands it is told to.
+//! * [`Recording`] records commands, without keys, and knows which SAs and policies exist.
+//! * [`Tracer`] logs the calls of a data plane.
+//! * [`Faulty`] fails commands on demand.
 //!
-//! The last two of these wrap any [`DataPlane`](ike_proto::dataplane::DataPlane) and are one themselves.
+//! The last two of these wrap any [`DataPlane`](ike_proto::dataplane::DataPlane), and implement that trait
+//! themselves.
 
 #![deny(missing_docs)]
 #![deny(unsafe_code)]

@@ -1,6 +1,6 @@
-//! What the running kernel has. Each question is asked of the kernel, by a request that it refuses if it
-//! lacks the feature; nothing is concluded from its version. What a question has to make is deleted at
-//! once, and expires by itself after a second if this process dies before.
+//! The features of the running kernel. Each question is a request to the kernel, which refuses it if it lacks the
+//! feature; the version is not used. A state or policy made for a question is deleted at once, and expires after a
+//! second if this process dies before.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ use crate::state::{
     Replay, State, StateId,
 };
 
-/// What a kernel has; false where it was asked and refused.
+/// The features of a kernel; false where the kernel refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a list of independent features")]
 pub struct Features {
@@ -172,7 +172,7 @@ impl<T: Transport> Kernel<T> {
         }
     }
 
-    /// A migration of nothing: what a kernel with it says is not what one without says.
+    /// A migration of nothing: kernels with and without migration answer differently.
     fn has_migrate(&mut self) -> Result<bool, Error> {
         let message = XfrmMessage::Migrate(MigrateMessage::default());
         match self.transport_mut().request(message, Kind::Ack) {
@@ -216,7 +216,7 @@ fn lacks(error: Error) -> Result<bool, Error> {
     if lacking.contains(&error.errno) { Ok(false) } else { Err(error) }
 }
 
-/// A state that does no harm: to an address that is nobody's, for a second.
+/// A harmless state: to an address that nobody has, for a second.
 fn candidate(dst: IpAddr, mode: Mode, protection: Protection) -> State {
     State {
         direction: Some(Direction::Out),

@@ -101,7 +101,7 @@ impl Selector {
         }
     }
 
-    /// From what the kernel has; `None` if it has none, which is no family.
+    /// Decodes the kernel's selector; `None` if it has no family.
     pub(crate) fn decode(kernel: &netlink_packet_xfrm::Selector) -> Option<Self> {
         Some(Self {
             src: Prefix {

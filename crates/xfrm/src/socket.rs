@@ -1,4 +1,4 @@
-//! What an IKE daemon's UDP sockets need beside a kernel that does ESP.
+//! Settings of an IKE daemon's UDP sockets if the kernel does ESP.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,14 +18,14 @@ const ALLOW: u8 = 0;
 /// ESP over UDP with the non-ESP marker; the libc crate does not name it.
 const UDP_ENCAP_ESPINUDP: c_int = 2;
 
-/// Has the kernel take ESP in UDP (RFC 3948) that arrives at `socket`: what does not begin with the
-/// non-ESP marker goes to the states, and keepalives go nowhere. IPv6 since Linux 5.8.
+/// Makes the kernel take ESP in UDP (RFC 3948) that arrives at `socket`. A datagram without the non-ESP marker
+/// goes to the states, and keepalives are dropped. IPv6 since Linux 5.8.
 pub fn receive_esp(socket: &impl AsFd) -> io::Result<()> {
     Ok(UdpEncap.set(socket, &UDP_ENCAP_ESPINUDP)?)
 }
 
-/// Lets what `socket` sends and receives pass in clear, whatever policies say. `ipv4` is the family of the
-/// socket. Needs CAP_NET_ADMIN.
+/// Lets the packets of `socket` pass in clear in both directions, whatever the policies are. `ipv4` is the family
+/// of the socket. Needs CAP_NET_ADMIN.
 pub fn bypass_policies(socket: &impl AsFd, ipv4: bool) -> io::Result<()> {
     let family = if ipv4 { libc::AF_INET } else { libc::AF_INET6 };
     let mut policy = UserPolicyInfo { action: ALLOW, ..UserPolicyInfo::default() };

@@ -42,7 +42,7 @@ impl CommandKind {
     }
 }
 
-/// What a command says, without key material: to be kept, compared and printed.
+/// The content of a command without key material, which may be stored, compared and printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Summary {
     /// An SA was installed.
@@ -68,7 +68,7 @@ pub enum Summary {
         id: PolicyId,
         /// Name of the child configuration.
         child: String,
-        /// What it does.
+        /// Its action.
         action: PolicyAction,
     },
     /// A policy was removed.
@@ -91,7 +91,7 @@ pub enum Summary {
 }
 
 impl Summary {
-    /// What `command` says.
+    /// Summarizes `command`.
     pub fn of(command: &Command) -> Self {
         match command {
             Command::InstallSa(spec) => {

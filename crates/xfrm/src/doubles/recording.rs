@@ -34,7 +34,7 @@ pub struct RecordedSa {
     pub local_ts: Vec<TrafficSelector>,
     /// Inner addresses on the peer's side.
     pub remote_ts: Vec<TrafficSelector>,
-    /// What [`Command::QueryUsage`] answers.
+    /// The answer to [`Command::QueryUsage`].
     pub usage: Usage,
     /// Says whether two SAs have the same keys: a hash, different in every process.
     pub key_tag: u64,
@@ -61,7 +61,7 @@ impl Recording {
         &self.commands
     }
 
-    /// Forgets the commands; what is installed stays.
+    /// Forgets the commands; installed SAs and policies stay.
     pub fn forget(&mut self) {
         self.commands.clear();
     }
@@ -91,12 +91,12 @@ impl Recording {
         self.policies.values()
     }
 
-    /// True if nothing is installed: what a test of an orderly end asks.
+    /// True if nothing is installed, for a test of an orderly end.
     pub fn is_empty(&self) -> bool {
         self.sas.is_empty() && self.policies.is_empty()
     }
 
-    /// Sets what [`Command::QueryUsage`] answers for `id`. False if there is no such SA.
+    /// Sets the answer to [`Command::QueryUsage`] for `id`. False if there is no such SA.
     pub fn set_usage(&mut self, id: SaId, usage: Usage) -> bool {
         self.sas.get_mut(&id).map(|sa| sa.usage = usage).is_some()
     }

@@ -1,4 +1,4 @@
-//! Logging of what goes through a data plane.
+//! Logging of the calls of a data plane.
 
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
 use tracing::{debug, warn};
@@ -12,7 +12,7 @@ pub struct Tracer<D> {
 }
 
 impl<D> Tracer<D> {
-    /// Logs what goes through `inner`.
+    /// Logs the calls of `inner`.
     pub fn new(inner: D) -> Self {
         Self { inner }
     }

@@ -24,9 +24,8 @@ pub enum Change<'a> {
 }
 
 impl<T: Transport> Kernel<T> {
-    /// Makes `changes` in order, several in one call to the kernel, and returns what became of each: true
-    /// if it was made, false if what was to be deleted is not there. One that fails does not stop the
-    /// others.
+    /// Makes `changes` in order, several in one call to the kernel, and returns the result of each: true if it was
+    /// made, false if the item to be deleted does not exist. A failed change does not stop the others.
     pub fn apply<'a>(
         &mut self,
         changes: impl IntoIterator<Item = Change<'a>>,

@@ -1,4 +1,4 @@
-//! Counts, and what becomes of packets without a policy.
+//! Counts, and the default policy for packets without a policy.
 
 use netlink_packet_xfrm::constants::{XFRM_USERPOLICY_ACCEPT, XFRM_USERPOLICY_BLOCK};
 use netlink_packet_xfrm::policy::{DefaultMessage, GetSpdInfoMessage, SpdInfoAttrs};
@@ -23,7 +23,7 @@ pub struct Counts {
     pub policies_sockets: u32,
 }
 
-/// What becomes of packets that no policy matches: true blocks them.
+/// The default policy for packets that no policy matches: true blocks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DefaultPolicy {
     /// Packets for this host.
@@ -63,7 +63,7 @@ impl<T: Transport> Kernel<T> {
         Ok(counts)
     }
 
-    /// What becomes of packets that no policy matches (XFRM_MSG_GETDEFAULT, 5.14).
+    /// Reads the default policy for packets that no policy matches (XFRM_MSG_GETDEFAULT, 5.14).
     pub fn default_policy(&mut self) -> Result<DefaultPolicy, Error> {
         let message = XfrmMessage::GetPolicyDefault(DefaultMessage::default());
         let found = self.read(message, |answer| match answer {
@@ -79,7 +79,7 @@ impl<T: Transport> Kernel<T> {
         })
     }
 
-    /// Sets what becomes of packets that no policy matches (XFRM_MSG_SETDEFAULT, 5.14).
+    /// Sets the default policy for packets that no policy matches (XFRM_MSG_SETDEFAULT, 5.14).
     pub fn set_default_policy(&mut self, policy: DefaultPolicy) -> Result<(), Error> {
         let action = |block| if block { XFRM_USERPOLICY_BLOCK } else { XFRM_USERPOLICY_ACCEPT };
         let user_policy = UserPolicyDefault {

@@ -1,4 +1,4 @@
-//! Other outer addresses for what is there.
+//! New outer addresses for installed states and policies.
 
 use std::net::IpAddr;
 

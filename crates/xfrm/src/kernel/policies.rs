@@ -11,10 +11,10 @@ use crate::policy::{self, Policy, PolicyDirection, PolicyId, PolicyInfo};
 const NUMBERS: u32 = 1 << 21;
 
 impl<T: Transport> Kernel<T> {
-    /// Has the policies that are made from now on bear `tag` as the top octet of their number
-    /// ([`PolicyInfo::index`]), so that they can be told from others'. `after` is the highest such number in
-    /// use, or 0. One that takes the place of another keeps the other's number. After two million policies the
-    /// numbers begin again; one whose number is still in use gets one without the tag.
+    /// Marks policies made from now on: `tag` becomes the top octet of their number ([`PolicyInfo::index`]), which
+    /// tells them from policies of other programs. `after` is the highest such number in use, or 0. A policy that
+    /// replaces another keeps the other's number. After two million policies the numbers begin again; a policy
+    /// whose number is still in use gets one without the tag.
     pub fn tag_policies(&mut self, tag: u8, after: u32) {
         let next = if after >> 24 == u32::from(tag) { (after >> 3) + 1 } else { 0 };
         self.next_index = (u32::from(tag) << 24) | ((next % NUMBERS) << 3);
@@ -67,7 +67,7 @@ impl<T: Transport> Kernel<T> {
         self.list(&XfrmMessage::GetPolicy(DelGetMessage::default()), take)
     }
 
-    /// Deletes all main policies but those of sockets, whoever made them.
+    /// Deletes all main policies but those of sockets, including those of other programs.
     pub fn flush_policies(&mut self) -> Result<(), Error> {
         self.tell_if_there(XfrmMessage::FlushPolicy(FlushMessage::default())).map(drop)
     }

@@ -118,7 +118,7 @@ impl<T: Transport> Kernel<T> {
         })
     }
 
-    /// Deletes all ESP states, whoever made them.
+    /// Deletes all ESP states, including those of other programs.
     pub fn flush_states(&mut self) -> Result<(), Error> {
         // An empty table is ESRCH.
         self.tell_if_there(XfrmMessage::FlushSa(FlushMessage { protocol: IPPROTO_ESP })).map(drop)
@@ -165,7 +165,7 @@ impl<T: Transport> Kernel<T> {
     }
 }
 
-/// SPIs for what is deleted at once.
+/// SPIs for states that are deleted at once.
 const FORGOTTEN: (u32, u32) = (0x100, 0xfff);
 
 /// The SPI that the kernel reserved.

@@ -10,15 +10,15 @@ use super::gaps;
 pub(crate) struct Frame<'a> {
     /// Number of the request it answers; 0 for an event.
     pub sequence: u32,
-    /// What the header says.
+    /// Flags of the header.
     pub flags: u16,
     /// Message type.
     pub message_type: u16,
-    /// What follows the header.
+    /// The octets after the header.
     pub payload: &'a [u8],
 }
 
-/// What a message is.
+/// The kinds of messages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
     /// An acknowledgement, or a refusal if `errno` is not 0; the end of a dump as well.
@@ -61,7 +61,7 @@ pub(crate) fn frames(datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'_>, 
     })
 }
 
-/// What `frame` is.
+/// Classifies `frame`.
 pub(crate) fn classify<'a>(frame: &Frame<'a>) -> Result<Answer<'a>, &'static str> {
     match frame.message_type {
         NLMSG_NOOP => Ok(Answer::Nothing),

@@ -15,7 +15,7 @@ pub enum NetlinkFault {
     Every(&'static str, i32),
     /// Every request is refused with this errno.
     All(i32),
-    /// The kernel does what the `n`-th request from now asks; the caller hears ETIMEDOUT.
+    /// The kernel executes the `n`-th request from now, but the caller gets ETIMEDOUT.
     LostAck(u64),
     /// As [`Self::LostAck`], of the `n`-th request of this name.
     LostAckOf(&'static str, u64),
@@ -35,7 +35,7 @@ pub struct FaultyTransport<T> {
     failed: u64,
 }
 
-/// What becomes of one request.
+/// The fate of one request.
 enum Fate {
     Passes,
     Refused(i32),
@@ -105,7 +105,7 @@ impl<T> FaultyTransport<T> {
     }
 }
 
-/// Counts down `n`: what happens if it is due, and whether to keep the fault.
+/// Counts `n` down. Returns the fate if it is due, and whether to keep the fault.
 fn due(n: &mut u64, fate: Fate) -> (Option<Fate>, bool) {
     *n = n.saturating_sub(1);
     if *n == 0 { (Some(fate), false) } else { (None, true) }

@@ -1,5 +1,5 @@
-//! What netlink-packet-xfrm 0.5 does not have yet: constants of newer kernels, attributes behind EXPIRE and
-//! MAPPING, arrays of XFRMA_MIGRATE, and lengths to check before its parsers, which index short input.
+//! Parts that netlink-packet-xfrm 0.5 lacks: constants of newer kernels, attributes behind EXPIRE and MAPPING,
+//! arrays of XFRMA_MIGRATE, and length checks before its parsers, which index short input.
 
 use netlink_packet_core::{DefaultNla, Emitable, Nla, NlasIterator, Parseable};
 use netlink_packet_xfrm::constants::{
@@ -109,8 +109,7 @@ pub(crate) fn fixed_length(message_type: u16) -> Option<usize> {
     })
 }
 
-/// The attributes of a message of `message_type` whose parser drops them; those that cannot be read are
-/// left out.
+/// The attributes of a message of `message_type` whose parser drops them. Unreadable attributes are left out.
 pub(crate) fn trailing_attributes(message_type: u16, payload: &[u8]) -> Vec<XfrmAttrs> {
     fixed_length(message_type)
         .and_then(|length| payload.get(length..))

@@ -1,7 +1,7 @@
-//! NETLINK_XFRM: one request at a time, its answers, and what the kernel says of a refusal.
+//! NETLINK_XFRM: one request at a time, its answers, and the kernel's reason for a refusal.
 //!
-//! Messages are those of [`netlink_packet_xfrm`]; what that crate lacks is in `gaps`. They hold keys and
-//! must not be printed: its `Debug` shows them.
+//! Messages are those of [`netlink_packet_xfrm`]; `gaps` has the parts that this crate lacks. Messages hold keys
+//! and must not be printed: their `Debug` shows the keys.
 
 pub(crate) mod answer;
 mod faulty;
@@ -16,7 +16,7 @@ use netlink_packet_xfrm::XfrmMessage;
 pub use faulty::{FaultyTransport, NetlinkFault};
 pub use socket::Socket;
 
-/// What a request of this kind is answered with.
+/// The kind of answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An acknowledgement alone.
@@ -33,8 +33,8 @@ pub enum Kind {
 
 /// Sends requests to the kernel: the real one or, in tests, one that fails when told to.
 pub trait Transport {
-    /// Sends `message` and returns what the kernel answers, acknowledgements left out. Answers may hold
-    /// keys; the caller wipes them.
+    /// Sends `message` and returns the kernel's answers without acknowledgements. Answers may hold keys; the
+    /// caller wipes them.
     fn request(&mut self, message: XfrmMessage, kind: Kind) -> Result<Vec<XfrmMessage>, Error>;
 
     /// Sends the [`Kind::Dump`] request `message` and hands each answer to `each` as it comes. After an
@@ -48,17 +48,17 @@ pub trait Transport {
         Ok(())
     }
 
-    /// Sends requests that are answered by an acknowledgement alone, in order, and returns what became of
-    /// each. One that fails does not stop the others.
+    /// Sends requests that are answered by an acknowledgement alone, in order, and returns the result of each. A
+    /// failed request does not stop the others.
     fn batch(&mut self, requests: Vec<(XfrmMessage, Kind)>) -> Vec<Result<(), Error>> {
         requests.into_iter().map(|(message, kind)| self.request(message, kind).map(drop)).collect()
     }
 }
 
-/// Why the kernel did not do what was asked. It never holds key material.
+/// Why the kernel did not execute a request. It never holds key material.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What was asked, in a few words.
+    /// The request, in a few words.
     pub request: &'static str,
     /// errno, positive; 0 if the answer could not be read.
     pub errno: i32,
@@ -67,17 +67,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// True if what was to be read or removed is not there.
+    /// True if the item to be read or removed does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno, libc::ENOENT | libc::ESRCH)
     }
 
-    /// True if what was to be made is there already.
+    /// True if the item to be made exists already.
     pub fn is_present(&self) -> bool {
         self.errno == libc::EEXIST
     }
 
-    /// True if the kernel may or may not have done what was asked: its answer did not arrive.
+    /// True if it is unknown whether the kernel executed the request: its answer did not arrive.
     pub fn is_unanswered(&self) -> bool {
         matches!(self.errno, libc::ETIMEDOUT | libc::ENOBUFS)
     }
@@ -121,7 +121,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What `message` asks, in a few words.
+/// The request in `message`, in a few words.
 pub(crate) fn request_name(message: &XfrmMessage) -> &'static str {
     match message {
         XfrmMessage::AddSa(_) => "add state",

@@ -214,7 +214,7 @@ impl Socket {
         sent.into_iter().map(|(_, _, outcome)| outcome).collect()
     }
 
-    /// Notes the refusals in what was received; `ended` is set by the answer to the last request.
+    /// Notes the refusals in the received octets; the answer to the last request sets `ended`.
     fn sort_in(
         &self,
         sent: &mut [(u32, &'static str, Result<(), Error>)],

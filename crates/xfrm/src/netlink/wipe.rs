@@ -3,7 +3,7 @@
 use netlink_packet_xfrm::{XfrmAttrs, XfrmMessage};
 use zeroize::Zeroize;
 
-/// Overwrites the keys in `message`; what else it says stays.
+/// Overwrites the keys in `message`; the rest stays.
 pub(crate) fn message(message: &mut XfrmMessage) {
     match message {
         XfrmMessage::AddSa(sa) | XfrmMessage::UpdateSa(sa) => attributes(&mut sa.nlas),
@@ -14,7 +14,7 @@ pub(crate) fn message(message: &mut XfrmMessage) {
     }
 }
 
-/// Empties `buffer` and overwrites what was in it; its capacity stays.
+/// Empties `buffer` and overwrites its content; its capacity stays.
 pub(crate) fn octets(buffer: &mut Vec<u8>) {
     buffer.as_mut_slice().zeroize();
     buffer.clear();

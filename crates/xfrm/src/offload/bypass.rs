@@ -12,7 +12,7 @@ use crate::policy::{Action, Policy, PolicyDirection, PolicyId};
 use crate::selector::{Port, Prefix, Selector};
 use crate::state::{Offload, OffloadMode};
 
-/// The policies of each device, counted by who needs them.
+/// The policies of each device, with a count of their users.
 #[derive(Debug)]
 pub(super) struct Bypass {
     ports: Vec<u16>,
@@ -55,12 +55,12 @@ impl Bypass {
         }
     }
 
-    /// True if somebody offloads to it.
+    /// True if an SA is offloaded to it.
     pub(super) fn holds(&self, device: u32) -> bool {
         self.holders.contains_key(&device)
     }
 
-    /// Installs them anew, if somebody needs them: the kernel forgets them when the device goes down.
+    /// Installs them again, if they have users: the kernel forgets them when the device goes down.
     pub(super) fn restore<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -75,7 +75,7 @@ impl Bypass {
         self.remains.retain(|id| id.selector.ifindex != device);
     }
 
-    /// Installs them anew wherever they are needed.
+    /// Installs them again on every device where they have users.
     pub(super) fn restore_all<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -96,7 +96,7 @@ impl Bypass {
         self.clean(kernel)
     }
 
-    /// Removes what an earlier run left.
+    /// Removes policies that an earlier run left.
     pub(super) fn remove_leftovers<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -121,7 +121,7 @@ impl Bypass {
                 if !self.holds(device) {
                     // This one, too: the answer may have been lost.
                     self.remains.extend(&wanted[..=nth]);
-                    // One error is enough; what stays is removed later.
+                    // One error is enough; remaining policies are removed later.
                     _ = self.clean(kernel);
                 }
                 return Err(error);
@@ -130,7 +130,7 @@ impl Bypass {
         Ok(())
     }
 
-    /// Removes what is not needed any more; what cannot be removed stays for the next time.
+    /// Removes policies without users. Policies that cannot be removed stay for the next call.
     fn clean<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
         let mut result = Ok(());
         self.remains.retain(|id| match kernel.delete_policy(id) {

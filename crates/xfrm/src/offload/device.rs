@@ -21,8 +21,8 @@ pub struct Device {
     pub index: u32,
     /// Name.
     pub name: String,
-    /// What kind of virtual device it is, in the words of `ip link`: `vlan`, `bond`, `macvlan` and so on;
-    /// empty for one with hardware of its own.
+    /// The kind of virtual device as `ip link` names it: `vlan`, `bond`, `macvlan` and so on; empty for one with
+    /// hardware of its own.
     pub kind: String,
     /// True if it is up.
     pub up: bool,
@@ -34,7 +34,7 @@ pub struct Device {
     pub virtual_function: bool,
     /// Name of the port at the switch it is on: `p0` is the uplink, `pf0vf1` the representor of a function.
     pub port: Option<String>,
-    /// The device below a VLAN, macvlan and the like; the members of a bond.
+    /// The device below a VLAN, macvlan or similar; the members of a bond.
     pub below: Vec<String>,
     /// Features that concern ESP.
     pub esp: EspFeatures,

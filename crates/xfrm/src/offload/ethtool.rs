@@ -1,4 +1,4 @@
-//! What the kernel says of a device's features over the netlink family `ethtool`.
+//! A device's features, read over the netlink family `ethtool`.
 
 use std::ffi::CString;
 use std::io;

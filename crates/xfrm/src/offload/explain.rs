@@ -1,4 +1,4 @@
-//! What a refusal of the kernel probably means, in the words of whoever configures.
+//! The probable meaning of the kernel's refusals, in the terms of the configuration.
 
 use super::device::Device;
 use super::ethtool::Feature;
@@ -53,7 +53,7 @@ pub(super) fn no_offload_at_all(device: &Device) -> Option<String> {
     })
 }
 
-/// What about this SA drivers tend not to take.
+/// Properties of this SA that drivers often do not support.
 fn suspects(request: &Request<'_>) -> Vec<String> {
     let Request { state, mode, .. } = request;
     let mut suspects = Vec::new();
@@ -88,7 +88,7 @@ fn suspects(request: &Request<'_>) -> Vec<String> {
     suspects
 }
 
-/// Words of the kernel's extended ACK and what to make of them.
+/// Texts of the kernel's extended ACK and their explanations.
 const TEXTS: &[(&str, &str)] = &[
     ("Unsupported ipsec offload type", "the driver has crypto offload only"),
     ("Policy offload is not supported", "the driver has crypto offload only"),

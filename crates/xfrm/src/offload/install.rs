@@ -1,4 +1,4 @@
-//! Adding a state with the offload that was asked for, or with what there is.
+//! Adds a state with the requested offload, or with the available one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::state::{Direction, Offload, OffloadMode, State, StateId};
 pub enum InstallError {
     /// It has nothing to do with offload.
     Kernel(netlink::Error),
-    /// The offload asked for by name is not to be had: a sentence that names the SA, the device, what the
-    /// kernel said and the likely reason.
+    /// The offload requested by name is not available. The sentence names the SA, the device, the kernel's answer
+    /// and the likely reason.
     Refused(String),
 }
 
@@ -49,7 +49,7 @@ pub fn policy_offload(state: Option<Offload>, direction: PolicyDirection) -> Opt
     state.filter(|offload| offload.mode == OffloadMode::Packet && seen)
 }
 
-/// What came of one attempt.
+/// The result of one attempt.
 enum Attempt {
     /// The kernel has it so.
     Done(Option<Offload>),
@@ -61,9 +61,9 @@ impl<D: FindDevice> Offloader<D> {
     /// Adds `state`, whose direction must be set and whose id must not exist, offloaded as `wanted` says to
     /// the device that owns its local address, and returns the offload the kernel has for it.
     ///
-    /// With [`HwOffload::Auto`] it tries packet, crypto and no offload in this order. With one asked for by
-    /// name it adds nothing if that one is not to be had. `protocols` are those of the selectors of its
-    /// policies. [`State::offload`] is set to what is returned.
+    /// With [`HwOffload::Auto`] it tries packet, crypto and no offload in this order. With an offload requested by
+    /// name, it adds nothing if that offload is not available. `protocols` are those of the selectors of its
+    /// policies. [`State::offload`] is set to the returned offload.
     pub fn install<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -106,7 +106,7 @@ impl<D: FindDevice> Offloader<D> {
         Ok(None)
     }
 
-    /// What was held for a state that is gone from the kernel is given back.
+    /// Releases resources of a state that is gone from the kernel.
     pub fn removed<T: Transport>(&mut self, kernel: &mut Kernel<T>, id: &StateId) {
         if let Some(Offload { ifindex, mode: OffloadMode::Packet }) = self.offloaded.remove(id) {
             self.bypass.release(kernel, ifindex);

@@ -1,18 +1,17 @@
-//! Reqids: what ties the templates of policies to states.
+//! Reqids, which tie the templates of policies to states.
 //!
-//! Children with the same selectors, marks and interfaces share one, as in strongSwan. Which of them the
-//! kernel's one policy was made by does not matter then: what arrives by the states of the others
-//! passes it too. This is so while a child is made before another is broken, or when both ends made one
-//! at the same time. A trap has the reqid of the child it brings up, so that the kernel forgets the
-//! acquire when the state is there.
+//! Children with the same selectors, marks and interfaces share one reqid, as in strongSwan. It then does not
+//! matter which of them made the kernel's one policy: packets that arrive by the states of the others pass it too.
+//! This happens while a child is made before another is broken, or if both ends made one at the same time. A trap
+//! has the reqid of the child it brings up, so that the kernel forgets the acquire when the state is there.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use ike_proto::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
 
-/// The reqids that this crate chooses: in `ip xfrm state` and to adopt by, they tell what
-/// is ours from what others installed.
+/// The reqids that this crate chooses. They tell its states from those of other programs, in `ip xfrm state` and
+/// for adoption.
 pub const REQIDS: RangeInclusive<u32> = 0x6900_0001..=0x69ff_ffff;
 
 const MANY: usize = (*REQIDS.end() - *REQIDS.start()) as usize;
@@ -26,7 +25,7 @@ pub(super) struct Reqids {
     last: u32,
 }
 
-/// What a policy and its SAs have.
+/// The reqid of a policy and its SAs.
 #[derive(Debug)]
 struct Binding {
     reqid: u32,
@@ -43,7 +42,7 @@ struct Shared {
     bindings: usize,
 }
 
-/// What children have in common that share a reqid.
+/// The properties that are equal in children that share a reqid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     local: Vec<TrafficSelector>,
@@ -128,7 +127,7 @@ impl Reqids {
         }
     }
 
-    /// Numbers after `reqid` are given out next: those up to it are in use by what is adopted.
+    /// Gives out numbers after `reqid` next: adopted states use those up to it.
     pub(super) fn start_after(&mut self, reqid: u32) {
         if REQIDS.contains(&reqid) {
             self.last = reqid;

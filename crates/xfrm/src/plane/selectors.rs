@@ -124,7 +124,7 @@ fn parts(local: &TrafficSelector, remote: &TrafficSelector) -> Result<Vec<Pair>,
     Ok(parts)
 }
 
-/// The protocol of what both selectors take in, `None` if that is nothing.
+/// The protocol that both selectors cover, `None` if there is none.
 fn common(local: &TrafficSelector, remote: &TrafficSelector) -> Option<u8> {
     let protocol = match (local.protocol, remote.protocol) {
         (0, p) | (p, 0) => p,
@@ -197,7 +197,7 @@ fn blocks((start, end): (u128, u128), width: u32) -> impl Iterator<Item = (u128,
     let mut next = (start <= end).then_some(start);
     std::iter::from_fn(move || {
         let first = next?;
-        // As large as the alignment of its start allows, and no larger than what is left.
+        // As large as the alignment of its start allows, but no larger than the rest.
         let aligned = first.trailing_zeros().min(width);
         let left = match (end - first).checked_add(1) {
             Some(left) => left.ilog2(),

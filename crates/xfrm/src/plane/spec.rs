@@ -164,7 +164,7 @@ fn iptfs(spec: &SaSpec) -> Iptfs {
     }
 }
 
-/// Protocols of what the SA carries; 0 is any.
+/// Protocols of the SA's traffic; 0 is any.
 pub(super) fn protocols(spec: &SaSpec) -> BTreeSet<u8> {
     let pairs = spec.local_ts.iter().flat_map(|l| spec.remote_ts.iter().map(move |r| (l, r)));
     pairs.map(|(l, r)| l.protocol.max(r.protocol)).collect()

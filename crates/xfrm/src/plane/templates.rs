@@ -1,4 +1,4 @@
-//! What one policy of the engine is in the kernel: policies in each direction, with templates.
+//! One policy of the engine in the kernel: policies in each direction, with templates.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use super::selectors::{Pair, Unfit, pairs};
 use crate::policy::{Action, Policy, PolicyDirection, PolicyId, Template};
 use crate::state::Offload;
 
-/// What a policy needs to know besides its specification.
+/// Input for a policy besides its specification.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Means {
     /// Reqid of its SAs.
@@ -30,7 +30,7 @@ pub(super) struct Wanted {
     pub(super) policy: Policy,
 }
 
-/// The kernel policies for `spec`: what arrives first, so that a peer that answers is understood.
+/// The kernel policies for `spec`. Inbound ones come first, so that the answers of a peer are accepted.
 pub(super) fn wanted(spec: &PolicySpec, means: &Means) -> Result<Vec<Wanted>, Unfit> {
     let protects = matches!(spec.action, PolicyAction::Protect { .. } | PolicyAction::Trap);
     if protects && !spec.processing.policies {
@@ -115,7 +115,7 @@ impl Maker<'_> {
             let id =
                 PolicyId { direction: PolicyDirection::Forward, ..self.id(PolicyDirection::Out) };
             let policy = self.policy(id, Action::Allow(Vec::new()), Level::Beneath);
-            // Whatever comes in by these selectors is judged first.
+            // Inbound packets in these selectors are checked first.
             let order = Order { class: u8::MAX, ..self.order };
             list.push(Wanted { policy, order });
         }

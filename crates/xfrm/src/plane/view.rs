@@ -1,4 +1,4 @@
-//! What of this project is in the kernel, whoever installed it.
+//! States and policies of this project in the kernel, from any of its processes.
 
 use std::net::IpAddr;
 
@@ -54,8 +54,8 @@ pub(super) fn is_ours(info: &PolicyInfo) -> bool {
     info.index >> 24 == u32::from(POLICY_TAG)
 }
 
-/// True if `state` is what `template` asks for, or its counterpart in the other direction. Ends that a
-/// template leaves open, as those of transport mode, are those of the packets.
+/// True if `state` meets `template`, or is its counterpart in the other direction. If a template leaves the outer
+/// addresses open, as in transport mode, they are those of the packets.
 fn is_for(template: &Template, info: &PolicyInfo, state: &StateInfo) -> bool {
     let selector = info.policy.id.selector;
     let is = |end: IpAddr, prefix: Prefix, address: IpAddr| match end.is_unspecified() {
@@ -69,7 +69,7 @@ fn is_for(template: &Template, info: &PolicyInfo, state: &StateInfo) -> bool {
         && (between(state.src, state.id.dst) || between(state.id.dst, state.src))
 }
 
-/// What `policy` asks packets to go through.
+/// The templates of `policy`, which its packets must match.
 pub(super) fn templates(policy: &PolicyInfo) -> &[Template] {
     match &policy.policy.action {
         Action::Allow(templates) => templates,

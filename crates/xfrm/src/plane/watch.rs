@@ -1,11 +1,10 @@
-//! Which inbound SAs have not been used yet, where that matters.
+//! Inbound SAs that have not been used yet, if the engine needs to know.
 //!
-//! The kernel does not tell of an SA's first packet. The engine needs to know it of one kind of SA: an
-//! inbound one made by a rekey the peer started, whose outbound half waits until the peer shows that it
-//! uses the new SAs (RFC 7296 §2.8). Those are the inbound SAs that were not followed by an outbound one
-//! for the same policy; their counters are looked at, at first after [`FIRST`] and then after twice as long
-//! each time, up to [`LONGEST`]. As a rule the peer's Delete of the old SA comes before the second look and
-//! ends it.
+//! The kernel does not report an SA's first packet. The engine needs this report for one kind of SA: an inbound SA
+//! from a rekey that the peer started. The outbound SA of such a rekey waits until the peer shows that it uses the
+//! new SAs (RFC 7296 §2.8). These are the inbound SAs that were not followed by an outbound SA for the same
+//! policy. Their counters are read after [`FIRST`], and then after twice as long each time, up to [`LONGEST`]. As
+//! a rule the peer's Delete of the old SA comes before the second reading and ends it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -44,7 +43,7 @@ impl Watch {
         self.due.insert((at, number));
     }
 
-    /// An outbound SA for `policy` was installed: nobody waits for the inbound ones any more.
+    /// An outbound SA for `policy` was installed, so its inbound SAs need no more readings.
     pub(super) fn end_policy(&mut self, policy: PolicyId) {
         let ended: Vec<SaId> = self
             .waiting

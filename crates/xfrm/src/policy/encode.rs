@@ -72,7 +72,7 @@ pub(crate) fn encode_id(id: &PolicyId) -> DelGetMessage {
     }
 }
 
-/// What of `id` is in attributes.
+/// The attributes that are part of `id`.
 fn names(id: &PolicyId, nlas: &mut Vec<XfrmAttrs>) {
     nlas.extend(state::mark_attribute(id.mark));
     if id.if_id != 0 {
@@ -105,8 +105,8 @@ fn template(template: &Template) -> Result<UserTemplate, String> {
     })
 }
 
-/// What `message` says. `None` for a policy of a socket, for one that is not of type main, and for one
-/// that this crate has no words for (AH, IPComp).
+/// Decodes `message`. `None` for a policy of a socket, for one that is not of type main, and for one with a
+/// protocol that this crate does not support (AH, IPComp).
 pub(crate) fn decode(message: &ModifyMessage) -> Option<PolicyInfo> {
     let ModifyMessage { user_policy_info: info, nlas } = message;
     let mut policy = Policy {

@@ -13,7 +13,7 @@ use crate::state::Offload;
 pub(crate) use encode::{decode, direction, direction_number, encode, encode_id};
 pub use priority::{PriorityClass, priority};
 
-/// What a policy looks at.
+/// The packets that a policy examines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PolicyDirection {
     /// Packets for this host.
@@ -24,7 +24,7 @@ pub enum PolicyDirection {
     Forward,
 }
 
-/// What names a policy: there is one for each.
+/// The identity of a policy, which is unique in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicyId {
     /// Packets.
@@ -37,7 +37,7 @@ pub struct PolicyId {
     pub if_id: u32,
 }
 
-/// What a packet needs to have gone, or is to go, through.
+/// The transformation that a packet needs, inbound or outbound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
     /// Outer source; unspecified for any (transport mode, traps).
@@ -54,7 +54,7 @@ pub struct Template {
     pub optional: bool,
 }
 
-/// What becomes of the packets.
+/// The action for the packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// They pass if they match the templates; in clear if there is none.
@@ -70,7 +70,7 @@ pub struct Policy {
     pub id: PolicyId,
     /// Lower comes first.
     pub priority: u32,
-    /// What becomes of the packets.
+    /// The action for the packets.
     pub action: Action,
     /// ICMP errors match by the packet within (XFRM_POLICY_ICMP).
     pub icmp: bool,

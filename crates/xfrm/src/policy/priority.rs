@@ -6,7 +6,7 @@ use crate::selector::Selector;
 /// Kinds of policies: all of one kind come before all of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PriorityClass {
-    /// Let through in clear, or dropped, in front of what is protected: shunts an operator configures.
+    /// Let through in clear, or dropped, before protecting policies: shunts that an operator configures.
     Pass,
     /// Protected by SAs.
     Protect,
@@ -16,9 +16,9 @@ pub enum PriorityClass {
     Fallback,
 }
 
-/// The priority of a policy with `selector`; the lower one comes first, and the more specific selector
-/// has it. What counts, in this order: the lengths of both prefixes, a protocol, the bits of both ports,
-/// an interface.
+/// The priority of a policy with `selector`. The lower one comes first, and the more specific selector has the
+/// lower one. The criteria, in this order: the lengths of both prefixes, a protocol, the bits of both ports, an
+/// interface.
 pub fn priority(selector: &Selector, class: PriorityClass) -> u32 {
     let base = match class {
         PriorityClass::Pass => BASE,

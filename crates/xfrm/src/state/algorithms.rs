@@ -20,7 +20,7 @@ impl fmt::Display for Unsupported {
 impl std::error::Error for Unsupported {}
 
 impl Protection {
-    /// What `suite` is in the kernel. Keys are IKE's key material: the salt or nonce last (RFC 4106 §8.1,
+    /// The kernel's algorithms for `suite`. Keys are IKE's key material: the salt or nonce last (RFC 4106 §8.1,
     /// RFC 4309 §7.1, RFC 3686 §5.1, RFC 4543 §5.4, RFC 7634 §2).
     pub fn of_suite(
         suite: CipherSuite,

@@ -1,4 +1,4 @@
-//! What the kernel says of a state.
+//! Decodes the kernel's states.
 
 use std::ffi::CStr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::address;
 use crate::netlink::gaps;
 use crate::selector::Selector;
 
-/// What `message` says; `None` if its addresses are not IP's. Keys are left out.
+/// Decodes `message`; `None` if its addresses are not IP's. Keys are left out.
 pub(crate) fn decode(message: &ModifyMessage) -> Option<StateInfo> {
     let ModifyMessage { user_sa_info: sa, nlas } = message;
     let mut info = StateInfo {

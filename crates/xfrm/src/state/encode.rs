@@ -45,12 +45,12 @@ pub(crate) fn encode(state: &State, directions: bool) -> Result<ModifyMessage, S
     nlas.extend(replay.attribute);
     options(state, direction, &mut nlas);
     iptfs(&state.iptfs, state.mode, &mut nlas);
-    // Last, so that what reads the message knows where it is.
+    // Last, so that a reader of the message knows where it is.
     nlas.extend(state.offload.map(|offload| state_offload(state, offload)));
     Ok(ModifyMessage { user_sa_info, nlas })
 }
 
-/// What the kernel would misread.
+/// Checks for values that the kernel would misread.
 fn check(state: &State) -> Result<(), String> {
     if state.src.is_ipv4() != state.id.dst.is_ipv4() {
         return Err("source and destination are of two address families".into());

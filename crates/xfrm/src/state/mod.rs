@@ -18,7 +18,7 @@ pub(crate) use decode::{decode, mode, offload};
 pub(crate) use encode::{encapsulation, encode, mark_attribute, mode_number, offload_attribute};
 pub(crate) use replay::Form;
 
-/// What names a state: the kernel looks it up by all of it.
+/// The identity of a state. The kernel looks a state up by all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StateId {
     /// SPI as on the wire.
@@ -39,7 +39,7 @@ pub struct Algorithm {
     pub icv_bits: u32,
 }
 
-/// What protects the packets of a state.
+/// The protection of a state's packets.
 #[derive(Debug)]
 pub enum Protection {
     /// An AEAD.
@@ -86,7 +86,7 @@ pub struct Replay {
     pub bitmap: Vec<u32>,
 }
 
-/// Who does the work.
+/// The device's share of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OffloadMode {
     /// The device does the cryptography.
@@ -132,7 +132,7 @@ pub struct State {
     pub mode: Mode,
     /// Ties it to the templates of policies.
     pub reqid: u32,
-    /// What protects its packets.
+    /// The protection of its packets.
     pub protection: Protection,
     /// Sequence numbers.
     pub replay: Replay,
@@ -160,7 +160,7 @@ pub struct State {
     pub icmp: bool,
     /// Tunnel mode between address families: no selector is made of the outer addresses (XFRM_STATE_AF_UNSPEC).
     pub any_family: bool,
-    /// CPU whose packets it takes (XFRMA_SA_PCPU).
+    /// CPU whose packets use it (XFRMA_SA_PCPU).
     pub cpu: Option<u32>,
     /// Hardware offload.
     pub offload: Option<Offload>,

@@ -14,7 +14,7 @@ pub(crate) struct KernelReplay {
     pub attribute: Option<XfrmAttrs>,
 }
 
-/// What the kernel takes.
+/// The form of replay state that the kernel accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A state to be made, in the form its window and ESN need. Numbers that are all zero are not said.
@@ -41,7 +41,7 @@ impl Replay {
         if !self.esn && (self.sent > u64::from(u32::MAX) || self.received > u64::from(u32::MAX)) {
             return Err("sequence numbers over 32 bits without ESN".into());
         }
-        // The kernel (6.10 on) refuses in a state of one direction what only the other one uses.
+        // From 6.10 on, the kernel refuses settings of the other direction in a state of one direction.
         let outbound = direction == Some(Direction::Out);
         let inbound = direction == Some(Direction::In);
         let sent = if inbound { 0 } else { self.sent };
@@ -124,7 +124,7 @@ impl Replay {
     }
 
     fn decode_long(long: &ReplayEsn, esn: bool) -> Self {
-        // What the kernel says is not trusted with the size of a loop.
+        // The kernel's value must not set the size of a loop.
         let window = long.replay_window.min(MAX_WINDOW);
         let mut bitmap = vec![0_u32; window.div_ceil(32) as usize];
         for back in 0..window {

@@ -1,8 +1,8 @@
-//! A kernel that is not there.
+//! A simulated kernel.
 //!
-//! [`SimKernel`] answers what is asked of NETLINK_XFRM as Linux does, as far as states and policies go: which
-//! of them a packet meets, when it asks for a state, when one expires. It encrypts nothing. A test sees by it
-//! what a sequence of requests does, at any point of the sequence and with any of them failing.
+//! [`SimKernel`] answers NETLINK_XFRM requests as Linux does, as far as states and policies are concerned: which
+//! of them a packet meets, when the kernel asks for a state, when a state expires. It encrypts nothing. A test can
+//! check the effect of a sequence of requests at any point, with any request failing.
 
 mod packets;
 mod policies;
@@ -98,7 +98,7 @@ impl SimKernel {
         (0..seconds).for_each(|_| inner.second());
     }
 
-    /// Sets what time it is, in seconds since 1970. No time passes by that.
+    /// Sets the wall clock, in seconds since 1970. No time passes by that.
     pub fn set_wall(&self, seconds: u64) {
         self.lock().wall = seconds;
     }

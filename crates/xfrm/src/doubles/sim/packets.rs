@@ -1,4 +1,4 @@
-//! What the simulated kernel does with packets.
+//! The simulated kernel's treatment of packets.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::policy::{Action, PolicyDirection, PolicyInfo, Template};
 use crate::selector::{Port, Prefix, Selector};
 use crate::state::{StateId, StateInfo};
 
-/// A packet, or what is in one that is protected.
+/// A packet, or the content of a protected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Source.
@@ -30,7 +30,7 @@ pub struct Packet {
     pub if_id: u32,
 }
 
-/// What becomes of a packet that is to leave.
+/// The result for an outbound packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It leaves as it is.
@@ -88,7 +88,7 @@ impl SimKernel {
         match inner.lookup(PolicyDirection::In, inner_packet).map(|info| &info.policy.action) {
             None => true,
             Some(Action::Block) => false,
-            // A policy without templates takes what is in clear.
+            // A policy without templates accepts packets in clear.
             Some(Action::Allow(templates)) => templates.first().is_some_and(|template| {
                 fits(template, &state)
                     && (template.mode == Mode::Transport
@@ -119,7 +119,7 @@ impl SimKernel {
 }
 
 impl Inner {
-    /// What would become of a packet that is to leave.
+    /// The result that an outbound packet would have.
     pub(super) fn would(&self, packet: &Packet) -> Verdict {
         let policies: Vec<_> = self.policies.iter().map(|policy| policy.info.clone()).collect();
         let states: Vec<_> = self.states.iter().map(SimState::info).collect();
@@ -163,8 +163,8 @@ impl Inner {
     }
 }
 
-/// What a kernel with these policies and states does with a packet that is to leave. Of policies with one
-/// priority the first one counts.
+/// The result for an outbound packet in a kernel with these policies and states. Of policies with one priority the
+/// first one counts.
 pub fn judge(policies: &[PolicyInfo], states: &[StateInfo], packet: &Packet) -> Verdict {
     let Some(info) = find(policies.iter(), PolicyDirection::Out, packet) else {
         return Verdict::Clear;
@@ -173,7 +173,7 @@ pub fn judge(policies: &[PolicyInfo], states: &[StateInfo], packet: &Packet) -> 
     let Some(template) = templates.first() else { return Verdict::Clear };
     let (src, dst) = ends(template, packet);
     let takes = |state: &&StateInfo| {
-        // What the kernel made for an acquire has no algorithms.
+        // A state that the kernel made for an acquire has no algorithms.
         !state.algorithms.is_empty()
             && fits(template, state)
             && (src.is_unspecified() || state.src == src)
@@ -206,7 +206,7 @@ fn find<'a>(
     policies.filter(meets).min_by_key(|info| info.policy.priority)
 }
 
-/// Outer ends of what a template asks for.
+/// Outer addresses that a template requires.
 fn ends(template: &Template, packet: &Packet) -> (IpAddr, IpAddr) {
     match template.mode {
         Mode::Transport => (packet.src, packet.dst),

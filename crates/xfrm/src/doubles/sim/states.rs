@@ -28,7 +28,7 @@ impl SimState {
         Self { message, acquire, bytes: 0, packets: 0, soft, added, used: 0, timer: None }
     }
 
-    /// What the kernel makes when it asks for a state.
+    /// The state that the kernel makes when it asks for one.
     pub(super) fn waiting(acquire: &Acquire) -> Self {
         let Acquire { packet, src, dst, reqid, mode, ref policy, sequence, .. } = *acquire;
         let mut message = ModifyMessage::default();
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     pub(super) fn get_state(&self, id: &DelGetMessage) -> Result<XfrmMessage, i32> {
-        // What is asked to learn whether attributes are known.
+        // The request tests whether the kernel knows the attributes.
         if gaps::value(&id.nlas, gaps::XFRMA_SA_DIR).is_some() {
             return Err(libc::EINVAL);
         }
@@ -232,7 +232,7 @@ impl SimKernel {
     }
 }
 
-/// True if the new state is what the acquire `waiting` was for.
+/// True if the new state answers the acquire that made `waiting`.
 fn answers(new: &StateInfo, waiting: &StateInfo) -> bool {
     (new.reqid, new.mode, new.src, new.id.dst, new.id.mark)
         == (waiting.reqid, waiting.mode, waiting.src, waiting.id.dst, waiting.id.mark)
