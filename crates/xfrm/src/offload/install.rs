@@ -42,8 +42,8 @@ impl From<netlink::Error> for InstallError {
     }
 }
 
-/// The offload of a policy whose SAs were installed with `state`: in packet mode and for what the device
-/// sees only.
+/// The offload of a policy whose SAs were installed with `state`: in packet mode only, and only for inbound and
+/// outbound policies, which the device sees.
 pub fn policy_offload(state: Option<Offload>, direction: PolicyDirection) -> Option<Offload> {
     let seen = matches!(direction, PolicyDirection::In | PolicyDirection::Out);
     state.filter(|offload| offload.mode == OffloadMode::Packet && seen)

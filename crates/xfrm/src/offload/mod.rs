@@ -1,11 +1,10 @@
-//! Hardware offload of ESP: which device, whether it will take an SA, and what came of asking.
+//! Hardware offload of ESP: the device, its support for an SA, and the result of the request.
 //!
-//! A device with *crypto* offload encrypts and decrypts, and the kernel does the rest of ESP. One with
-//! *packet* offload does all of it, policies included. The kernel tells the first by the feature
-//! `esp-hw-offload` and the second only when asked.
+//! A device with *crypto* offload encrypts and decrypts, and the kernel does the rest of ESP. A device with
+//! *packet* offload does all of ESP, policies included. The kernel reports crypto offload by the feature
+//! `esp-hw-offload`. It reports packet offload only by its answer to a request.
 //!
-//! [`Offloader::install`] is what a data plane calls in place of
-//! [`Kernel::add_state`](crate::kernel::Kernel::add_state).
+//! A data plane calls [`Offloader::install`] in place of [`Kernel::add_state`](crate::kernel::Kernel::add_state).
 
 use std::collections::HashMap;
 
@@ -29,8 +28,7 @@ pub use ethtool::{EspFeatures, Feature};
 pub use install::{InstallError, policy_offload};
 pub use watch::{Link, LinkChange, LinkWatch};
 
-/// Installs offloaded states and what they need besides: in packet mode, policies on the device that let IKE
-/// pass.
+/// Installs offloaded states. In packet mode it also installs policies on the device that let IKE pass.
 #[derive(Debug)]
 pub struct Offloader<D> {
     devices: D,
@@ -39,13 +37,13 @@ pub struct Offloader<D> {
 }
 
 impl<D: FindDevice> Offloader<D> {
-    /// Offloads to what `devices` finds; IKE is spoken on these local UDP ports.
+    /// Offloads to the devices that `devices` finds. IKE uses the local UDP ports `ike_ports`.
     pub fn new(devices: D, ike_ports: Vec<u16>) -> Self {
         Self { devices, bypass: Bypass::new(ike_ports), offloaded: HashMap::new() }
     }
 
-    /// Acts on a change of a device. True if the kernel has dropped SAs that were offloaded to it, and
-    /// policies with them, without an event: the caller compares what it installed with what there is.
+    /// Acts on a change of a device. True if the kernel has dropped SAs that were offloaded to it, and policies
+    /// with them, without an event. The caller must then compare its SAs and policies with those in the kernel.
     pub fn link_changed<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -69,7 +67,7 @@ impl<D: FindDevice> Offloader<D> {
         complain(self.bypass.restore_all(kernel));
     }
 
-    /// Removes what was installed besides the states, which are the caller's.
+    /// Removes everything that was installed besides the states. The states belong to the caller.
     pub fn flush<T: Transport>(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error> {
         self.offloaded.clear();
         self.bypass.flush(kernel)

@@ -108,12 +108,12 @@ fn unreadable(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("netlink answer not understood: {error}"))
 }
 
-/// A message whose body is written and read elsewhere.
+/// A message whose body is encoded and decoded elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Raw {
     /// Message type: a generic netlink family.
     pub(super) kind: u16,
-    /// What follows the netlink header.
+    /// The octets after the netlink header.
     pub(super) body: Vec<u8>,
 }
 

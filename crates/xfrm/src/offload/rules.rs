@@ -1,14 +1,14 @@
-//! What the driver mlx5 (ConnectX-6 Dx and later, BlueField) offloads, checked before the kernel is asked,
-//! so that a user reads a sentence where the kernel might say EINVAL alone.
+//! Offload rules of the driver mlx5 (ConnectX-6 Dx and later, BlueField). They are checked before the kernel is
+//! asked, so that a user reads a sentence where the kernel might only return EINVAL.
 //!
-//! Other drivers have rules as well, which only their refusals tell: see [`super::explain`].
+//! Other drivers have rules as well, which appear only in their refusals: see [`super::explain`].
 
 use crate::offload::Device;
 use crate::state::{
     Algorithm, Direction, Encapsulation, Lifetime, Mode, OffloadMode, Protection, State,
 };
 
-/// What is to be offloaded.
+/// The SA or policy to be offloaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) state: &'a State,

@@ -1,4 +1,5 @@
-//! Devices that go down, come up and disappear: the kernel drops what was offloaded to them in silence.
+//! Devices that go down, come up and disappear. The kernel drops offloaded SAs and policies of such a device
+//! without an event.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +10,7 @@ use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// What became of a device.
+/// A change of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkChange {
     /// Interface index.

@@ -1,13 +1,13 @@
-//! What an earlier run left in the kernel, and how it goes.
+//! Adoption and removal of states and policies that an earlier run left in the kernel.
 //!
 //! A daemon that ends without removing its states and policies, on purpose or by a crash, leaves traffic
-//! protected. The next one takes over what is still wanted: it stays as it is until a child takes its place,
-//! which has its policies replaced one for one and gets the same reqid, so that what is under way by the old
-//! states passes the new policies. Then the old outbound state goes at once, and the inbound one after
-//! [`LINGER`], for the peer may still use it. A trap in its place sends packets through the old states as long
-//! as there are any. What nobody takes the place of goes when its time is up.
+//! protected. The next daemon takes over those that are still wanted. They stay unchanged until a child replaces
+//! them. The child's policies replace the old ones one for one and get the same reqid, so packets under way by the
+//! old states pass the new policies. The old outbound state is then removed at once. The inbound one is removed
+//! after [`LINGER`], because the peer may still use it. A trap that replaces them sends packets through the old
+//! states as long as there are any. States and policies without replacement are removed when their time is up.
 //!
-//! States go before policies: between the two packets are dropped and do not leave in clear.
+//! States are removed before policies. Packets between the two removals are dropped and do not leave in clear.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// True if `state` is for what leaves.
+    /// True if `state` is outbound.
     fn is_outbound(&self, state: &StateInfo) -> bool {
         match state.direction {
             Some(direction) => direction == Direction::Out,
@@ -79,14 +79,14 @@ impl Orphan {
     }
 }
 
-/// What was taken over and is still there.
+/// The adopted states and policies that are still there.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     /// Children by reqid.
     children: BTreeMap<u32, Child>,
-    /// Whose policy it was.
+    /// The reqid that each policy had.
     slots: HashMap<SlotId, u32>,
-    /// What is to be removed, and when.
+    /// States and policies to be removed, and when.
     leaving: Vec<(Instant, Leaving)>,
 }
 
@@ -107,11 +107,12 @@ enum Leaving {
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
-    /// Takes over what earlier runs left, of whatever process. Of a child that `wanted` gives a time for,
-    /// states and policies stay until another takes its place, but no longer than that. The states of all others
-    /// are removed now, and their policies, which drop packets from then on, and those that only drop or pass
-    /// packets after `settle`: by then those that are configured should be installed again. Returns the
-    /// children that stay.
+    /// Takes over the states and policies that earlier runs left, of any process.
+    ///
+    /// If `wanted` gives a time for a child, its states and policies stay until another child replaces them, but
+    /// no longer than that time. The states of all other children are removed now. Their policies then drop
+    /// packets, and are removed after `settle`, as are policies that only drop or pass packets. By then,
+    /// configured ones should be installed again. Returns the children that stay.
     ///
     /// Must come before the first command.
     pub fn take_over(
@@ -153,7 +154,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         !self.adopted.is_empty()
     }
 
-    /// The policy `id` protects now: what it took the place of goes.
+    /// The policy `id` is installed now: the states and policies that it replaced are removed.
     pub(super) fn replaced(&mut self, id: PolicyId) {
         if self.adopted.is_empty() {
             return;
@@ -173,7 +174,7 @@ impl Adopted {
         self.children.is_empty() && self.leaving.is_empty()
     }
 
-    /// The reqid of what a child with these selectors will take the place of.
+    /// The reqid of the adopted child that a child with these selectors will replace.
     pub(super) fn reqid_for(
         &self,
         local: &[TrafficSelector],
@@ -202,7 +203,7 @@ impl Adopted {
         children.chain(self.leaving.iter().map(|(at, _)| *at)).min()
     }
 
-    /// Removes what is due. What fails is tried again later.
+    /// Removes states and policies that are due. Failed removals are tried again later.
     pub(super) fn remove_due<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -271,7 +272,7 @@ impl Child {
             orphan.states.iter().partition(|state| orphan.is_outbound(state));
         let ids = |states: Vec<&StateInfo>| states.iter().map(|state| state.id).collect();
         let mut there: Vec<_> = orphan.policies.iter().map(|info| info.policy.clone()).collect();
-        // What leaves is held back longest.
+        // Outbound policies are removed last.
         there.sort_by_key(|policy| policy.id.direction == PolicyDirection::Out);
         let slots = there.iter().map(|policy| policy.id).collect();
         // The shunts of this run have numbers from the middle on.
@@ -347,7 +348,7 @@ fn sort(remains: Remains) -> (BTreeMap<u32, Orphan>, Vec<Policy>) {
                 let orphan = of(&mut orphans, template.reqid, outer);
                 orphan.policies.push(policy);
             }
-            // On a device that does all of ESP: who installs it there removes it.
+            // A policy on a device that does all of ESP is removed by its installer.
             _ if policy.policy.offload.is_some() => {}
             _ => bare.push(policy.policy),
         }

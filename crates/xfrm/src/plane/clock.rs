@@ -1,4 +1,4 @@
-//! What time it is.
+//! The time.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +10,7 @@ pub trait Clock {
     fn now(&self) -> Instant;
     /// Seconds since 1970, as the kernel dates the use of states. It may be set.
     fn wall(&self) -> u64;
-    /// Time since some moment. Nobody sets it, and it goes on while the machine is suspended.
+    /// Time since some moment. It cannot be set, and it goes on while the machine is suspended.
     fn steady(&self) -> Duration;
 }
 

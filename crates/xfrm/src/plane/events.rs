@@ -1,4 +1,4 @@
-//! From the kernel's events to the engine's, and what to do when some were lost.
+//! From the kernel's events to the engine's, and the recovery from lost events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +40,7 @@ impl Source for crate::event::Events {
     }
 }
 
-/// What is to be done about acquires later, by when.
+/// Work on acquires to be done later, with deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Acquires {
     due: BTreeMap<(Instant, u64), Later>,
@@ -91,15 +91,15 @@ fn forget<T: Transport>(kernel: &mut Kernel<T>, acquire: &Acquire) {
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
-    /// Moves what the kernel has to tell to the queue.
+    /// Moves the kernel's events to the queue.
     pub(super) fn collect(&mut self) {
         let now = self.clock.now();
-        // What is left rings no bell: the descriptor has been readable all the time.
+        // Unread events cause no wake-up: the descriptor has been readable all the time.
         self.unread = true;
         let mut lost = false;
         for _ in 0..AT_A_TIME {
             match self.source.next() {
-                // However often it is told, one look at what there is makes up for it.
+                // One comparison with the kernel makes up for any number of these reports.
                 Ok(Some(KernelEvent::Lost)) => lost = true,
                 Ok(Some(event)) => self.on_event(event, now),
                 Ok(None) => {
@@ -157,7 +157,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                     self.look_at_all();
                 }
             }
-            // Nobody gives policies limits, and what others delete is found by its traffic.
+            // Policies have no limits here, and a policy that others delete is found by its traffic.
             _ => {}
         }
     }
@@ -234,8 +234,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         }
     }
 
-    /// Compares what is installed with what the kernel has: what should be there and is not expires or,
-    /// if it is a policy, is installed again; limits that were passed are told; acquires are raised.
+    /// Compares the installed SAs and policies with those in the kernel. A missing SA expires, and a missing
+    /// policy is installed again. Passed limits are reported, and acquires are raised.
     pub fn resync(&mut self) -> Result<(), Error> {
         let states = self.kernel.states()?;
         let (lost, soft) = self.sas.compare(&states);

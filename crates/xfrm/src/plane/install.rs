@@ -11,10 +11,10 @@ use crate::state::{Offload, State, StateId};
 
 pub use crate::offload::InstallError;
 
-/// Adds states, with the offload that is asked for or with what there is.
+/// Adds states, with the requested offload or with the available one.
 pub trait Install<T: Transport> {
-    /// Adds `state`, whose id must not exist, and says what offload it has. After a failure it is not
-    /// there, unless the failure is [unanswered](Error::is_unanswered).
+    /// Adds `state`, whose id must not exist, and returns its offload. After a failure it does not exist, unless
+    /// the failure is [unanswered](Error::is_unanswered).
     fn install(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -29,13 +29,12 @@ pub trait Install<T: Transport> {
     /// All states are gone.
     fn flush(&mut self, kernel: &mut Kernel<T>) -> Result<(), Error>;
 
-    /// A device went down, came up or is gone. True if the kernel has dropped states with it, of which it
-    /// tells nobody.
+    /// A device went down, came up or is gone. True if the kernel has dropped states with it, without an event.
     fn link_changed(&mut self, _: &mut Kernel<T>, _: LinkChange) -> bool {
         false
     }
 
-    /// Events were lost: installs what is needed besides the states once more.
+    /// Events were lost: installs again everything that is needed besides the states.
     fn restore(&mut self, _: &mut Kernel<T>) {}
 }
 

@@ -1,31 +1,33 @@
 //! [`XfrmNetlink`]: the kernel as a data plane of [`ike_proto`].
 //!
-//! * SAs are states. One that exists is left as it is, because its sequence numbers must not start over.
-//! * Policies become policies in each direction. Where several want the same selectors they wait in the
-//!   order of [`precedence`](ike_proto::dataplane::precedence), the first is in the kernel, and each
-//!   change of what is first is one request: there is no moment without a policy.
-//! * What fails leaves things as they were. What the kernel may or may not have done is remembered and put
-//!   right by the next call, whichever that is.
-//! * Events are the kernel's, and what its counters say where it has no event.
+//! * SAs are states. An existing state is left as it is, because its sequence numbers must not start over.
+//! * Policies become policies in each direction. Policies with the same selectors wait in the order of
+//!   [`precedence`](ike_proto::dataplane::precedence), and the first is in the kernel. Each change of the first is
+//!   one request, so there is no moment without a policy.
+//! * A failed call changes nothing. If it is unknown whether the kernel executed a request, this is remembered,
+//!   and the next call of any kind corrects it.
+//! * Events are the kernel's. Where the kernel has no event, they come from its counters.
 //!
 //! # Time
 //!
-//! A state has a limit of time of its own ([`SaSpec::lifetime`]), for the case that nobody is there to end it. Linux
-//! compares it with the wall clock, but only when a timer says so that no setting of the clock moves, and once more
-//! when the state is changed: what is left is therefore reckoned anew at each change. A clock that is set back makes
-//! this limit late. A hard limit, of time or volume, is an [`Event::HardExpire`].
+//! A state has a time limit of its own ([`SaSpec::lifetime`]), in case no daemon is there to end it. Linux
+//! compares it with the wall clock, but only when a timer expires, which settings of the clock do not move, and
+//! once more when the state is changed. The remaining time is therefore computed again at each change. If the
+//! clock is set back, this limit comes late. A hard limit, of time or volume, is an [`Event::HardExpire`].
 //!
 //! # Acquires
 //!
-//! A packet that meets a trap makes the kernel ask for an SA, and remember that it did: while it does,
-//! further packets are dropped and raise nothing (`net.core.xfrm_acq_expires`, 30 seconds). That would hold
-//! up the next attempt after one that failed, and a child narrowed to one flow would keep other flows
-//! waiting. So the plane takes the kernel's note away after [`ACQUIRE_INTERVAL`]; the next packet raises
-//! another event, which the engine ignores while it is at work on the child.
+//! A packet that meets a trap makes the kernel ask for an SA. The kernel remembers this request as an acquire.
+//! While it does, it drops further packets and raises no events (`net.core.xfrm_acq_expires`, 30 seconds). That
+//! would delay the next attempt after a failed one, and a child narrowed to one flow would keep other flows
+//! waiting. So the plane removes the acquire after [`ACQUIRE_INTERVAL`]. The next packet raises another event,
+//! which the engine ignores while it works on the child.
+//!
 //! An acquire for one CPU (RFC 9611) would drop that CPU's packets as long as the kernel remembers it, although
-//! there is an SA for all. It is taken away at once, and the policy asks for none in the same interval.
-//! With `net.core.xfrm_larval_drop = 0` the kernel keeps packets meanwhile, in the policy; a
-//! replaced policy hands them on.
+//! there is an SA for all CPUs. It is removed at once, and the policy asks for no other in the same interval.
+//!
+//! With `net.core.xfrm_larval_drop = 0` the kernel queues packets meanwhile, in the policy. A replaced policy
+//! passes them to its successor.
 
 mod adopt;
 mod clock;
@@ -76,7 +78,7 @@ use watch::Watch;
 /// * Commands: [`DataPlane::apply`].
 /// * Events: [`DataPlane::poll_event`], when the descriptor of its [`Source`] is readable or
 ///   [`deadline`](Self::deadline) has come.
-/// * What an earlier run left: [`take_over`](Self::take_over) before the first command.
+/// * Remains of an earlier run: [`take_over`](Self::take_over) before the first command.
 pub struct XfrmNetlink<T, S> {
     kernel: Kernel<T>,
     source: S,
@@ -90,15 +92,14 @@ pub struct XfrmNetlink<T, S> {
     acquires: Acquires,
     adopted: Adopted,
     events: VecDeque<Event>,
-    /// When to try again what the kernel refused; at once if `None`.
+    /// When to repeat refused requests; at once if `None`.
     retry: Option<Instant>,
     /// The source may have more, and does not say so again.
     unread: bool,
 }
 
 impl<T: Transport, S: Source> XfrmNetlink<T, S> {
-    /// A plane over `kernel`, with events from `source`. It can do what `capabilities` say: what the kernel
-    /// was found to have.
+    /// A plane over `kernel`, with events from `source`. `capabilities` are the features found in the kernel.
     pub fn new(mut kernel: Kernel<T>, source: S, capabilities: Capabilities) -> Self {
         kernel.tag_policies(POLICY_TAG, 0);
         Self {

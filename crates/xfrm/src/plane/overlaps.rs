@@ -1,7 +1,7 @@
 //! Policies of several owners for the same traffic.
 //!
-//! [`overlaps`](ike_proto::dataplane::overlaps) says what is done about them; here is who holds what, in a
-//! form that ten thousand policies can be gone through for each new one.
+//! [`overlaps`](ike_proto::dataplane::overlaps) decides about them. This module stores the owners, in a form that
+//! is fast to search among ten thousand policies for each new one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -68,8 +68,8 @@ impl Policies {
         self.overlaps.refused = refuse;
     }
 
-    /// Installs `spec`, in the place of an earlier one with its id. If that fails, what was there before
-    /// is there again, or will be once the kernel takes it.
+    /// Installs `spec`, in place of an earlier policy with its id. If that fails, the earlier one is there again,
+    /// or will be once the kernel accepts it.
     pub(super) fn install<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -95,7 +95,7 @@ impl Policies {
         self.put(Arc::new(spec), since, wanted, inherited);
         let old = before.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
         let new = self.entries.get(&id).map_or(&[][..], |entry| &entry.slots);
-        // What is new before what goes, so that there is no moment without either.
+        // New policies are added before old ones are removed, so that there is no moment without either.
         let touched: Vec<SlotId> = new.iter().chain(old).copied().collect();
         let Err(error) = self.sync(kernel, &touched) else {
             if let Some(entry) = self.entries.get(&id) {
@@ -137,7 +137,7 @@ impl Policies {
         self.entries.insert(spec.id, Entry { spec, since: 0, slots });
     }
 
-    /// Removes a policy, if it is there. What it was in front of takes its place.
+    /// Removes a policy, if it is there. The next policy in its slot takes its place.
     pub(super) fn remove<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -146,13 +146,13 @@ impl Policies {
         let taken = self.take(id);
         self.overlaps.remove(id);
         let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
-        // What cannot be removed now is in doubt, and removed by the next call.
+        // A policy that cannot be removed now is in doubt, and the next call removes it.
         let result = self.sync(kernel, touched).map_err(fail);
         self.settle(kernel);
         result
     }
 
-    /// Removes all. What the kernel keeps is tried again by the next call.
+    /// Removes all. Policies that the kernel keeps are tried again by the next call.
     pub(super) fn clear<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -163,7 +163,7 @@ impl Policies {
             slot.claims.clear();
         }
         let mut all: Vec<SlotId> = self.slots.keys().copied().collect();
-        // What leaves is held back longest.
+        // Outbound policies are removed last.
         all.sort_by_key(|id| id.direction == PolicyDirection::Out);
         self.sync(kernel, &all).map_err(fail)
     }
@@ -185,8 +185,8 @@ impl Policies {
         self.sync(kernel, std::slice::from_ref(slot))
     }
 
-    /// Puts right what failed before, as far as the kernel lets it. One policy that it goes on refusing
-    /// is no reason not to change others.
+    /// Corrects earlier failures, as far as the kernel allows. A policy that it still refuses does not keep others
+    /// from being changed.
     pub(super) fn settle<T: Transport>(&mut self, kernel: &mut Kernel<T>) {
         if self.doubtful.is_empty() {
             return;
@@ -197,12 +197,12 @@ impl Policies {
         }
     }
 
-    /// True if some policies are not what they should be.
+    /// True if some policies in the kernel differ from the wanted ones.
     pub(super) fn in_doubt(&self) -> bool {
         !self.doubtful.is_empty()
     }
 
-    /// Compares with what the kernel has, and installs again what is not there or is something else.
+    /// Compares with the kernel's policies, and installs missing or different ones again.
     pub(super) fn repair<T: Transport>(&mut self, kernel: &mut Kernel<T>, there: &[PolicyInfo]) {
         let there: HashMap<&SlotId, &Policy> =
             there.iter().map(|info| (&info.policy.id, &info.policy)).collect();
@@ -234,7 +234,7 @@ impl Policies {
         self.entries.get(&id).map_or(&[], |entry| &entry.slots)
     }
 
-    /// Whose policy is in the kernel for `slot`.
+    /// The owner of the policy in the kernel for `slot`.
     pub(super) fn holder(&self, slot: &SlotId) -> Option<&Arc<PolicySpec>> {
         self.slots.get(slot)?.claims.first().map(|claim| &claim.spec)
     }
@@ -284,9 +284,9 @@ impl Policies {
         self.entries.insert(id, entry);
     }
 
-    /// Gives the kernel what is first in each slot: policies first, and removals after if all of those
-    /// are there, so that what goes is there until what comes is. A failure does not keep it from the rest;
-    /// what then may differ from what is wanted is remembered, and the first failure returned.
+    /// Makes the first policy of each slot the one in the kernel. Policies are added first, and old ones are
+    /// removed only if all additions succeeded. A failure does not stop other requests of the same kind. Slots
+    /// that may then differ from the wanted state are remembered, and the first failure is returned.
     fn sync<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -322,7 +322,7 @@ impl Policies {
             };
             if let Err(error) = result {
                 if error.is_present() {
-                    // Somebody else's, who keeps it.
+                    // The policy belongs to another program, which keeps it.
                     return Err(error);
                 }
                 slot.installed = Installed::Unknown;
@@ -342,8 +342,8 @@ impl Policies {
     }
 }
 
-/// Adds a policy where this plane has none; in the place of one that an earlier run left, and of nobody
-/// else's.
+/// Adds a policy where this plane has none. It may replace a policy of an earlier run, but none of another
+/// program.
 fn add<T: Transport>(kernel: &mut Kernel<T>, policy: &Policy) -> Result<(), Error> {
     let Err(error) = kernel.add_policy(policy) else { return Ok(()) };
     if !error.is_present() {

@@ -22,7 +22,7 @@ use crate::state::{
 /// One SA.
 #[derive(Debug)]
 pub(super) struct Sa {
-    /// As installed. The keys are kept: an SA that moves to another address is made anew.
+    /// As installed. The keys are kept, because an SA that moves to another address is made again.
     pub(super) state: State,
     pub(super) direction: Direction,
     pub(super) policy: PolicyId,
@@ -159,7 +159,7 @@ impl Sas {
         Ok(self.sas.remove(&id).map(|sa| sa.policy))
     }
 
-    /// Removes all. What the kernel keeps is there for the next call.
+    /// Removes all. SAs that the kernel keeps are tried again by the next call.
     pub(super) fn clear<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -201,7 +201,7 @@ impl Sas {
         })
     }
 
-    /// Looks whether the kernel still has the SA. True if it is lost and nobody was told yet.
+    /// Checks whether the kernel still has the SA. True if it is lost and this was not reported yet.
     pub(super) fn is_lost<T: Transport>(&mut self, kernel: &mut Kernel<T>, id: SaId) -> bool {
         let Some(sa) = self.sas.get_mut(&canonical(id)).filter(|sa| !sa.gone) else { return false };
         match kernel.state(&sa.state.id) {
@@ -241,10 +241,10 @@ impl Sas {
             }
             Err(InstallError::Refused(sentence)) => Err(DataPlaneError(sentence)),
             Err(InstallError::Kernel(error)) => {
-                // What is there already is somebody else's. Any other failure may have left it behind, also
-                // one of a later request than the first.
+                // An existing state belongs to another program. After any other failure the state may exist, even
+                // if a later request failed than the first.
                 if !error.is_present() && !matches!(vacate(kernel, &state.id), Ok(true)) {
-                    // Tried again by whoever removes it.
+                    // Its removal is tried again later.
                     self.debris.insert(id, state.id);
                 }
                 Err(about(id, &error))
@@ -252,7 +252,7 @@ impl Sas {
         }
     }
 
-    /// Removes what a failure may have left behind.
+    /// Removes states that a failure may have left.
     fn clean<T: Transport>(
         &mut self,
         kernel: &mut Kernel<T>,
@@ -265,8 +265,8 @@ impl Sas {
         Ok(())
     }
 
-    /// Compares with what the kernel has: SAs it has lost, and SAs past their soft limit, that were not
-    /// told as such yet.
+    /// Compares with the kernel's states. Returns SAs that it has lost, and SAs past their soft limit, if they
+    /// were not reported yet.
     pub(super) fn compare(&mut self, states: &[StateInfo]) -> (Vec<SaId>, Vec<SaId>) {
         let there: HashMap<(u32, std::net::IpAddr), &StateInfo> = states
             .iter()
@@ -307,7 +307,7 @@ impl Sa {
         self.state.lifetime.hard_seconds = limit.cast_unsigned();
     }
 
-    /// The limits of the state as installed are what is left of those of the SA.
+    /// The limits of the installed state are the rest of the SA's limits.
     fn past_soft(&self, info: &StateInfo) -> bool {
         let past = |limit, used| limit != 0 && used >= limit;
         let Lifetime { soft_bytes, soft_packets, .. } = self.state.lifetime;
@@ -340,7 +340,7 @@ pub(super) fn seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(more).clamp(1, i64::MAX.cast_unsigned())
 }
 
-/// What the last look at the counters of an SA has shown.
+/// The result of the last look at the counters of an SA.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     /// When it was, by [`Clock::steady`]: at first, when the SA was made.
@@ -351,13 +351,13 @@ struct Look {
     last: Option<Duration>,
 }
 
-/// True of a state that the kernel made itself, for an acquire that nobody has answered yet.
+/// True of a state that the kernel made itself, for an acquire without answer so far.
 fn is_larval(info: &StateInfo) -> bool {
     info.algorithms.is_empty()
 }
 
-/// Makes room for a state whose id is taken: by an acquire of the kernel, or by what an earlier run of this
-/// plane left. False if it is somebody else's.
+/// Makes room for a state whose id is taken by an acquire of the kernel, or by an earlier run of this plane. False
+/// if the id belongs to another program.
 fn vacate<T: Transport>(kernel: &mut Kernel<T>, id: &StateId) -> Result<bool, Error> {
     let Some(there) = kernel.state(id)? else { return Ok(true) };
     let ours = reqid::REQIDS.contains(&there.reqid);
@@ -379,7 +379,7 @@ fn same_keys(a: &Protection, b: &Protection) -> bool {
     }
 }
 
-/// Addresses as the kernel has them: what came by an IPv6 socket may be IPv4.
+/// Addresses as the kernel has them: an address from an IPv6 socket may be IPv4.
 pub(super) fn canonical(id: SaId) -> SaId {
     SaId { dst: id.dst.to_canonical(), ..id }
 }

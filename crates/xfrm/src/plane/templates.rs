@@ -102,8 +102,8 @@ impl Maker<'_> {
             _ => (Action::Block, Mode::Tunnel),
         };
         let protects = matches!(self.spec.action, PolicyAction::Protect { .. });
-        // What is passed on in clear towards the peer meets forward policies too. Without one it passes,
-        // unless it is in the selectors of another's.
+        // Forwarded packets in clear towards the peer meet forward policies too. Without one they pass, unless
+        // they are in the selectors of another's.
         let forwards = match self.spec.action {
             PolicyAction::Pass => true,
             PolicyAction::Protect { .. } | PolicyAction::Trap => {

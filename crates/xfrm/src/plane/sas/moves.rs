@@ -13,8 +13,8 @@ use crate::plane::spec::{is_exhausted, lifetime};
 use crate::selector::{Prefix, Selector};
 use crate::state::{Encapsulation, State, StateInfo};
 
-/// Numbers that an outbound SA skips when it moves. What it sends between the look at its last number and
-/// its removal would be sent again with the same number: for counter modes, under the same IV.
+/// Numbers that an outbound SA skips when it moves. Packets that it sends between the reading of its last number
+/// and its removal would otherwise share their numbers with later packets: for counter modes, the same IV.
 const SKIPPED: u64 = 1 << 16;
 
 impl Sas {
@@ -107,7 +107,7 @@ impl Sas {
         sa.state.relocate(before.0, before.1, before.2);
         let restored = self.add(kernel, installer, &mut sa.state, wanted, &protocols);
         if let Err(again) = restored {
-            // Whoever removes it finds it.
+            // Its removal finds it.
             tracing::warn!(error = %again, "{}: lost while it moved", named(id));
             sa.gone = true;
         }
