@@ -280,6 +280,8 @@ fn a_child_that_is_refused_is_asked_for_where_the_client_was_sent_to() {
     let mut pair = three(31, |host, setup| match host {
         B => {
             setup.b.settings.redirect = to(&[3]);
+            // The driver answers with the configured address, not with the last one.
+            setup.a.connection.remote_addrs = vec![AddressSpec::single(address(2))];
             setup.a.connection.keyingtries = 0;
             setup.a.net().start_action = Action::Start;
         }
@@ -291,6 +293,7 @@ fn a_child_that_is_refused_is_asked_for_where_the_client_was_sent_to() {
     pair.run_for(10 * MINUTE);
     assert_eq!(pair.hosts[C].ikes().len(), 1, "{}", pair.story());
     assert_eq!(children(&pair, A), 0);
+    assert_eq!(begun(&pair).len(), 2, "{}", pair.story());
     let refused = pair.a().child_failures().len();
     assert!((6..30).contains(&refused), "{refused} times\n{}", pair.story());
 }

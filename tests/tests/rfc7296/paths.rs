@@ -263,11 +263,16 @@ fn s2_4_initial_contact_ends_the_old_ike_sa_first() {
 /// Only `never` passes over it. With `keep` a peer that has restarted would have to wait for the end of an IKE SA that it
 /// does not have.
 ///
-/// Fault: in `on_established`, look at `Unique::Keep` before `initial_contact`.
+/// Fault: in `on_established`, look at `Unique::Keep` before `initial_contact`, and leave `Keep` out in `forgets_others`
+/// (exchange/auth/first_contact.rs).
 #[test]
 fn s2_4_initial_contact_is_not_obeyed_everywhere() {
-    for (unique, left) in [(Unique::Never, 2), (Unique::Keep, 1)] {
+    for (unique, left, moved) in
+        [(Unique::Never, 2, false), (Unique::Keep, 1, false), (Unique::Keep, 1, true)]
+    {
         let mut setup = Setup::new(6);
+        setup.a.connection.local_addrs = vec![AddressSpec::Any(None)];
+        setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
         setup.b.connection.unique = unique;
         setup.b.connection.dpd_delay = Duration::ZERO;
         let mut pair = setup.build();
@@ -275,6 +280,9 @@ fn s2_4_initial_contact_is_not_obeyed_everywhere() {
         let old = pair.b().ike().id;
         pair.hosts[A].plane = Plane::new();
         pair.restart(A, cheap::provider());
+        if moved {
+            pair.set_address(A, address(9));
+        }
         pair.initiate(A, Some("net"));
         pair.run_for(Duration::from_secs(5));
         assert_eq!(pair.b().ikes().len(), left, "{unique:?}: {}", pair.story());

@@ -95,7 +95,8 @@ fn a_child_that_comes_up_during_a_reauthentication_moves_along() {
     pair.net.conditions.delay = SECOND / 10;
     pair.command(A, Command::Reauthenticate(old));
     want(&mut pair, "voice");
-    let there = pair.run_until(5 * SECOND, |w| {
+    // Less than the shortest back-off.
+    let there = pair.run_until(SECOND * 6 / 5, |w| {
         let ikes = w.hosts.iter().all(|host| host.ikes().len() == 1);
         ikes && w.hosts[A].ikes()[0].id != old && both_up(w)
     });

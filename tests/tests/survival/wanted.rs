@@ -1,10 +1,12 @@
 //! What is wanted up comes back: after hard limits, suspends, refusals, changes of address, and whatever else ends an
 //! SA. docs/lifecycle.md has the rule.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, Retransmission};
 use ike_proto::dataplane::PolicyAction;
+use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Event, Failure, Now};
 use ike_tests::network::Fate;
 use ike_tests::plane::Plane;
@@ -112,6 +114,33 @@ fn after_a_suspend_with_a_peer_that_has_restarted() {
     }
 }
 
+/// The peer has been heard since the resume, and its answers to rekeys are lost for a while: the rekey of the IKE SA has
+/// the whole schedule of retransmissions, and nothing is begun anew.
+///
+/// Fault: in `grace`, take `SILENT_GRACE` for every peer.
+#[test]
+fn after_a_suspend_a_peer_that_was_heard_is_waited_for() {
+    for seed in 0..5 {
+        let mut setup = wanting(seed);
+        limits(&mut setup, 30, 34);
+        // The request that is on its way again and again when A resumes.
+        setup.b.connection.dpd_delay = 39 * SECOND;
+        let mut pair = setup.build();
+        want(&mut pair);
+        comes_up(&mut pair, 5 * SECOND);
+        pair.sleep_through(A, 40 * SECOND);
+        let late = pair.now() + 8 * SECOND;
+        pair.net.tap(move |packet| {
+            let answer = packet.from == Some(B) && packet.is(ExchangeType::CREATE_CHILD_SA, true);
+            if answer && packet.sent < late { Fate::Drop } else { Fate::Pass }
+        });
+        pair.run_for(20 * SECOND);
+        assert_eq!(pair.a().child_downs(), [], "{}", pair.story());
+        assert_eq!(pair.a().ike_downs(), [], "{}", pair.story());
+        assert!(!pair.a().child_rekeys().is_empty() && !pair.a().ike_rekeys().is_empty());
+    }
+}
+
 /// Rekeying goes on, of one IKE SA or of one and its successor.
 #[track_caller]
 fn goes_on(pair: &mut Pair) {
@@ -121,8 +150,6 @@ fn goes_on(pair: &mut Pair) {
 }
 
 /// The peer is there, and the first requests after the suspend are lost: what is begun anew leaves one of each.
-///
-/// Fault: in `grace`, take `SILENT_GRACE` for every peer.
 #[test]
 fn after_a_suspend_the_network_comes_late() {
     for seed in 6..16 {
@@ -298,13 +325,14 @@ fn a_reauthentication_is_tried_again_at_once_while_the_old_ike_sa_is_up() {
     }
 }
 
-/// The lid is closed at home and opened in the office: every try looks its addresses up again.
+/// The lid is closed at home and opened in the office: every try looks its addresses up again, whether the IKE SA was
+/// found dead meanwhile or not.
 ///
-/// Fault: in `again_between` and `start_between`, take the addresses of the last attempt.
+/// Fault: in `again_between` or in `start_between`, take the addresses of the last attempt.
 #[test]
 fn further_tries_are_made_from_where_the_host_is() {
     for mobike in [false, true] {
-        for told in [false, true] {
+        for (told, away) in [(false, 400), (true, 400), (false, 100)] {
             let mut setup = wanting(9);
             setup.both(|side| {
                 side.connection.mobike = mobike;
@@ -315,22 +343,26 @@ fn further_tries_are_made_from_where_the_host_is() {
             pair.tell_network(A);
             want(&mut pair);
             comes_up(&mut pair, 5 * SECOND);
-            // No network for as long as it takes to find the peer dead.
-            let end = pair.now() + 400 * SECOND;
+            // No network for as long as it takes to find the peer dead, and for less.
+            let away = away * SECOND;
+            let end = pair.now() + away;
             pair.net.tap(move |packet| if packet.sent < end { Fate::Drop } else { Fate::Pass });
-            pair.run_until(400 * SECOND, |w| w.now() >= end);
+            pair.run_until(away, |w| w.now() >= end);
             pair.set_address(A, address(9));
-            let limit = if told {
-                pair.tell_network(A);
-                10 * SECOND
-            } else {
-                180 * SECOND + BACK_OFF
+            let limit = match (told, away < 3 * MINUTE) {
+                (true, _) => {
+                    pair.tell_network(A);
+                    10 * SECOND
+                }
+                // The rest of DPD, and the first try after it.
+                (false, true) => 110 * SECOND,
+                (false, false) => 180 * SECOND + BACK_OFF,
             };
             let up = pair.run_until(limit, |w| {
                 let there = |up: &ike_proto::ChildStatus| up.inbound.dst == address(9);
                 w.hosts[A].children_up().iter().any(there)
             });
-            assert!(up, "MOBIKE {mobike}, told {told}\n{}", pair.story());
+            assert!(up, "MOBIKE {mobike}, told {told}, {away:?}\n{}", pair.story());
         }
     }
 }
@@ -358,7 +390,7 @@ fn an_sa_without_mobike_is_replaced_when_its_address_is_gone() {
 /// The old address goes, and each part of the new network (an address, its routes, the default route) is told by itself.
 /// The replacement that waits for a way to the peer stays the only one.
 ///
-/// Fault: in `leave_stranded`, leave `wants.replaces` out.
+/// Fault: in `leave_stranded`, leave `alone` out.
 #[test]
 fn a_network_that_comes_in_parts_replaces_an_ike_sa_once() {
     let mut setup = wanting(13);
@@ -384,6 +416,12 @@ fn a_network_that_comes_in_parts_replaces_an_ike_sa_once() {
     pair.run_until(10 * SECOND, |w| {
         w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
     });
+    let begun = pair.net.trace.iter().filter(|p| p.is(ExchangeType::IKE_SA_INIT, false));
+    let begun: BTreeSet<_> = begun
+        .filter(|p| p.src.ip() == address(9))
+        .filter_map(|p| Some(p.header()?.spi_i))
+        .collect();
+    assert_eq!(begun.len(), 1, "{}", pair.story());
     // The Delete of the old one finds no way, and is given up.
     pair.run_for(200 * SECOND);
     assert_eq!(pair.a().ikes().len(), 1, "{}", pair.story());

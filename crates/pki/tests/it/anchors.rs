@@ -310,8 +310,6 @@ fn another_path_is_tried_where_one_does_not_hold() {
 
 /// strongSwan's ikev2-multi-ca/loop: CAs that certify one another. And a sub-CA's operator who makes as many
 /// cross certificates as there may be: it costs little, and gains nothing.
-///
-/// Fault: in `Search::extend`, do not count steps.
 #[test]
 fn class_35_cas_that_certify_one_another_are_no_maze() {
     let root = Ca::root(ca_template("Root"));
@@ -345,6 +343,32 @@ fn class_35_cas_that_certify_one_another_are_no_maze() {
     let took = start.elapsed();
     assert!(refusal.is_ok() || matches!(refusal, Err(PkiError::BasicConstraints)), "{refusal:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// Nine CAs below each other, with three certificates each. No path is as long as that, and 2,187 chains lead nowhere:
+/// the search is given up before it has seen them all.
+///
+/// Fault: in `Search::step`, count nothing.
+#[test]
+fn class_35_chains_that_are_too_long_are_not_all_followed() {
+    let root = Ca::root(ca_template("Root"));
+    let mut trust = folders(&[&root], &[]);
+    let mut above = root;
+    for layer in 0..9 {
+        let (name, key) = (format!("Layer {layer}"), new_key());
+        let all = [1, 2, 3].map(|number| {
+            let template = Template { serial: vec![layer + 1, number], ..ca_template(&name) };
+            above.certify(&template, &*key)
+        });
+        for certificate in &all {
+            trust.add(certificate.clone()).unwrap();
+        }
+        let [certificate, ..] = all;
+        above = Ca { certificate, key };
+    }
+    let any = policy(&[], RevocationPolicy::Relaxed);
+    let refusal = verdict(&[&above.leaf()], &any, &trust);
+    assert!(matches!(refusal, Err(PkiError::Limits)), "{refusal:?}");
 }
 
 /// nameConstraints with directory names; `excluded` in place of permitted.
@@ -457,6 +481,19 @@ fn address_blocks_are_within_those_of_the_issuer() {
     let root = Ca::root(ca_template("Root"));
     let peer = verdict(&[&root.leaf()], &any, &folders(&[&root], &[])).unwrap();
     assert_eq!(peer.addresses, None);
+    // Where the addresses of one path do not fit, another path is tried.
+    let template =
+        |name, of: Option<&[&[u8]]>| Template { others: blocks(of), ..ca_template(name) };
+    let one = Ca::root(template("One", Some(inner)));
+    let two = Ca::root(template("Two", Some(ten)));
+    let shared = one.sub(template("Shared", None));
+    let serial = vec![2, 2];
+    let by_two = two.certify(&Template { serial, ..template("Shared", None) }, &*shared.key);
+    let leaf = Template { others: blocks(Some(&[&[10, 9]])), ..leaf_template() };
+    let leaf = shared.certify(&leaf, &*new_key());
+    let shown = [&leaf, &shared.certificate, &by_two];
+    let peer = verdict(&shown, &any, &folders(&[&one, &two], &[])).unwrap();
+    assert_eq!(*peer.path[2], two.certificate);
 }
 
 /// RFC 5216 §5.3 for EAP, and for IKE what CAs in the field write.
