@@ -1,4 +1,4 @@
-//! RADIUS accounting (RFC 2866): what a gateway tells of a session, and how it knows that it was heard.
+//! RADIUS accounting (RFC 2866): a gateway's reports about a session, and their acknowledgement.
 
 use md5::{Digest, Md5};
 

@@ -1,4 +1,4 @@
-//! What both ends of a conversation have in common.
+//! The common parts of both ends of a conversation.
 
 use std::fmt;
 use std::sync::Arc;

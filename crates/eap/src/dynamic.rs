@@ -1,4 +1,4 @@
-//! Dynamic authorization over RADIUS (RFC 5176): what a server asks about sessions that go on, and the answers.
+//! Dynamic authorization over RADIUS (RFC 5176): a server's requests about current sessions, and the answers.
 
 use md5::{Digest, Md5};
 

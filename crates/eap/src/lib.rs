@@ -1,11 +1,11 @@
 //! EAP (RFC 3748) as IKEv2 uses it (RFC 7296 §2.16): both ends of a conversation, without I/O.
 //!
-//! [`Peer`] is the end that is authenticated, an IKE initiator; [`Authenticator`] the one that asks. Each is a
-//! [`Conversation`]: a packet in, a [`Step`] out. There are no timers: IKE sends its messages again itself.
-//! What a stranger can make either do is limited: packets, their number, and what is collected of fragments.
+//! [`Peer`] is the end that is authenticated, an IKE initiator. [`Authenticator`] is the other end. Each is a
+//! [`Conversation`]: a packet in, a [`Step`] out. There are no timers, because IKE itself retransmits. Limits
+//! apply to input from strangers: the size and number of packets, and the octets of collected fragments.
 //!
 //! Methods: MSCHAPv2, MD5 and GTC by password, TLS and TTLS by certificates ([`Method`], [`Offer`]).
-//! [`radius`] has what a pass-through authenticator needs to hand the conversation to a server.
+//! [`radius`] has the parts with which a pass-through authenticator hands the conversation to a server.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What each subcommand does.
+//! The subcommands.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Fetches over HTTP: revocation information, as certificates and `authorities` name it, and certificates by hash
 //! and URL ([`crate::lookup`]).
 //!
-//! What is fetched is signed, and only asked for once a peer has shown a certificate of a trusted CA;
-//! so HTTP without TLS does. No proxy is used, and no redirection is followed to another scheme.
+//! Fetched data are signed, and are requested only once a peer has shown a certificate of a trusted CA. So HTTP
+//! without TLS suffices. No proxy is used, and no redirection is followed to another scheme.
 
 use std::fmt;
 use std::time::Duration;

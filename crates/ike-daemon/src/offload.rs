@@ -1,4 +1,4 @@
-//! `ike-daemon offload`: the network devices and what each offloads.
+//! `ike-daemon offload`: the network devices and their offloads.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! What an operator can do, by the names in the configuration.
+//! An operator's commands, by the names in the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

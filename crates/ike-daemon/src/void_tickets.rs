@@ -4,7 +4,8 @@
 //! SPI of the initiator, SPI of the responder (hexadecimal), until when (seconds since 1970)
 //! ```
 //!
-//! A thread of its own appends what is new every second, and the rest at the end; each start leaves out what is over.
+//! A thread of its own appends new entries every second, and the rest at the end. Each start leaves out expired
+//! entries.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,7 +1,7 @@
 //! Virtual IPs: addresses of this host that a peer has assigned to it.
 //!
-//! They bear the protocol number of our routes where the kernel has such (Linux 5.18), so that what a run
-//! that crashed left behind is known by the next.
+//! They bear the protocol number of our routes if the kernel supports that (Linux 5.18), so that a later run
+//! recognizes addresses that a crashed run left.
 
 use std::net::IpAddr;
 

@@ -1,22 +1,21 @@
 //! Routes that policies need (Linux).
 //!
-//! Packets of this host find a tunnel only if a route leads them there, and with the right source address
-//! only if the route names it. So every remote traffic selector of a policy becomes routes in a table of
-//! their own, with a preferred source inside the local selectors if this host has such an address. One
-//! rule per address family sends everything but marked packets to that table; sockets that carry IKE or
-//! ESP set the mark. What a route leads to is [`Via`]: a TUN device, or the way to the peer, where the
-//! kernel's own policies take the packets.
+//! Packets of this host find a tunnel only if a route leads them there. They have the right source address only if
+//! the route names it. So every remote traffic selector of a policy becomes routes in a table of their own, with a
+//! preferred source inside the local selectors if this host has such an address. One rule per address family sends
+//! everything but marked packets to that table; sockets that carry IKE or ESP set the mark. [`Via`] is the target
+//! of a route: a TUN device, or the way to the peer, where the kernel's own policies take the packets.
 //!
-//! Shunts of a userspace data plane become unreachable (or black-hole) routes with a metric that lets every
-//! other route to the same prefix come first. They do not need the device, so they go on keeping traffic
-//! from leaving in clear when the device is gone with a daemon that crashed.
+//! Shunts of a userspace data plane become unreachable (or black-hole) routes, with a metric that lets every other
+//! route to the same prefix come first. They do not need the device. So they still keep traffic from leaving in
+//! clear when the device is gone with a crashed daemon.
 //!
-//! Routes and rules bear a protocol number of their own (`proto 122` in `ip route`), by which those of an
-//! earlier run are told; they are removed at the start unless they are to be kept.
+//! Routes and rules bear a protocol number of their own (`proto 122` in `ip route`), which identifies those of an
+//! earlier run. These are removed at the start unless they are to be kept.
 //!
-//! Netlink is spoken on a thread of its own, so that [`Routes::install`] can be called from anywhere and
-//! returns when the kernel has answered. The thread also hears of addresses and routes that come and go:
-//! the way to a peer may change, and the kernel drops the routes whose preferred source has gone.
+//! A thread of its own speaks netlink. So [`Routes::install`] can be called from anywhere, and returns when the
+//! kernel has answered. The thread also receives changes of addresses and routes: the way to a peer may change,
+//! and the kernel drops routes whose preferred source is gone.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! MD5-Challenge (RFC 3748 §5.4, RFC 1994): the digest of identifier, password and challenge. It authenticates
-//! nobody to the peer and makes no key.
+//! MD5-Challenge (RFC 3748 §5.4, RFC 1994): the digest of identifier, password and challenge. It does not
+//! authenticate the server to the peer, and makes no key.
 
 use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;

@@ -1,5 +1,5 @@
-//! What goes through the tunnel of EAP-TTLS version 0 (RFC 5281): attribute-value pairs with EAP in them. The
-//! server also takes PAP.
+//! The content of the tunnel of EAP-TTLS version 0 (RFC 5281): attribute-value pairs that carry EAP. The server
+//! also accepts PAP.
 
 use subtle::ConstantTimeEq;
 

@@ -1,4 +1,4 @@
-//! `check`: what is wrong with a configuration file.
+//! `check`: reports the errors in a configuration file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `[authorities.<name>]`: CAs, and where to ask about what they issue.
+//! `[authorities.<name>]`: CAs, and the URLs for the status of their certificates.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a configuration asks of the data plane beyond what the one that runs can do.
+//! Requirements of a configuration that the running data plane does not meet.
 
 use ike_proto::config::{
     ChildConfig, ConnectionConfig, EndpointConfig, InterfaceId, SeparateTransports, TcpUse,

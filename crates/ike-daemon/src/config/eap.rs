@@ -1,4 +1,4 @@
-//! What a configuration says of EAP: `auth = "eap-…"`, `eap_id`, `aaa_id`, `[secrets.eap-<suffix>]`, and the options of
+//! EAP in the configuration: `auth = "eap-…"`, `eap_id`, `aaa_id`, `[secrets.eap-<suffix>]`, and the options of
 //! the plugins `eap-tls`, `eap-ttls` and `eap-radius`.
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
-//! What lies over the sections of the configuration file: sections that came another way, as by VICI. A
-//! section of a layer stands in place of the file's of the same name, and both are read by the same code.
+//! Layers over the configuration file: sections from other sources, such as VICI. A section of a layer replaces
+//! the file's section of the same name. The same code reads both.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};

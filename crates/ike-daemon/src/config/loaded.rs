@@ -1,8 +1,8 @@
-//! What control clients have loaded, beside what the configuration file has.
+//! Sections that control clients have loaded, beside those of the configuration file.
 //!
-//! Every load is a section as the file could have it, and is read by the file's own parser: what the file
-//! would not take is not taken here either. A connection, authority or pool stands in place of the file's of
-//! the same name until it is unloaded.
+//! Every load is a section as it could be in the file, and the file's own parser reads it. A section that the
+//! parser refuses in the file is refused here too. A connection, authority or pool replaces the file's of the same
+//! name until it is unloaded.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

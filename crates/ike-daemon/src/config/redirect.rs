@@ -1,4 +1,4 @@
-//! `[charon.redirect]`: whom a gateway sends to other ones (RFC 5685).
+//! `[charon.redirect]`: the peers that a gateway redirects to other gateways (RFC 5685).
 
 use std::net::IpAddr;
 

@@ -1,5 +1,4 @@
-//! What remote access needs beyond pools: virtual IPs of this host, name servers, hooks, and where leases
-//! are kept.
+//! Remote access beyond pools: virtual IPs of this host, name servers, hooks, and the files of leases.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

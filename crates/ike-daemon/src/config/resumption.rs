@@ -1,4 +1,4 @@
-//! `[charon.session_resumption]`: what a gateway seals tickets with (RFC 5723), and the files with such keys.
+//! `[charon.session_resumption]`: the keys with which a gateway seals tickets (RFC 5723), and their files.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

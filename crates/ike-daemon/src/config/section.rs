@@ -1,5 +1,5 @@
-//! Reading one section (TOML table) key by key, so that every mistake in it is found and every key
-//! that nobody asked for is named.
+//! Reads one section (TOML table) key by key, so that every mistake in it is found and every unknown key is
+//! reported.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What a connection does with TCP (RFC 9329) and with separate transports.
+//! TCP (RFC 9329) and separate transports of a connection.
 
 use std::time::Duration;
 

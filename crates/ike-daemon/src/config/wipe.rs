@@ -1,9 +1,9 @@
-//! Wiping what reading a configuration file leaves in memory.
+//! Wipes the memory that was used to read a configuration file.
 //!
-//! The text is in a buffer of ours, and most strings of the TOML tree are parts of it. Strings with
-//! escapes are copies, which [`wipe`] overwrites. Two things the `toml` crate keeps to itself: what its
-//! buffer for such a string leaves behind when it grows, and, where the file is not valid TOML, a copy of
-//! the text in its errors. `secret_file` avoids both.
+//! The text is in a buffer of ours, and most strings of the TOML tree are parts of it. Strings with escapes are
+//! copies, which [`wipe`] overwrites. Two remains are inside the `toml` crate and cannot be reached: the old
+//! memory of its buffer for such a string when that grows, and, if the file is not valid TOML, a copy of the text
+//! in its errors. `secret_file` avoids both.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What the demonstration may use: suites from classical to paranoid.
+//! The suites of the demonstration, from classical to paranoid.
 
 use std::fs;
 use std::io::{self, Write};

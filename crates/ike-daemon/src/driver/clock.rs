@@ -1,8 +1,8 @@
-//! The time as the engine is told it: it goes on while the machine is suspended.
+//! The engine's clock, which goes on while the machine is suspended.
 //!
-//! An [`Instant`] stands still in a suspended machine, and keys would live longer than they should. What
-//! was slept through is the distance between two clocks of the system, and is added here. Timers of the
-//! runtime do not know of it: nobody sleeps longer than [`LONGEST_SLEEP`] without a look.
+//! An [`Instant`] stands still in a suspended machine, and keys would live longer than they should. The time of
+//! suspension is the distance between two clocks of the system, and is added here. Timers of the runtime do not
+//! include it, so no task sleeps longer than [`LONGEST_SLEEP`] without a look at the clock.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What was received, sent and done since the start, by the names that strongSwan's counters have.
+//! Counters of messages and events since the start, under the names of strongSwan's counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What the engine tells, and who hears of it.
+//! The engine's events, and their receivers.
 
 use ike_proto::Event;
 

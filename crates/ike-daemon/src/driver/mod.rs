@@ -1,8 +1,8 @@
 //! The loop between the sockets, the data plane and the engine: one shard.
 //!
-//! A [`Driver`] owns an [`Endpoint`] and everything the endpoint's outputs need; it shares nothing
-//! with another driver but what it is given (`shards.rs`). The rest of the daemon talks to all of them by
-//! a [`Handle`].
+//! A [`Driver`] owns an [`Endpoint`] and everything that the endpoint's outputs need. It shares with other drivers
+//! only the state that it is given (`shards.rs`). The rest of the daemon talks to all drivers through a
+//! [`Handle`].
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the engine wants done.
+//! Executes the engine's outputs.
 
 use ike_proto::dataplane::{Command, DataPlaneError, Reply};
 use ike_proto::{Answer, Input, Output, Path, Question, StreamCommand, StreamEvent, Ticket};

@@ -1,5 +1,5 @@
-//! What the engine is told of path MTUs: once when a path is first used for what may be large, and again
-//! soon after something large has left, by when a router on the way may have objected.
+//! Reports path MTUs to the engine: once when a path is first used for large messages, and again soon after a
+//! large message has left. By then a router on the path may have reported a smaller MTU.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

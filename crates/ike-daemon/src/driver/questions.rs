@@ -1,5 +1,5 @@
-//! The engine's questions. Those that take long are answered off the driver's thread: a signature may take
-//! a second, a FrodoKEM milliseconds, and what is to be fetched longer. For others two changes of thread would cost more than they
+//! The engine's questions. Slow ones are answered off the driver's thread: a signature may take a second, a
+//! FrodoKEM milliseconds, and a fetch longer. For the others, two changes of thread would cost more than they
 //! gain.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What a driver is asked to do.
+//! Requests to a driver.
 
 use std::net::IpAddr;
 use std::sync::Arc;

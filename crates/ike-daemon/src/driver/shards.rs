@@ -1,5 +1,5 @@
-//! How the shards of a daemon reach one another: what the kernel gave to the wrong one, what one has to say
-//! of another's SAs, and what the data plane reports, which the first one hears.
+//! Communication between the shards of a daemon: datagrams that the kernel gave to the wrong shard, messages about
+//! another shard's SAs, and reports of the data plane, which the first shard receives.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};

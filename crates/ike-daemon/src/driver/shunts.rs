@@ -1,10 +1,10 @@
-//! What becomes of the traffic of children that are not up, `failureshunt`, and of traffic that is not to
-//! be protected at all, `mode = pass` or `drop`.
+//! Shunts: traffic of children that are not up (`failureshunt`), and traffic that is not to be protected at all
+//! (`mode = pass` or `drop`).
 //!
-//! A failure shunt is a policy of the daemon's own that applies where no other does. One that is configured is
-//! there from the start; one that follows from the child's actions once the child was up, for before
-//! that the peer's very name may have to be looked up through it. `down` lifts it until the child is up
-//! again; it goes with its child when a reload does without it, and with the daemon.
+//! A failure shunt is a policy of the daemon's own that applies where no other policy does. A configured failure
+//! shunt is installed from the start. One that follows from the child's actions is installed once the child was
+//! up, because before that the peer's name may have to be looked up through it. `down` removes it until the child
+//! is up again. It is also removed when a reload removes it or its child, and when the daemon ends.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What can be seen of an IKE message from outside.
+//! The parts of an IKE message that are visible without its keys.
 
 use std::fmt;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Dynamic authorization (RFC 5176): a RADIUS server ends sessions, or changes how long they may last. What is not
-//! signed by the secret gets no answer and leaves nothing behind; requests are dealt with one after the other.
+//! Dynamic authorization (RFC 5176): a RADIUS server ends sessions, or changes their lifetime. A request that is
+//! not signed by the secret gets no answer and leaves no state. Requests are handled one after the other.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What a RADIUS server grants with Access-Accept, beyond that the peer is who it says: groups and a lifetime, which
-//! count at once, and what stays with the session as the attributes that said it.
+//! The grants in a RADIUS server's Access-Accept: groups and a lifetime, which count at once, and other
+//! attributes, which stay with the session.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! EAP (RFC 7296 §2.16): what the engine asks about its packets is answered here, by the methods of
-//! [`::eap`] or by a RADIUS server.
+//! EAP (RFC 7296 §2.16): answers the engine's questions about EAP packets, by the methods of [`::eap`] or by a
+//! RADIUS server.
 
 pub(crate) mod accounting;
 pub(crate) mod dae;

@@ -1,4 +1,4 @@
-//! What was fetched, by hash, and what could not be.
+//! Fetched certificates by hash, and failed fetches.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

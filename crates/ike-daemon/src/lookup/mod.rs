@@ -1,9 +1,8 @@
 //! Certificates that peers send by hash and URL (RFC 7296 §3.6).
 //!
-//! Who names a URL has proven nothing but its address. So this is off unless it is configured, and what a
-//! stranger can have this host do is little: how much, how long, where, and how much at a time is limited.
-//! What was fetched is compared with its hash before anything is read, and then judged as if the peer had
-//! sent it.
+//! A peer that names a URL has proven nothing but its address. So this is off unless configured, and strangers can
+//! make this host do little: the size, the time, the place and the number of fetches are limited. A fetched
+//! certificate is compared with its hash before it is parsed. It is then judged as if the peer had sent it.
 
 mod cache;
 mod pace;

@@ -1,4 +1,4 @@
-//! How many fetches a second there are for strangers who may name any host.
+//! Limits the fetches per second for strangers, which may name any host.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Where this end fetches what strangers name: from which URLs, and from which addresses.
+//! Limits fetches for strangers to certain URLs and addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 

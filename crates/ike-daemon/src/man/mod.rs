@@ -1,5 +1,5 @@
-//! Manual pages and completions, from the command line's own definition and from `options.txt`, which
-//! describes every option of the configuration file: a test holds it against what the file's reader asks for.
+//! Manual pages and completions, from the command line's own definition and from `options.txt`, which describes
+//! every option of the configuration file. A test compares it with the keys that the file's reader knows.
 
 mod options;
 

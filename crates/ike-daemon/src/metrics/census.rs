@@ -1,4 +1,4 @@
-//! How many SAs there are of each kind: counted a few at a time, so that nobody waits for all of them.
+//! Numbers of SAs by kind, counted a few at a time, so that no caller waits for a count of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 

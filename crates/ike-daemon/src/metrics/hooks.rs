@@ -1,4 +1,4 @@
-//! What the driver and the data plane tell the counters.
+//! Reports of the driver and the data plane to the counters.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: what is counted while it happens, and what is looked up for a scrape.
+//! Metrics for Prometheus: counters that run all the time, and figures that are read for a scrape.
 //!
-//! The engine's thread adds to counters and no more. States of SAs are asked for a few SAs at a time when
-//! somebody scrapes (`census.rs`), counters of ESP SAs as often as that costs little (`esp.rs`).
+//! The engine's thread only adds to counters. A scrape reads the states of SAs, a few SAs at a time (`census.rs`).
+//! Counters of ESP SAs are read as often as that costs little (`esp.rs`).
 
 mod census;
 mod esp;

@@ -1,4 +1,4 @@
-//! A data plane that tells the counters what was refused, and the last figures of an SA that goes.
+//! A data plane that reports to the counters: refused commands, and the last figures of an SA that is removed.
 
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, SaId};
 

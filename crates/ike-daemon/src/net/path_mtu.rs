@@ -1,5 +1,5 @@
-//! What the kernel knows of the MTU of a path: that of the first link, or less once a router has said so
-//! (RFC 1191, RFC 8201). The kernel listens to ICMP by itself; here it is only asked.
+//! The kernel's MTU of a path: that of the first link, or less once a router has reported less (RFC 1191, RFC
+//! 8201). The kernel itself processes ICMP; this module only asks it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,6 +1,6 @@
-//! Places for the clients of a local service. A client that comes when all are taken gets the place of the one that
-//! has been idle for the longest time: silent clients keep nobody out. Clients that are being served stay, and so
-//! does one that has come a moment ago: its request may be under way.
+//! Places for the clients of a local service. If all places are taken, a new client gets the place of the client
+//! that has been idle for the longest time, so silent clients block no others. Clients that are being served stay.
+//! So does a client that has just connected, because its request may be under way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
-//! Putting in force what control clients load: over the file's configuration, by the file's own parser.
+//! Puts in force the sections that control clients load, over the file's configuration and by the file's own
+//! parser.
 //!
-//! While that is quick, a client is answered when what it has loaded is in force. With thousands of
-//! connections it is not: then each is looked at by itself, and all that has come meanwhile is put in force
-//! at once, by a task and before whatever else a client asks for.
+//! If this is quick, a client is answered when its load is in force. With thousands of connections it is slow.
+//! Then each load is checked by itself, and a task puts all loads in force together, before any other request of a
+//! client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What becomes of a reloaded configuration beside connections and credentials.
+//! Reloads the parts of a configuration other than connections and credentials.
 
 use std::sync::{MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! `--gen`, `--pub`, `--self`, `--issue`, `--req`: what is made of keys.
+//! `--gen`, `--pub`, `--self`, `--issue`, `--req`: make keys, certificates and requests.
 
 use std::time::{Duration, SystemTime};
 

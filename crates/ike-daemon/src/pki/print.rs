@@ -1,4 +1,4 @@
-//! `--print`: what a file holds, for people.
+//! `--print`: shows the content of a file in readable form.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

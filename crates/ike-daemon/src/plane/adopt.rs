@@ -1,7 +1,7 @@
-//! `--keep-sas`: which of the children that an earlier run left are still configured.
+//! `--keep-sas`: the children of an earlier run that are still configured.
 //!
-//! Nothing is written to disk for that: what a child is for stands in the kernel, in its policies, and
-//! whether it may go on is decided by the configuration of today.
+//! Nothing is written to disk for this. The kernel's policies identify a child, and the current configuration
+//! decides whether it may stay.
 
 use std::time::Duration;
 

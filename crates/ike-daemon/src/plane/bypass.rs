@@ -1,19 +1,18 @@
 //! Networks that stay reachable beside a full tunnel: `charon.plugins.bypass-lan`.
 //!
-//! A child with a `remote_ts` of all addresses takes in the networks on this host's own links, too: on a gateway
-//! those that `local_ts` names, on a road warrior its LAN. [`Bypass`] stands before either data plane and
-//! gives each such network a policy that passes, and with it a route that leads where it would without the
-//! tunnel. It follows the routes of the main table.
+//! A child with a `remote_ts` of all addresses also covers the networks on this host's own links: on a gateway
+//! those in `local_ts`, on a road warrior its LAN. [`Bypass`] wraps either data plane. It gives each such network
+//! a policy that passes, and with it a route as without the tunnel. It follows the routes of the main table.
 //!
-//! What is exempt is decided by [`exempt`]:
+//! [`exempt`] decides which networks are exempt:
 //!
-//! * a network inside `local_ts`, where `remote_ts` is wider than that: it is this side of the tunnel;
-//! * any other network on a link, where `remote_ts` is all addresses and those of the network are not globally
-//!   reachable. What a link says of other addresses is not believed, or whoever runs it could have traffic to
-//!   any host in clear by naming that host's network as the link's.
+//! * a network inside `local_ts`, if `remote_ts` is wider than that: it is this side of the tunnel;
+//! * any other network on a link, if `remote_ts` is all addresses and those of the network are not globally
+//!   reachable. A link's claim to other addresses is not trusted: its operator could otherwise have traffic to any
+//!   host in clear, by naming that host's network as the link's.
 //!
-//! A narrower `remote_ts` of any child that has the network, or is a part of it, is a decision of its own
-//! and holds.
+//! If a child has a narrower `remote_ts` that contains the network, or is a part of it, that child's decision
+//! holds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

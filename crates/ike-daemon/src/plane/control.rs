@@ -1,9 +1,9 @@
-//! A data plane on a thread of its own, for it may wait for the kernel; one that never waits is used where
-//! it is needed.
+//! A data plane on a thread of its own, because it may wait for the kernel. A data plane that never waits is
+//! called directly.
 //!
-//! The driver waits too before it goes on with the engine's outputs, so that their order means what it
-//! says; but it does not hold up the thread it runs on, and with it others' tasks. Counters of many SAs are
-//! asked for a few at a time, so that commands need not wait for all of them.
+//! The driver also waits before it goes on with the engine's outputs, so that they are executed in their order.
+//! But it does not block the thread it runs on, nor the other tasks there. Counters of many SAs are read a few at
+//! a time, so that commands need not wait for all of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! Virtual IP pools: `[pools.<name>]`. All shards share them.
 //!
-//! An identity gets the address it had before, if nobody else has had to take it: a lease outlives its IKE
-//! SA as an *offline* one, and the daemon too if there is a file for it (`file.rs`). New peers get addresses that nobody has had,
-//! and only when there are none those of the longest gone.
+//! An identity gets the address it had before, unless another identity had to take it: a lease outlives its IKE SA
+//! as an *offline* lease, and also the daemon if there is a file for it (`file.rs`). New peers get addresses that
+//! were never leased. If there are none, they get those that have been offline for the longest time.
 
 mod file;
 mod pool;

@@ -1,4 +1,5 @@
-//! One pool: who has which address, and who had it. Memory goes by the leases there are, not by the size of the range.
+//! One pool: the current and earlier owners of its addresses. Memory grows with the number of leases, not with the
+//! size of the range.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

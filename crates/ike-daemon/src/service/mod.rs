@@ -1,4 +1,4 @@
-//! The daemon as a service of the system: what it tells systemd, and what it gives up at the start.
+//! The daemon as a service of the system: notifications to systemd, and the privileges that it drops at the start.
 
 pub(crate) mod activation;
 pub(crate) mod notify;

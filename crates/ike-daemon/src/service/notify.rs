@@ -1,4 +1,4 @@
-//! What systemd is told (sd_notify(3)); nothing where nobody asks (`NOTIFY_SOCKET`).
+//! Notifications to systemd (sd_notify(3)); none without `NOTIFY_SOCKET`.
 
 use std::fmt::Arguments;
 

@@ -1,9 +1,9 @@
-//! Private keys, and where they are: read here, or held by a process of their own, the *signer*, which
-//! reads the files, talks to tokens, and signs what it is asked to. The process that the network reaches
-//! has none of them then, and need not be able to read their files.
+//! Private keys and their place. They are read here, or held by a process of their own, the *signer*. The signer
+//! reads the files, talks to tokens, and signs on request. The process that the network reaches then has no
+//! private keys, and need not be able to read their files.
 //!
-//! They talk over a pair of sockets that both have from the start (`protocol.rs`); when one of them ends, so
-//! does the other. A passphrase or PIN in the configuration file passes through the daemon.
+//! The two processes talk over a pair of sockets that both have from the start (`protocol.rs`). When one of them
+//! ends, so does the other. A passphrase or PIN in the configuration file passes through the daemon.
 
 mod client;
 mod local;

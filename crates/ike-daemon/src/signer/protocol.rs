@@ -1,6 +1,5 @@
-//! What the daemon and the signer say to one another: frames of a length (four octets, big-endian) and that
-//! many octets, encoded by postcard. Each request has a number, which its answer repeats; answers come in any
-//! order.
+//! The messages between the daemon and the signer: frames of a length (four octets, big-endian) and that many
+//! octets, encoded by postcard. Each request has a number, which its answer repeats. Answers arrive in any order.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;

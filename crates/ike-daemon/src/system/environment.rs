@@ -1,4 +1,4 @@
-//! What an `updown` program is told, in the variables that strongSwan's has.
+//! The environment of an `updown` program, with the variables of strongSwan's.
 
 use std::net::IpAddr;
 use std::sync::Arc;

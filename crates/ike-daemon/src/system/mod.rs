@@ -1,5 +1,5 @@
-//! What the rest of this host has to know of SAs: virtual IPs on an interface, name servers, and `updown`
-//! programs. Nothing of it makes an engine wait but the adding of an address, for routes need that.
+//! Effects of SAs on the rest of this host: virtual IPs on an interface, name servers, and `updown` programs. Only
+//! the adding of an address makes an engine wait, because routes need the address.
 
 mod encdns;
 mod environment;

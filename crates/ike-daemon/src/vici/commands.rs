@@ -1,4 +1,4 @@
-//! What clients can ask for.
+//! The commands of clients.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What clients load and unload: connections, authorities, pools, keys, secrets and certificates.
+//! Loading and unloading by clients: connections, authorities, pools, keys, secrets and certificates.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! `control-log`: what happens while a command is under way, a line each.
+//! `control-log`: one line for each event during a command.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! One client: what it has registered for, and how its packets are answered.
+//! One client: the events it has registered for, and the answers to its packets.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,5 +1,4 @@
-//! What clients may look at beside SAs and connections: certificates, policies, authorities, algorithms,
-//! counters.
+//! Listings for clients besides SAs and connections: certificates, policies, authorities, algorithms, counters.
 
 use std::collections::BTreeSet;
 use std::io;

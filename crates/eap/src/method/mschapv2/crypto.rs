@@ -1,4 +1,4 @@
-//! The functions of RFC 2759 §8 and RFC 3079 §3, whose names they have.
+//! The functions of RFC 2759 §8 and RFC 3079 §3, under the names in these RFCs.
 
 use des::Des;
 use des::cipher::{BlockCipherEncrypt, KeyInit};

@@ -1,4 +1,4 @@
-//! Have the credentials of a connection changed? What the engine cannot see of them, as one number
+//! Detects changes of a connection's credentials. The part that the engine cannot see becomes one number
 //! (`ConnectionConfig::credentials`).
 
 use std::collections::hash_map::RandomState;

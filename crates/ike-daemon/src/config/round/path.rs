@@ -1,4 +1,5 @@
-//! What a `remote` section asks of the way from the peer's certificate to its CA: `ca_id` and `cert_policy`.
+//! Requirements of a `remote` section on the path from the peer's certificate to its CA: `ca_id` and
+//! `cert_policy`.
 
 use ::pki::CertificatePolicy;
 use ike_proto::config::IdMatch;

@@ -1,4 +1,4 @@
-//! Sections as they are written, and what becomes of them when references are followed.
+//! Sections as written, and the result of following their references.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

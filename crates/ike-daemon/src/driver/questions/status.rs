@@ -1,8 +1,8 @@
 //! OCSP responses about this end's own certificates, for peers that ask for them (RFC 4806).
 //!
-//! IKE_AUTH waits [`PATIENCE`] at the most for a responder, off the engine's thread, and only where there is
-//! nothing to send; what comes later is there for the next peer. What was asked for once is renewed in time from
-//! then on, and where the configuration says `ocsp = both` it is fetched before the first peer asks.
+//! IKE_AUTH waits [`PATIENCE`] at the most for a responder, off the engine's thread, and only if there is no
+//! response to send. A response that arrives later is used for the next peer. Once requested, a response is
+//! renewed in time from then on. With `ocsp = both` it is fetched before the first peer asks.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

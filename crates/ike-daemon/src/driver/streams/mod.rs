@@ -1,9 +1,9 @@
-//! The TCP connections of a driver (RFC 9329): who opened them, what arrives, what waits to leave.
+//! The TCP connections of a driver (RFC 9329): their origin, received data, and data waiting to be sent.
 //!
-//! The driver opens and closes connections and hears of them in an order that suits the engine: nothing
-//! comes from a connection after the driver has closed it or been told of its end. The data plane sends
-//! ESP through the same table without the driver. Neither ever waits for a peer. What strangers may have
-//! is bounded: connections ([`strangers`]), octets that wait (one message in, a few out), and time.
+//! The driver opens and closes connections, and receives their events in an order that suits the engine: no event
+//! of a connection follows its close or its end. The data plane sends ESP through the same table without the
+//! driver. Neither ever waits for a peer. The resources of strangers are bounded: connections ([`strangers`]),
+//! waiting octets (one message in, a few out), and time.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! What waits to be written to a TCP connection. Nobody who puts something in waits for the peer.
+//! Data that waits to be written to a TCP connection. Adding to it never waits for the peer.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

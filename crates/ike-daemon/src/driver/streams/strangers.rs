@@ -1,4 +1,4 @@
-//! How many connections those may have who have not shown yet that they are peers.
+//! Limits the connections of clients that have not yet shown that they are peers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};

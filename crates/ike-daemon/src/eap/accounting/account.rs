@@ -1,4 +1,4 @@
-//! A session, and what servers are told of it.
+//! A session, and the reports to servers about it.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What servers ask about sessions (RFC 5176): which are meant, their end, and how long they may last.
+//! Servers' requests about sessions (RFC 5176): the sessions meant, their end, and their lifetime.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
