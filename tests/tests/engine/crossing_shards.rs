@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_proto::config::{Shard, Unique};
+use ike_proto::config::{Action, Shard, Unique};
 use ike_proto::dataplane::{DataPlane, apply_all};
 use ike_proto::wire::Header;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{
-    Command, Endpoint, Event, IkeSaId, IkeState, Input, Notice, Now, Output, Path, Registry,
-    RequestId,
+    Answer, Command, Endpoint, Event, IkeSaId, IkeState, Input, Notice, Now, Output, Path,
+    Question, Registry, RequestId,
 };
 use ike_tests::plane::Plane;
 use ike_tests::setup::{address, side};
@@ -44,6 +44,11 @@ impl Hosts {
 
     /// As [`new`](Self::new); the peer has `unique`.
     fn with_peer(seed: u64, unique: Unique) -> Self {
+        Self::with(seed, [Unique::No, unique], Action::None)
+    }
+
+    /// As [`new`](Self::new); the hosts have `unique`, and both have `close_action`.
+    fn with(seed: u64, unique: [Unique; 2], close: Action) -> Self {
         let registry = Registry::default();
         let shard = |index| (1, 2, Shard { index, count: SHARDS }, registry.clone());
         let whole = (2, 1, Shard::default(), Registry::default());
@@ -51,9 +56,9 @@ impl Hosts {
         let ends = ends.map(|((n, m, shard, registry), number)| {
             let mut side = side(n, m);
             side.settings.shard = shard;
-            if n == 2 {
-                side.connection.unique = unique;
-            }
+            side.connection.unique = unique[usize::from(n) - 1];
+            side.connection.keyingtries = 0;
+            side.net().close_action = close;
             let (config, plane) = (side.config(), Plane::new());
             let rng = Box::new(Seeded::new(seed * 10 + number));
             let capabilities = plane.capabilities();
@@ -84,6 +89,11 @@ impl Hosts {
                     let result = apply_all(&mut end.plane, batch);
                     end.endpoint.handle(now, Input::Completed(ticket, result));
                 }
+                Output::Ask(ticket, Question::Ends { .. }) => {
+                    let (n, m) = if to == PEER { (2, 1) } else { (1, 2) };
+                    let answer = Answer::Ends { local: address(n), remote: address(m) };
+                    end.endpoint.handle(now, Input::Answered(ticket, answer));
+                }
                 Output::Event(Event::Notice(ike, notice)) => {
                     self.notices.push_back((ike, notice));
                 }
@@ -113,6 +123,14 @@ impl Hosts {
                 usize::from(spi.to_be_bytes()[0])
             }
         }
+    }
+
+    /// What an operator, or a daemon for a packet, has one shard begin.
+    fn initiate(&mut self, end: usize, (n, m): (u8, u8)) {
+        let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+        let (local, remote) = (address(n), address(m));
+        let command = Command::Initiate { connection, child, local, remote, packet: None };
+        self.handle(end, Input::Command(RequestId(2), command));
     }
 
     fn run_for(&mut self, time: Duration) {
@@ -200,4 +218,73 @@ fn a_shard_does_not_begin_what_another_has_got_meanwhile() {
         hosts.run_for(Duration::from_secs(1));
         assert_eq!(hosts.established(0..PEER).len(), 2, "seed {seed}");
     }
+}
+
+/// One end has begun both, one on each shard, one long after the other. One of them stays, and the other one ends within
+/// half a minute. `unique = never` is about what a peer may have, and asks for no second one either.
+///
+/// Fault: in `look_for_doubles`, return at once; or in `stands_in`, answer `false` for what this end has begun.
+#[test]
+fn two_ike_sas_that_one_end_has_begun_end_in_one() {
+    for (unique, seed) in (0..20).map(|seed| (Unique::No, seed)).chain([(Unique::Never, 20)]) {
+        let mut hosts = Hosts::with(seed, [unique; 2], Action::None);
+        hosts.initiate(0, (1, 2));
+        hosts.run_for(Duration::from_secs(100 * seed));
+        hosts.initiate(1, (1, 2));
+        hosts.run_for(Duration::from_secs(5));
+        assert_eq!(hosts.established(0..PEER).len(), 2, "seed {seed}");
+        hosts.run_for(Duration::from_secs(25));
+        let (host, peer) = (hosts.established(0..PEER), hosts.established(PEER..PEER + 1));
+        assert_eq!(host, peer, "seed {seed}");
+        assert_eq!(host.iter().map(|(.., children)| *children).collect::<Vec<_>>(), [1]);
+    }
+}
+
+/// One shard has lost a child that it wants, and keeps its traffic in. Another shard is told to bring the child up, as the
+/// daemon has it, and does. From then on nothing of the first shard keeps the traffic in.
+///
+/// Fault: in `tell_waiting_shards`, return at once.
+#[test]
+fn a_shard_lifts_its_hold_when_another_has_the_child() {
+    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
+    // The daemon has this shard begin it.
+    hosts.ensure(0, (1, 2));
+    hosts.run_for(Duration::from_secs(1));
+    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
+    // The first wait after a failure is over then.
+    hosts.run_for(Duration::from_secs(5));
+    assert_eq!(hosts.established(0..PEER), []);
+    assert_eq!(hosts.ends[0].plane.table().policies().count(), 1, "its traffic is kept in");
+    hosts.ensure(1, (1, 2));
+    hosts.run_for(Duration::from_secs(1));
+    assert_eq!(hosts.established(1..PEER).len(), 1);
+    assert_eq!(hosts.ends[0].plane.table().policies().count(), 0);
+}
+
+/// A peer reauthenticates, and its new IKE SA meets another shard than the old one. `unique = keep` is about peers at
+/// other addresses.
+///
+/// Fault: in `on_newcomer`, leave out the comparison of the addresses.
+#[test]
+fn a_peer_that_reauthenticates_with_another_shard_is_kept() {
+    let mut apart = 0;
+    for seed in 0..20 {
+        let mut hosts = Hosts::with(seed, [Unique::Keep, Unique::No], Action::None);
+        hosts.initiate(PEER, (2, 1));
+        hosts.run_for(Duration::from_secs(1));
+        let (old, here) = (hosts.established(PEER..PEER + 1), hosts.established(0..1).len());
+        let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+        hosts.handle(PEER, Input::Command(RequestId(5), Command::Reauthenticate(ike)));
+        hosts.run_for(Duration::from_secs(5));
+        let (host, peer) = (hosts.established(0..PEER), hosts.established(PEER..PEER + 1));
+        assert_eq!(host, peer, "seed {seed}");
+        assert_eq!(peer.len(), 1, "seed {seed}");
+        assert_ne!(peer, old, "seed {seed}");
+        apart += usize::from(hosts.established(0..1).len() != here);
+    }
+    println!("{apart} of 20 met the other shard");
+    assert!(apart > 3);
 }

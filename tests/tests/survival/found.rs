@@ -9,7 +9,7 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure, IkeState};
 use ike_tests::network::Fate;
 use ike_tests::setup::address;
-use ike_tests::{A, B, Pair, Setup};
+use ike_tests::{A, B, Pair, Setup, cheap};
 use xfrm::Fault;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -238,5 +238,71 @@ fn two_commands_to_reauthenticate_make_one_ike_sa() {
     assert_eq!(pair.a().done(second), Some(Ok(())));
     assert!(both_up(&pair), "{}", pair.story());
     assert_ne!(pair.ike_id(A), ike);
+    pair.assert_agreement();
+}
+
+/// An IKE SA that has been replaced waits to be deleted, since it has asked the peer for something else. It is not
+/// replaced a second time meanwhile.
+///
+/// Fault: in `replacement_of`, leave out what looks whether the IKE SA `carries`.
+#[test]
+fn an_ike_sa_that_is_about_to_end_is_not_reauthenticated() {
+    let mut pair = wanting(38).build();
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    assert!(pair.run_until(5 * SECOND, both_up));
+    let old = pair.ike_id(A);
+    let end = pair.now() + 20 * SECOND;
+    pair.net.tap(move |packet| {
+        let lost = packet.is(ExchangeType::INFORMATIONAL, false) && packet.sent < end;
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    let child = pair.a().children_up()[0].id;
+    pair.command(A, Command::TerminateChild(child));
+    let first = pair.command(A, Command::Reauthenticate(old));
+    pair.run_for(5 * SECOND);
+    assert_eq!(pair.a().done(first), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.a().ikes().len(), 2);
+    let second = pair.command(A, Command::Reauthenticate(old));
+    assert_eq!(pair.a().done(second), Some(Err(Failure::NotFound)));
+    pair.run_for(300 * SECOND);
+    assert_eq!(pair.a().ikes().len(), 1, "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// The peer is making a child that is wanted here, and does not come to an end with it. This end makes the child itself, a
+/// while later, and there is one of it in the end.
+///
+/// Fault: in `on_ensure`, leave `look_again` out.
+#[test]
+fn a_child_that_the_peer_does_not_finish_is_made_here() {
+    let mut setup = wanting(39);
+    setup.both(|side| {
+        side.crypto = cheap::chains();
+        side.esp_proposals(&["aes128gcm16-x25519-ke1_mlkem768"]);
+    });
+    setup.b.connection.remote_addrs = vec![AddressSpec::single(address(1))];
+    let mut pair = setup.build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    let end = pair.now() + 40 * SECOND;
+    pair.net.tap(move |packet| {
+        let followup = packet.is(ExchangeType::IKE_FOLLOWUP_KE, false);
+        let lost = followup && packet.from == Some(B) && packet.sent < end;
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    pair.initiate(B, Some("voice"));
+    pair.run_for(SECOND);
+    let (connection, child) = ("ab".to_owned(), "voice".to_owned());
+    let (local, remote) = (address(1), address(2));
+    pair.command(A, Command::Ensure { connection, child, local, remote });
+    assert_eq!(pair.a().endpoint.neglected(), []);
+    assert!(
+        pair.run_until(15 * SECOND, |w| w.hosts[A].children_up().len() == 2),
+        "{}",
+        pair.story()
+    );
+    pair.run_for(100 * SECOND);
+    assert!(both_up(&pair), "{}", pair.story());
     pair.assert_agreement();
 }

@@ -37,8 +37,8 @@ pub(crate) enum Phase {
 pub(crate) struct Heritage {
     pub(crate) processing: Arc<Processing>,
     pub(crate) lease: Lease,
-    /// `None` for a new line.
-    pub(crate) line: Option<ChildSaId>,
+    /// The first child of the line, and whether this end has requested that; `None` for a new line.
+    pub(crate) line: Option<(ChildSaId, bool)>,
     pub(crate) cpu: Option<u32>,
     pub(crate) ordinal: u32,
 }
@@ -49,7 +49,7 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     /// Its policy is on standby: the peer has requested it and may not have its SAs yet.
     pub(crate) standby: bool,
-    /// True if this end has requested it.
+    /// True if this end has requested it, or the first child of its line.
     pub(crate) ours: bool,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
@@ -125,7 +125,7 @@ impl ChildSa {
 
     /// What the child of a rekey takes over.
     pub(crate) fn heritage(&self) -> Heritage {
-        let line = Some(self.line);
+        let line = Some((self.line, self.ours));
         Heritage { line, ..self.heritage_beside(self.cpu, self.ordinal) }
     }
 

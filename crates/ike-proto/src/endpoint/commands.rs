@@ -1,5 +1,6 @@
 //! Commands of operators and of the driver.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,14 @@ impl Endpoint {
         match command {
             Command::Initiate { connection, child, local, remote, packet } => {
                 let ends = (local, remote);
+                let one_more = child.as_ref().filter(|child| {
+                    packet.is_none() && self.has_or_makes(&connection, remote, child)
+                });
+                let one_more = one_more.cloned();
                 self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
+                if let Some(child) = one_more {
+                    self.want_several(&connection, &child);
+                }
             }
             Command::Ensure { connection, child, local, remote } => {
                 self.on_ensure(now, request, &connection, &child, (local, remote));
@@ -458,12 +466,25 @@ impl Endpoint {
     ) -> Option<NewAttempt> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
         let State::Established(established) = &sa.state else { return None };
+        if !sa.carries(None) {
+            // It is about to end: its timer may run out while the Delete waits for an answer to another request.
+            return None;
+        }
         let mut wanted: Vec<Wanted> = established
             .children
             .iter()
             .filter(|child| child.carries() && established.stands_for_all(child))
             .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
+        // Two for the same traffic are made one, unless an operator has asked for both.
+        let mut seen = BTreeSet::new();
+        wanted.retain(|wanted| {
+            let name = wanted.child.as_ref().map(|child| child.name.clone());
+            let several = name
+                .as_deref()
+                .is_some_and(|name| self.wants.has_several(&sa.connection.name, name));
+            seen.insert(name) || several
+        });
         match wanted.first_mut() {
             Some(first) => first.request = request,
             None => wanted.push(Wanted { child: None, request, packet: None }),

@@ -15,8 +15,12 @@
 //! A second SA made on purpose does not cross: `unique = never`, another connection, another address, virtual IPs,
 //! or identities that nobody has proven (RFC 7619).
 //!
+//! [`doubles`] treats second IKE SAs that have another cause.
+//!
 //! The two SAs may belong to different shards. What the shards must know is in [`Registry`], and [`Notice`]s say
 //! when.
+
+mod doubles;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -118,6 +122,20 @@ pub(super) struct Estate {
     since: Instant,
     /// Missing children have been requested.
     asked: bool,
+    /// Which others may stand in for it, where no other one is named.
+    claim: Option<Claim>,
+}
+
+/// By what another IKE SA knows whether it may stand in for one.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    /// As of a [`Party`].
+    with: u64,
+    spis: (u64, u64),
+    /// The peer has had time to end its own.
+    late: bool,
+    /// The configuration alone has begun it: one that the peer has begun may stand in for it, too.
+    configured: bool,
 }
 
 impl Estate {
@@ -138,6 +156,8 @@ impl Estate {
 pub(super) struct Crossings {
     redundant: OwnTable<IkeSaId, Redundant>,
     kept: OwnTable<IkeSaId, Kept>,
+    /// IKE SAs that may be one too many.
+    doubles: OwnTable<IkeSaId, doubles::Double>,
     /// When to examine which of them.
     due: BTreeSet<(Instant, IkeSaId)>,
 }
@@ -215,6 +235,9 @@ impl Endpoint {
             if let Some(Redundant { kept, since }) = self.crossings.redundant.get(&ike).copied() {
                 self.end_if_covered(now, ike, kept, since);
             }
+            if let Some(double) = self.crossings.doubles.get(&ike).copied() {
+                self.offer(now, ike, double);
+            }
         }
         let next = self.crossings.due.first().map(|(at, _)| (*at, NOBODY));
         self.deadlines.extend(next);
@@ -225,10 +248,11 @@ impl Endpoint {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         if now.mono >= since + VERDICT_HOLDS {
             tracing::debug!(?ike, ?kept, "crossing IKE SAs: both stay");
-            return self.forget_crossing(ike);
+            self.crossings.redundant.remove(&ike);
+            return self.registry.forget_estate(ike);
         }
         if let Some(children) = sa.carried() {
-            self.registry.set_estate(ike, Estate { children, since, asked: false });
+            self.registry.set_estate(ike, Estate { children, since, asked: false, claim: None });
             self.notify(now, kept, Notice::TakeOver(ike));
         }
         if self.crossings.redundant.contains_key(&ike) {
@@ -265,7 +289,9 @@ impl Endpoint {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let carried = sa.carried();
         let known = self.registry.estate(ike).map(|estate| estate.children);
-        if !self.crossings.redundant.contains_key(&ike) || carried.is_none() || carried != known {
+        let asked = self.crossings.redundant.contains_key(&ike)
+            || self.crossings.doubles.contains_key(&ike);
+        if !asked || carried.is_none() || carried != known {
             // It has got another child meanwhile.
             return;
         }
@@ -274,7 +300,8 @@ impl Endpoint {
     }
 
     fn forget_crossing(&mut self, ike: IkeSaId) {
-        if self.crossings.redundant.remove(&ike).is_some() {
+        let crossed = self.crossings.redundant.remove(&ike).is_some();
+        if self.crossings.doubles.remove(&ike).is_some() || crossed {
             self.registry.forget_estate(ike);
         }
     }
@@ -305,6 +332,7 @@ impl Endpoint {
                 redundant.kept = to;
             }
         }
+        self.move_double(now, from, to);
         if let Some(redundant) = self.crossings.redundant.get(&from).copied() {
             self.forget_crossing(from);
             self.crossings.redundant.insert(to, redundant);
@@ -332,6 +360,10 @@ impl Endpoint {
             self.want(now, found, Some(child), Some((local, remote)));
         }
         if self.has_or_makes(connection, remote, child) {
+            // The peer is making it, and may not come to an end.
+            if !self.carries(connection, Some(child)) {
+                self.look_again(now, connection, child);
+            }
             return self.done(request, Ok(()));
         }
         if let Some(found) = found

@@ -1,5 +1,7 @@
 //! Effects of an IKE SA on other SAs of its endpoint.
 
+use std::net::IpAddr;
+
 use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
@@ -114,6 +116,7 @@ impl Endpoint {
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
         let crossed = self.note_crossings(now, ike);
+        self.look_for_doubles(now, ike);
         self.deny_first_contact(now, &identity);
         self.end_rivals(now, ike);
         for request in waiting {
@@ -157,10 +160,7 @@ impl Endpoint {
                 }
             }
             // An SA from the same address is a new authentication of the same client, as in charon.
-            Unique::Keep if !self.all_are_at(&others, ike) => {
-                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-                self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
-            }
+            Unique::Keep => self.keep_others(now, &others, ike),
             Unique::Replace => {
                 let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
@@ -168,19 +168,48 @@ impl Endpoint {
                     self.notify(now, other, Notice::Replaced);
                 }
             }
-            Unique::No | Unique::Keep => {}
+            Unique::No => {}
         }
     }
 
-    /// True if all peers of `others` have the address of `ike`'s peer. The addresses for SAs of another shard are
-    /// not known here.
-    fn all_are_at(&self, others: &[IkeSaId], ike: IkeSaId) -> bool {
-        let address = |id: &IkeSaId| match &self.entries.get(id)?.entry {
+    /// `unique = keep`: `ike`, which is new, ends if the peer of one of `others` has another address. What another
+    /// shard has, that shard looks at.
+    fn keep_others(&mut self, now: Now, others: &[IkeSaId], ike: IkeSaId) {
+        let Some(address) = self.peer_address(ike) else { return };
+        let (here, elsewhere): (Vec<IkeSaId>, Vec<IkeSaId>) =
+            others.iter().copied().partition(|other| self.config.shard.has(other.0));
+        let is_apart = |other: IkeSaId| self.peer_address(other).is_some_and(|it| it != address);
+        if here.into_iter().any(is_apart) {
+            return self.refuse_newcomer(now, ike);
+        }
+        if !elsewhere.is_empty() {
+            self.registry.note_newcomer(ike, address);
+        }
+        for other in elsewhere {
+            self.notify(now, other, Notice::Newcomer(ike));
+        }
+    }
+
+    /// `ike` is of this shard, and the IKE SA `newcomer` of another one is between the same identities.
+    fn on_newcomer(&mut self, now: Now, ike: IkeSaId, newcomer: IkeSaId) {
+        let stays = self.line_from(ike).last().and_then(|ike| self.peer_address(*ike));
+        if let (Some(address), Some(other)) = (stays, self.registry.newcomer(newcomer))
+            && address != other
+        {
+            self.notify(now, newcomer, Notice::Unwelcome);
+        }
+    }
+
+    fn refuse_newcomer(&mut self, now: Now, ike: IkeSaId) {
+        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+        self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+    }
+
+    fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
+        match &self.entries.get(&ike)?.entry {
             Entry::Sa(sa) => Some(sa.path.remote.ip().to_canonical()),
             _ => None,
-        };
-        let own = address(&ike);
-        others.iter().all(|other| address(other).is_some_and(|it| Some(it) == own))
+        }
     }
 
     /// The reauthentication of `old` is done. It began with the children that `old` had then. Children that `old`
@@ -256,6 +285,11 @@ impl Endpoint {
             Notice::UnknownSpi(sa) => self.doubt(now, sa),
             Notice::Crossed(kept) => self.on_crossed(now, ike, kept),
             Notice::TakeOver(redundant) => self.on_take_over(now, ike, redundant),
+            Notice::Newcomer(newcomer) => self.on_newcomer(now, ike, newcomer),
+            Notice::Unwelcome => self.refuse_newcomer(now, ike),
+            Notice::ChildUp(digest) => self.on_child_up_elsewhere(digest),
+            Notice::Another => self.on_another(now, ike),
+            Notice::StandIn(double) => self.on_offered(now, ike, double),
             Notice::Covered(_) => self.on_covered(now, ike),
             Notice::Resumed(spi_i, spi_r) => self.on_resumed(now, ike, (spi_i, spi_r)),
             Notice::NotFirstContact => {

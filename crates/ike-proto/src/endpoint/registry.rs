@@ -37,6 +37,10 @@ struct Tables {
     parties: Parties,
     /// What redundant IKE SAs carry until they end.
     estates: OwnTable<IkeSaId, Estate>,
+    /// New IKE SAs that other shards look at, with the address of the peer.
+    newcomers: OwnTable<IkeSaId, IpAddr>,
+    /// Shards that wait for a child of another shard, by its digest.
+    waiting: Table<u64, Vec<u8>>,
     /// The number of attempts and established SAs of this host's identities, by the peer's identity; `None` is an
     /// identity that is not known yet.
     contacts: Table<Arc<Between>, Contact>,
@@ -119,6 +123,7 @@ impl Registry {
     pub(super) fn forget(&self, identities: &Identities, id: IkeSaId) {
         let mut tables = self.tables();
         tables.parties.remove(id);
+        tables.newcomers.remove(&id);
         let Some(all) = tables.established.get_mut(identities) else { return };
         all.remove(id);
         if all.is_empty() {
@@ -153,6 +158,14 @@ impl Registry {
         crossed
     }
 
+    /// Those established between these identities beside `id`, if they are `most` at the most.
+    pub(super) fn others(&self, identities: &Identities, id: IkeSaId, most: usize) -> Vec<IkeSaId> {
+        let tables = self.tables();
+        let few = tables.established.get(identities).filter(|all| all.len() <= most + 1);
+        let others = few.into_iter().flat_map(IdSet::iter).filter(|other| *other != id);
+        others.collect()
+    }
+
     /// True if an SA other than `id` is established between these identities.
     pub(crate) fn has_another(&self, identities: &Identities, id: IkeSaId) -> bool {
         let tables = self.tables();
@@ -165,6 +178,30 @@ impl Registry {
         let tables = self.tables();
         let others = tables.parties_of(identities);
         others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
+    }
+
+    /// The IKE SA `id` is new, and its peer has `address`.
+    pub(super) fn note_newcomer(&self, id: IkeSaId, address: IpAddr) {
+        self.tables().newcomers.insert(id, address);
+    }
+
+    /// The address of its peer.
+    pub(super) fn newcomer(&self, id: IkeSaId) -> Option<IpAddr> {
+        self.tables().newcomers.get(&id).copied()
+    }
+
+    /// The shard `index` hears when another shard has the child with this digest up.
+    pub(super) fn await_child(&self, digest: u64, index: u8) {
+        let mut tables = self.tables();
+        let waiting = tables.waiting.entry(digest).or_default();
+        if !waiting.contains(&index) {
+            waiting.push(index);
+        }
+    }
+
+    /// The shards that wait for the child with this digest. Each is told once.
+    pub(super) fn take_waiting(&self, digest: u64) -> Vec<u8> {
+        self.tables().waiting.remove(&digest).unwrap_or_default()
     }
 
     /// Records what the redundant IKE SA `id` carries.

@@ -4,6 +4,7 @@
 //! configuration without the child, or [`aftermath`] takes it back. A wanted child is up, or an attempt is under way,
 //! or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
 
+mod elsewhere;
 mod starting;
 mod watched;
 
@@ -89,6 +90,8 @@ struct Want {
     elsewhere: bool,
     /// The start was put off, because another shard may have had the child.
     put_off: bool,
+    /// An operator has requested the child a second time although it was up.
+    several: bool,
     /// A server may count its attempts. Only the end of the back-off, or a command, begins the next one.
     careful: bool,
     /// Its last two ends.
@@ -108,6 +111,7 @@ impl Want {
             asked: false,
             elsewhere: false,
             put_off: false,
+            several: false,
             careful: false,
             ends: None,
             held: Vec::new(),
@@ -154,6 +158,15 @@ impl Wants {
                 .all
                 .get(&(connection.to_owned(), Some(child.to_owned())))
                 .is_some_and(|want| want.is_wish())
+    }
+
+    /// True if an operator wants more than one `child` of `connection`.
+    pub(crate) fn has_several(&self, connection: &str, child: &str) -> bool {
+        !self.all.is_empty()
+            && self
+                .all
+                .get(&(connection.to_owned(), Some(child.to_owned())))
+                .is_some_and(|want| want.several)
     }
 
     /// True if no child is wanted.
@@ -302,6 +315,14 @@ impl Endpoint {
         want.ends = ends.or(want.ends);
     }
 
+    /// An operator wants one more of what is wanted already.
+    pub(super) fn want_several(&mut self, connection: &str, child: &str) {
+        let name = (connection.to_owned(), Some(child.to_owned()));
+        if let Some(want) = self.wants.all.get_mut(&name) {
+            want.several = true;
+        }
+    }
+
     /// Wants a child because of the configuration. It is started as soon as the driver knows its addresses.
     pub(super) fn on_want(
         &mut self,
@@ -316,6 +337,9 @@ impl Endpoint {
         let by = By::asking(&connection, Some(child));
         let name = (connection.name.clone(), Some(child.to_owned()));
         if self.carries(&name.0, Some(child)) || self.wants.is_parked(&name) {
+            if self.is_up(&name) {
+                self.tell_waiting_shards(&name);
+            }
             self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
             return Ok(());
         }
@@ -457,6 +481,7 @@ impl Endpoint {
     /// Handles that a child is up: removes the policies that kept its traffic from leaving.
     pub(super) fn on_carried(&mut self, now: Now, connection: &str, child: Option<&str>) {
         let name = (connection.to_owned(), child.map(str::to_owned));
+        self.tell_waiting_shards(&name);
         let Some(want) = self.wants.all.get_mut(&name) else { return };
         (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
         want.put_off = false;

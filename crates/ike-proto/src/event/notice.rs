@@ -10,6 +10,11 @@ pub enum Notice {
     Forgotten,
     /// The peer has another IKE SA, and `unique` allows one.
     Replaced,
+    /// The other IKE SA is new, and `unique = keep`. Answer [`Unwelcome`](Self::Unwelcome) if the peer of this IKE SA
+    /// has another address.
+    Newcomer(IkeSaId),
+    /// This IKE SA ends, because the peer has one from another address, and `unique` keeps that.
+    Unwelcome,
     /// This IKE SA is not the first of its identities any more.
     NotFirstContact,
     /// The IKE SA with these SPIs was resumed by a ticket. If this IKE SA has them, it ends.
@@ -19,8 +24,16 @@ pub enum Notice {
     /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA
     /// has all of its children.
     TakeOver(IkeSaId),
+    /// There is another IKE SA between the same identities: one of them may be one too many.
+    Another,
+    /// The other IKE SA may be one too many. If this IKE SA may stand in for it, this is as
+    /// [`TakeOver`](Self::TakeOver).
+    StandIn(IkeSaId),
     /// This IKE SA may end: the other one has its children, and the peer has answered on the other one.
     Covered(IkeSaId),
+    /// A child that this shard wants, and has no IKE SA for, is up on another shard. The number names no IKE SA, but the
+    /// shard; this one names the child.
+    ChildUp(u64),
     /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
     UnknownSpi(SaId),
 }

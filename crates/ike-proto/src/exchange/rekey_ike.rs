@@ -466,6 +466,7 @@ impl IkeSa {
             },
         );
         sa.session.wipe_all_but_d();
+        sa.begun_here = self.begun_here;
         sa.share_stream(ctx, self);
         sa.mobike = self.mobike.clone();
         if let Some(mobike) = &mut sa.mobike {

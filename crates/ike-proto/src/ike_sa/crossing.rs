@@ -12,12 +12,15 @@
 //!   Delete of X ────────────────────▸                     B does so later, should A not know the rule
 //! ```
 //!
-//! Two SAs that the same end has begun are never redundant: an operator, or a packet, wanted both.
+//! [`doubles`] treats second children that have another cause.
+
+pub(crate) mod doubles;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::doubles::Fate;
 use super::IkeSa;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
@@ -156,22 +159,33 @@ impl IkeSa {
         let all: Vec<_> = established.children.iter().map(|child| child.id).collect();
         for child in all {
             self.judge_crossing(ctx, child);
+            self.judge_double(ctx, child);
         }
     }
 
-    /// Ends a child that crossed another one. The other one carries the same, and stays.
+    /// Ends a child that is redundant. The other one carries the same, and stays.
     pub(crate) fn end_crossed_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        if !established.children.iter().any(|other| child.crosses(other)) {
-            // The peer has ended the other one, or one of the two is being replaced.
-            return;
-        }
+        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+        let yields =
+            |other: &ChildSa| child.crosses(other) && is_redundant(spis(child), spis(other));
+        // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
+        let fate = match established.children.iter().any(yields) {
+            true => Fate::Ends,
+            false => self.fate_of_double(ctx, established, child),
+        };
         let busy = established.ike_activity() != IkeActivity::Idle
             || established.activity(child) != ChildActivity::Idle;
-        if busy {
+        let again = match fate {
+            Fate::Stays => return,
+            Fate::Waits(wait) => Some(wait),
+            Fate::Ends if busy => Some(AGAIN),
+            Fate::Ends => None,
+        };
+        if let Some(wait) = again {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            return self.timers.set(key, ctx.now.mono + AGAIN);
+            return self.timers.set(key, ctx.now.mono + wait);
         }
         let policy = child.policy;
         self.enqueue_urgent(Task::DeleteChild {

@@ -73,6 +73,8 @@ pub(crate) struct IkeSa {
     pub(crate) id: IkeSaId,
     /// True if this end is the original initiator, which sets the I flag.
     pub(crate) initiator: bool,
+    /// True if this end has begun the first of its line: rekeys by either end do not change that.
+    pub(crate) begun_here: bool,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
     /// The path of requests.
@@ -193,6 +195,7 @@ impl IkeSa {
         Self {
             id: new.id,
             initiator: new.initiator,
+            begun_here: new.initiator,
             spi_i: new.spis.0,
             spi_r: new.spis.1,
             path: new.path,

@@ -95,9 +95,7 @@ impl Endpoint {
         if let (Some(child), true) = (&name.1, self.config.shard.count > 1)
             && !self.serves(&name.0, remote)
         {
-            if let Some(want) = self.wants.all.get_mut(&name) {
-                want.elsewhere = true;
-            }
+            self.wait_for_other_shard(&name);
             let (connection, child) = (name.0.clone(), child.clone());
             let event = Event::Restart { connection, child, local, remote };
             return self.out.push_back(Output::Event(event));

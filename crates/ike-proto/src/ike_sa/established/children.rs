@@ -44,7 +44,7 @@ impl IkeSa {
         match replaces {
             None => {
                 ctx.event(Event::ChildUp { ike, child: id });
-                if !ctx.wants.is_empty() {
+                if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
                     let connection = self.connection.name.clone();
                     let child = Some(config.name.clone());
                     ctx.effects.push_back(Effect::Carried { connection, child });
@@ -68,6 +68,7 @@ impl IkeSa {
             self.route(ctx, id);
         }
         self.judge_crossing(ctx, id);
+        self.judge_double(ctx, id);
     }
 
     /// Makes the policy of `child` send by this child.

@@ -1,0 +1,176 @@
+//! Several IKE SAs of one connection with one peer, however they came to be: one stays.
+//!
+//! The parent module knows two that both ends have begun at once. There are other ways to a second one: a host that
+//! moved while an attempt was in flight, a reauthentication whose IKE SA was replaced meanwhile, a daemon with several
+//! shards. So an end offers each IKE SA that *it has begun* for its end, a while after another one has come. One with
+//! the same peer stands in for it, under the same conditions as where two have crossed.
+//!
+//! - Of two that this end has begun, the one with fewer children ends; if they have as many, the one with the lowest SPI.
+//! - Of one of this end's and one of the peer's, the same one ends, so that two ends that know the rule choose alike. If
+//!   the peer does not end its own in time, this end's ends. This holds for what `start_action = start` has begun: what an
+//!   operator begins beside the peer's is meant.
+//!
+//! No end touches what the other has begun. `unique = never` allows the peer a second one, and asks for none.
+
+use std::time::{Duration, Instant};
+
+use super::super::{Endpoint, Entry, Registry, Slot};
+use super::{Claim, Estate};
+use crate::config::{Action, Unique};
+use crate::event::{IkeSaId, Notice, Now};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
+use crate::ike_sa::crossing::is_redundant;
+use crate::ike_sa::state::{IkePhase, State};
+use crate::wire::registry::IdType;
+
+/// How often an IKE SA is offered at first, and after that. SAs that are rekeyed often are seldom idle.
+const OFTEN: Duration = Duration::from_secs(1);
+const SELDOM: Duration = Duration::from_secs(30);
+const AT_FIRST: Duration = Duration::from_secs(300);
+/// More than so many between the same identities are those of clients that share an identity.
+const FEW: usize = 8;
+
+/// An IKE SA that may be one too many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Double {
+    /// When another one came.
+    since: Instant,
+    /// When it is offered next.
+    next: Instant,
+}
+
+impl IkeSa {
+    /// True if this end may end it for another one with the same peer.
+    fn may_be_double(&self) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        self.begun_here
+            && established.phase == IkePhase::Alive
+            && self.connection.vips.is_empty()
+            && self.assigned.is_none()
+            && established.owner_id().kind != IdType::NULL
+    }
+
+    /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
+    fn claim(&self, registry: &Registry, late: bool) -> Claim {
+        let with = (&self.connection.name, self.path.remote.ip().to_canonical());
+        let configured = match &self.state {
+            State::Established(established) => {
+                let mut children = established.children.iter();
+                children.all(|child| child.config.start_action == Action::Start)
+            }
+            _ => false,
+        };
+        Claim { with: registry.digest(with), spis: (self.spi_i, self.spi_r), late, configured }
+    }
+
+    /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.
+    fn stands_in(&self, now: Now, registry: &Registry, claim: &Claim, children: usize) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let own = self.claim(registry, false);
+        let redundant = is_redundant(claim.spis, own.spis);
+        let there = self.carried().map_or(0, |carried| carried.len());
+        let rule = match self.begun_here {
+            // Nobody else has to choose alike.
+            true => children < there || (children == there && redundant),
+            false => {
+                let allowed = claim.configured && self.connection.unique != Unique::Never;
+                // The claim may be older than this one.
+                let age = now.mono.saturating_duration_since(established.since);
+                let late = claim.late && age >= PATIENCE + THEIRS_FIRST;
+                allowed && age >= PATIENCE && (redundant || late)
+            }
+        };
+        established.phase == IkePhase::Alive && own.with == claim.with && rule
+    }
+}
+
+impl Endpoint {
+    /// The IKE SA `ike` is new, or has taken the place of another one: it may be one too many, or make another one so.
+    pub(in crate::endpoint) fn look_for_doubles(&mut self, now: Now, ike: IkeSaId) {
+        let others = self.others_of(ike);
+        for other in &others {
+            self.notify(now, *other, Notice::Another);
+        }
+        if !others.is_empty() {
+            self.on_another(now, ike);
+        }
+    }
+
+    /// The other IKE SAs between the same identities, if they are few.
+    fn others_of(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+        match self.entries.get(&ike) {
+            Some(Slot { entry: Entry::Sa(_), identity: Some(identity), .. }) => {
+                self.registry.others(identity, ike, FEW)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// There is another IKE SA between the identities of `ike`.
+    pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        if sa.may_be_double() && !self.crossings.doubles.contains_key(&ike) {
+            self.offer_at(ike, now.mono, now.mono + PATIENCE);
+        }
+    }
+
+    /// The IKE SA `to` has taken the place of `from`, for which others may stand in.
+    pub(super) fn move_double(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        match self.crossings.doubles.remove(&from) {
+            // However often it is rekeyed, its time comes.
+            Some(Double { since, .. }) => {
+                self.registry.forget_estate(from);
+                self.offer_at(to, since, (since + PATIENCE).max(now.mono + OFTEN));
+            }
+            None => self.look_for_doubles(now, to),
+        }
+    }
+
+    fn offer_at(&mut self, ike: IkeSaId, since: Instant, next: Instant) {
+        self.crossings.doubles.insert(ike, Double { since, next });
+        self.look_at_crossing(ike, next);
+    }
+
+    /// Offers `ike` for its end, if it is time.
+    pub(super) fn offer(&mut self, now: Now, ike: IkeSaId, Double { since, next }: Double) {
+        let waited = now.mono.saturating_duration_since(since);
+        if next > now.mono {
+            return;
+        }
+        let others = self.others_of(ike);
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        if others.is_empty() || !sa.may_be_double() {
+            self.crossings.doubles.remove(&ike);
+            return;
+        }
+        if waited >= AT_FIRST {
+            // What was asked for once may have failed.
+            self.registry.forget_estate(ike);
+        }
+        if let Some(children) = sa.carried() {
+            let claim = Some(sa.claim(&self.registry, waited >= PATIENCE + THEIRS_FIRST));
+            // The other one has to have been heard since then.
+            let since = now.mono.checked_sub(SELDOM).map_or(since, |at| at.max(since + PATIENCE));
+            self.registry.set_estate(ike, Estate { children, since, asked: false, claim });
+            for other in others {
+                self.notify(now, other, Notice::StandIn(ike));
+            }
+        }
+        if self.crossings.doubles.contains_key(&ike) {
+            let wait = if waited < AT_FIRST { OFTEN } else { SELDOM };
+            self.offer_at(ike, since, now.mono + wait);
+        }
+    }
+
+    /// The IKE SA `double` is offered; `ike` is of this shard, and may stand in for it.
+    pub(in crate::endpoint) fn on_offered(&mut self, now: Now, ike: IkeSaId, double: IkeSaId) {
+        let Some(Estate { children, claim: Some(claim), .. }) = self.registry.estate(double) else {
+            return;
+        };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        if sa.stands_in(now, &self.registry, &claim, children.len()) {
+            self.on_take_over(now, ike, double);
+        }
+    }
+}
