@@ -85,7 +85,7 @@ impl Plane {
         let mut old = std::mem::replace(self, fresh);
         if what == Crash::Program {
             self.shunts = std::mem::take(&mut old.shunts);
-            old.leftover = None;
+            // What the run before that left stays beneath, too.
             self.leftover = Some(Box::new(old));
         }
     }
@@ -95,6 +95,7 @@ impl Plane {
         if let Some(old) = &mut self.leftover {
             let sas = old.sas_in_order();
             old.expired.extend(sas);
+            old.forget_leftover_sas();
         }
     }
 
@@ -113,7 +114,9 @@ impl Plane {
             since: Since::default(),
             plane: self,
         });
-        let left = self.leftover.iter().flat_map(|old| {
+        let earlier =
+            std::iter::successors(self.leftover.as_deref(), |old| old.leftover.as_deref());
+        let left = earlier.flat_map(|old| {
             let policies = old.table().policies();
             policies.map(|policy| Candidate { policy, since: Since::default(), plane: old })
         });
