@@ -226,8 +226,7 @@ pub(crate) fn usable_methods(ctx: &Context<'_>, proposals: &[ProposalConfig]) ->
         let mut any = false;
         for method in proposal.ke_methods() {
             any = true;
-            let usable = method == KeMethodId::NONE || ctx.crypto.ke(method).is_some();
-            if usable && !methods.contains(&method) {
+            if ctx.crypto.ke(method).is_some() && !methods.contains(&method) {
                 methods.push(method);
             }
         }
