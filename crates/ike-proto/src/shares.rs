@@ -205,6 +205,17 @@ impl<I: Copy + Eq + Hash> Shares<I> {
     ///
     /// [`Full`] if `id` itself would have to give way. Then nothing has changed.
     pub(crate) fn take(&mut self, id: I, origin: Origin, amount: usize) -> Result<Vec<I>, Full> {
+        let gone = self.displace(id, origin, amount)?;
+        Ok(gone.into_iter().map(|(other, _)| other).collect())
+    }
+
+    /// The same. Says where each holder that has to give way comes from.
+    pub(crate) fn displace(
+        &mut self,
+        id: I,
+        origin: Origin,
+        amount: usize,
+    ) -> Result<Vec<(I, Origin)>, Full> {
         if amount == 0 {
             return Ok(Vec::new());
         }
@@ -238,7 +249,7 @@ impl<I: Copy + Eq + Hash> Shares<I> {
                 }
             }
         }
-        Ok(gone.into_iter().map(|(other, ..)| other).collect())
+        Ok(gone.into_iter().map(|(other, its, _)| (other, its.origin)).collect())
     }
 
     /// Gives back the amount of `id`, or a part of it. An amount that is not held is ignored.
