@@ -193,6 +193,11 @@ impl World {
         self.handle(host, Input::Network(&ike_proto::Network { addresses, sources }));
     }
 
+    /// Tells a host that what arrives has to wait, or no longer has to.
+    pub fn set_behind(&mut self, host: usize, behind: bool) {
+        self.handle(host, Input::Behind(behind));
+    }
+
     /// Moves a host to another address, and tells it.
     pub fn roam(&mut self, host: usize, address: IpAddr) {
         self.set_address(host, address);

@@ -325,6 +325,29 @@ fn a_request_sent_again_gets_the_same_answer_while_half_open_and_none_later() {
     assert_eq!(pair.b().ikes().len(), 1);
 }
 
+/// A responder under load asks for a cookie. A copy of the request without one comes when the load is over, and is let in
+/// before the request with the cookie: there is one IKE SA, and AUTH covers the later request.
+///
+/// Fault: leave `joins_half_open` out.
+#[test]
+fn a_request_that_was_let_in_without_its_cookie_comes_with_it() {
+    let mut pair = Setup::new(14).build();
+    pair.net.manual = true;
+    pair.set_behind(B, true);
+    let request = pair.initiate(A, Some("net"));
+    let first = pair.net.mailbox[0].clone();
+    pair.deliver_to(B);
+    pair.set_behind(B, false);
+    // The cookie is on its way.
+    pair.inject(first);
+    pair.deliver_all();
+    pair.net.manual = false;
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!((pair.b().ikes().len(), pair.b().endpoint.half_open()), (1, 0), "{}", pair.story());
+    assert_eq!(pair.b().ike_downs(), [], "{}", pair.story());
+}
+
 #[test]
 fn the_limit_of_half_open_sas_holds() {
     let mut setup = Setup::new(15);

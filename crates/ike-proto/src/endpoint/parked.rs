@@ -19,6 +19,7 @@ use crate::ike_sa::{IkeSa, NewIkeSa};
 use crate::question::{Claim, Key};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
+use crate::wire::registry::NotifyType;
 
 /// Message ID of the request that follows IKE_SA_INIT.
 const FIRST_REQUEST: u32 = 1;
@@ -233,6 +234,31 @@ impl Parked {
         Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
+    /// True if `message`, a request from `path`, is the one that this began with, but for its cookie.
+    pub(super) fn began_with(&self, path: Path, message: &Message<'_>) -> bool {
+        if (self.spi_i, self.path) != (message.header.spi_i, path) {
+            return false;
+        }
+        let known = match &self.stage {
+            Stage::Asked(asked) => &asked.request,
+            Stage::Answered(answer) => &answer.transcript.request,
+        };
+        let Ok(known) = Message::decode(known) else { return false };
+        let known_payloads = known.payloads.iter().filter(|payload| !is_cookie(payload));
+        let payloads = message.payloads.iter().filter(|payload| !is_cookie(payload));
+        known.header.exchange == message.header.exchange && known_payloads.eq(payloads)
+    }
+
+    /// The request has come again, with a cookie: AUTH covers this one (RFC 7296 §2.15).
+    pub(super) fn set_request(&mut self, octets: &[u8], hash: u64) {
+        match &mut self.stage {
+            Stage::Asked(asked) => {
+                (asked.request, asked.hash, asked.brought) = (octets.into(), hash, true);
+            }
+            Stage::Answered(answer) => answer.transcript.request = octets.into(),
+        }
+    }
+
     /// When the peer was last heard; `None` while it waits for this end.
     pub(super) fn heard(&self) -> Option<Instant> {
         match &self.stage {
@@ -312,4 +338,9 @@ impl Parked {
             children: Vec::new(),
         }
     }
+}
+
+fn is_cookie(payload: &Payload<'_>) -> bool {
+    let Payload::Notify(notify) = payload else { return false };
+    notify.kind == NotifyType::COOKIE
 }

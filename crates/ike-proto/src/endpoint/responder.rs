@@ -112,6 +112,9 @@ impl Endpoint {
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
         }
+        if brought && self.joins_half_open(now, path, (octets, hash), message) {
+            return;
+        }
         if let Err(why) = self.make_room(now, (origin, from), octets.len(), tcp || brought) {
             return self.drop_datagram(path, why);
         }
@@ -276,6 +279,37 @@ impl Endpoint {
             self.transmit_init(path, response, TransmitKind::Retransmission);
         }
         true
+    }
+
+    /// True if the request is that of a half-open IKE SA, with a cookie now. This end demanded the cookie, and later
+    /// let in a copy of the request without one. The AUTH of the peer covers the request with the cookie
+    /// (RFC 7296 §2.15), and two IKE SAs of one attempt would confuse the peer.
+    fn joins_half_open(
+        &mut self,
+        now: Now,
+        path: Path,
+        (octets, hash): (&[u8], u64),
+        message: &Message<'_>,
+    ) -> bool {
+        if Payloads(&message.payloads).notify(NotifyType::COOKIE).is_none() {
+            return false;
+        }
+        let began = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
+            Some(Entry::Parked(parked)) => parked.began_with(path, message),
+            _ => false,
+        };
+        let Some(ike) = self.half_open.from(Origin::of(path.remote.ip())).find(began) else {
+            return false;
+        };
+        let Some(slot) = self.entries.get_mut(&ike) else { return false };
+        if let Entry::Parked(parked) = &mut slot.entry {
+            parked.set_request(octets, hash);
+        }
+        if let Some(old) = slot.request.replace(hash) {
+            self.answered.remove(&old);
+        }
+        self.answered.insert(hash, ike);
+        self.answer_again(now, path, hash, octets.len())
     }
 
     /// Connections whose addresses fit: exact addresses before ranges and `%any`.
