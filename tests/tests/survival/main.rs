@@ -5,6 +5,7 @@ mod addresses;
 mod chains;
 mod crowded;
 mod found;
+mod handover;
 mod hard_limits;
 mod late;
 mod losses;

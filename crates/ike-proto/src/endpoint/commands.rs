@@ -15,6 +15,7 @@ use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
+use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 
@@ -219,6 +220,8 @@ impl Endpoint {
             Some(Entry::Sa(sa)) => matches!(
                 &sa.state,
                 State::Established(established) if established.phase == IkePhase::Alive
+                    // Its Delete may wait for the answer to another request.
+                    && !matches!(established.ike_activity(), IkeActivity::Closing)
             ),
             Some(Entry::Parked(_)) | None => false,
         };
@@ -288,7 +291,7 @@ impl Endpoint {
                         reason: failure.clone(),
                         was_up: false,
                         ends,
-                        held: None,
+                        held: Vec::new(),
                     })));
                 }
             }
@@ -393,6 +396,18 @@ impl Endpoint {
         replaces: Option<IkeSaId>,
     ) {
         self.tell_failed(id, connection, reason);
+        self.end_series(now, (connection, path), wanted, reason, replaces);
+    }
+
+    /// Ends a series as [`on_series_failed`](Self::on_series_failed) does. Its last attempt may not even have begun.
+    pub(super) fn end_series(
+        &mut self,
+        now: Now,
+        (connection, path): (&ConnectionConfig, Path),
+        wanted: Vec<Wanted>,
+        reason: &Failure,
+        replaces: Option<IkeSaId>,
+    ) {
         // A series that was to replace an IKE SA ends nothing. If that IKE SA has ended meanwhile, the series ends
         // as the SA did.
         let (end, was_up) = match replaces {
@@ -410,7 +425,7 @@ impl Endpoint {
                 reason: reason.clone(),
                 was_up,
                 ends: (path.local.ip(), path.remote.ip()),
-                held: None,
+                held: Vec::new(),
             })));
         }
         if let Some(old) = replaces.filter(|_| *reason != Failure::Replaced) {

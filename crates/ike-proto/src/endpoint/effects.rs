@@ -348,6 +348,9 @@ impl Endpoint {
             }
             self.index.update(id, slot);
         }
+        while let Some(parked) = self.wants.parked_for(from) {
+            parked.replaces = Some(to);
+        }
         self.thin_out_predecessors(now, from, to);
         self.move_crossing(now, from, to);
         self.renew_ticket(now, from, to);

@@ -90,7 +90,7 @@ impl Endpoint {
                     reason: why.clone(),
                     was_up: false,
                     ends: (path.local.ip(), path.remote.ip()),
-                    held: None,
+                    held: Vec::new(),
                 })));
             }
             return self.drop_datagram(path, "redirect not followed");

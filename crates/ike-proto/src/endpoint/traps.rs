@@ -33,6 +33,8 @@ pub(super) struct Trap {
     pub(super) processing: Arc<Processing>,
     /// Traffic of this end, and of the peer.
     pub(super) selectors: (Arc<[TrafficSelector]>, Arc<[TrafficSelector]>),
+    /// Policies that drop its traffic until the trap is installed.
+    held: Vec<PolicyId>,
     /// Failed installations in a row.
     failures: u32,
     /// When the installation is repeated.
@@ -104,6 +106,7 @@ impl Endpoint {
                 remote,
                 processing,
                 selectors,
+                held: Vec::new(),
                 failures: 0,
                 again: None,
             }),
@@ -117,8 +120,21 @@ impl Endpoint {
         let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
         let trap = self.traps.remove(at);
         self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
-        self.remove_each(std::iter::once(Removal::Policy(trap.policy)));
+        self.remove_each(trap.held.into_iter().chain([trap.policy]).map(Removal::Policy));
         Ok(())
+    }
+
+    /// Keeps the policies in `held` until the trap of `child` is installed. Returns them if there is no such trap.
+    pub(super) fn hold_until_trapped(
+        &mut self,
+        connection: &str,
+        child: &str,
+        held: Vec<PolicyId>,
+    ) -> Vec<PolicyId> {
+        let is = |trap: &&mut Trap| trap.connection == connection && trap.child.name == child;
+        let Some(trap) = self.traps.iter_mut().find(is) else { return held };
+        trap.held.extend(held);
+        Vec::new()
     }
 
     /// Handles the data plane's answer to the installation of a trap.
@@ -132,9 +148,11 @@ impl Endpoint {
         let trap = self.traps.iter_mut().find(|trap| trap.policy == policy);
         let outcome = match (result, trap) {
             (Ok(()), trap) => {
-                if let Some(trap) = trap {
+                let held = trap.map(|trap| {
                     (trap.failures, trap.again) = (0, None);
-                }
+                    std::mem::take(&mut trap.held)
+                });
+                self.remove_each(held.into_iter().flatten().map(Removal::Policy));
                 Ok(())
             }
             (Err(error), Some(trap)) if trap.is_configured() => {
@@ -147,10 +165,12 @@ impl Endpoint {
                 Err(Failure::DataPlane(error.0))
             }
             (Err(error), _) => {
+                let mut policies = vec![policy];
                 for gone in self.traps.extract_if(.., |trap| trap.policy == policy) {
                     self.ids.numbers.forget_trap(&gone.connection, &gone.child.name);
+                    policies.extend(gone.held);
                 }
-                self.remove_each([Removal::Policy(policy)].into_iter());
+                self.remove_each(policies.into_iter().map(Removal::Policy));
                 Err(Failure::DataPlane(error.0))
             }
         };

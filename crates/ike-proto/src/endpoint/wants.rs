@@ -239,8 +239,8 @@ pub(crate) struct Ended {
     pub(crate) was_up: bool,
     /// The ends of its path.
     pub(crate) ends: Ends,
-    /// A policy that was left in force to keep its traffic from leaving in clear.
-    pub(crate) held: Option<PolicyId>,
+    /// Policies that were left in force to keep its traffic from leaving in clear.
+    pub(crate) held: Vec<PolicyId>,
 }
 
 impl Endpoint {
@@ -248,11 +248,7 @@ impl Endpoint {
     /// empty, unless another shard has them. Each entry is a connection and a child of it; `None` is the IKE SA
     /// alone.
     pub fn neglected(&self) -> Vec<(String, Option<String>)> {
-        let neglected = |name: &Name, want: &Want| {
-            let cared_for = want.at.is_some() || want.asked || want.elsewhere;
-            !(cared_for || self.wants.is_parked(name) || self.carries(&name.0, name.1.as_deref()))
-        };
-        let all = self.wants.all.iter().filter(|(name, want)| neglected(name, want));
+        let all = self.wants.all.iter().filter(|(name, want)| !self.is_cared_for(name, want));
         all.map(|(name, _)| Name::clone(name)).collect()
     }
 
@@ -499,9 +495,11 @@ impl Endpoint {
         let config = found
             .as_ref()
             .filter(|found| name.1.as_ref().is_none_or(|child| found.child(child).is_some()));
-        let lift = |this: &mut Self| this.remove_each(held.into_iter().map(Removal::Policy));
+        let lift = |held: Vec<PolicyId>, this: &mut Self| {
+            this.remove_each(held.into_iter().map(Removal::Policy));
+        };
         let Some(connection) = config.filter(|_| self.shutdown.is_none()) else {
-            lift(self);
+            lift(held, self);
             return self.unwant_name(&name);
         };
         let wanted = self.wants.all.get(&name).is_some_and(|want| want.is_wish());
@@ -520,20 +518,26 @@ impl Endpoint {
         let carried = self.carries(&name.0, name.1.as_deref()) || self.wants.is_parked(&name);
         let up = carried && self.is_up(&name);
         match next {
-            _ if end == End::Commanded => lift(self),
-            _ if carried => match self.wants.all.get_mut(&name) {
-                Some(want) if !up => want.held.extend(held),
-                _ => lift(self),
-            },
+            // The command took back that it was wanted. Somebody wants it again since then.
+            _ if end == End::Commanded && self.is_left_out(&name) => {
+                self.start_again(now, name, (Next::Start, was_up), Some(ends), held, &reason);
+            }
+            _ if end == End::Commanded => lift(held, self),
+            // It is not up yet, and may never be: its traffic stays in, and its end here is not forgotten.
+            _ if carried && !up && (wanted || next.starts()) => {
+                let want = self.wants.all.entry(name.into());
+                want.or_insert_with(|| Want::new(By::Action)).held.extend(held);
+            }
+            _ if carried => lift(held, self),
             Next::Nothing => {
-                lift(self);
+                lift(held, self);
                 self.give_up(&name, &reason);
             }
             Next::Trap => {
-                if let Some(child) = &name.1 {
-                    self.trap_again(now, &name.0, child, ends);
+                match &name.1 {
+                    Some(child) => self.trap_again(now, &name.0, child, ends, held),
+                    None => lift(held, self),
                 }
-                lift(self);
                 self.unwant_name(&name);
             }
             Next::Start | Next::StartLater => {
@@ -549,7 +553,7 @@ impl Endpoint {
         let name = (connection, Some(child));
         if known && self.shutdown.is_none() && !self.carries(&name.0, name.1.as_deref()) {
             let next = (Next::Start, true);
-            self.start_again(now, name, next, Some(ends), None, &Failure::DeletedByPeer);
+            self.start_again(now, name, next, Some(ends), Vec::new(), &Failure::DeletedByPeer);
         }
     }
 
@@ -566,14 +570,43 @@ impl Endpoint {
         self.out.push_back(Output::Event(Event::GivenUp { connection, child, reason }));
     }
 
-    fn trap_again(&mut self, now: Now, connection: &str, child: &str, (local, remote): Ends) {
+    /// Installs the trap of a child that has ended. The policies in `held` drop its traffic until the trap is
+    /// installed.
+    fn trap_again(
+        &mut self,
+        now: Now,
+        connection: &str,
+        child: &str,
+        (local, remote): Ends,
+        held: Vec<PolicyId>,
+    ) {
         let (connection, child) = (connection.to_owned(), child.to_owned());
-        if self.config.shard.count > 1 {
+        let held = if self.config.shard.count > 1 {
+            // Another shard may install it. This one does not hear when.
             let event = Event::Trap { connection, child, local, remote };
-            return self.out.push_back(Output::Event(event));
-        }
-        // The configuration may be gone by now. Then there is nothing to trap for.
-        let _ = self.install_trap(now, None, &connection, &child, local, remote);
+            self.out.push_back(Output::Event(event));
+            held
+        } else {
+            match self.install_trap(now, None, &connection, &child, local, remote) {
+                Ok(()) => self.hold_until_trapped(&connection, &child, held),
+                // The configuration is gone by now. Then there is nothing to trap for.
+                Err(_) => held,
+            }
+        };
+        self.remove_each(held.into_iter().map(Removal::Policy));
+    }
+
+    /// True if the child is wanted, and neither up, nor being made, nor due at a known time.
+    fn is_left_out(&self, name: &Name) -> bool {
+        self.wants
+            .all
+            .get(name)
+            .is_some_and(|want| want.is_wish() && !self.is_cared_for(name, want))
+    }
+
+    fn is_cared_for(&self, name: &Name, want: &Want) -> bool {
+        let due = want.at.is_some() || want.asked || want.elsewhere;
+        due || self.wants.is_parked(name) || self.carries(&name.0, name.1.as_deref())
     }
 
     fn start_again(
@@ -582,7 +615,7 @@ impl Endpoint {
         name: Name,
         (next, was_up): (Next, bool),
         ends: Option<Ends>,
-        held: Option<PolicyId>,
+        held: Vec<PolicyId>,
         reason: &Failure,
     ) {
         let careful = self.may_lock_account(&name.0, reason);

@@ -446,8 +446,8 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
             full: Vec::new(),
-            soft_at: None,
-            renewing: false,
+            soft_at: established.soft_at.filter(|_| established.renewing),
+            renewing: established.renewing,
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -489,6 +489,13 @@ impl IkeSa {
         sa.arm_lifetimes(ctx);
         for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
             sa.timers.set_or_clear(timer, self.timers.get(timer));
+        }
+        // Nor does a rekey put off the end of what is not authenticated anew in time.
+        let hard = TimerKey::Ike(Timer::HardLifeIke);
+        if let (Some(until), Some(armed)) = (self.timers.get(hard), sa.timers.get(hard))
+            && !self.connection.reauth_time.is_zero()
+        {
+            sa.timers.set(hard, armed.min(until));
         }
         Ok(sa)
     }

@@ -7,7 +7,7 @@ use super::succession::Inheritance;
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
-use crate::endpoint::aftermath::{End, Wishes, after};
+use crate::endpoint::aftermath::{End, Next, Wishes, after};
 use crate::endpoint::wants::Ended;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::followup::drop_chain;
@@ -130,7 +130,7 @@ impl IkeSa {
         let mut stay = Vec::new();
         for child in &children {
             ctx.ids.esp.remove(&child.spi_in);
-            match endings.iter().any(|ended| ended.held == Some(child.policy)) {
+            match endings.iter().any(|ended| ended.held.contains(&child.policy)) {
                 // In a batch of its own: only batches of removals are repeated until they succeed.
                 true => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
                 false => batch.push(Command::RemovePolicy(child.policy)),
@@ -204,15 +204,18 @@ impl IkeSa {
         let cause = commanded.or(own.first()).copied().unwrap_or(reason);
         let mut endings: Vec<Ended> = Vec::new();
         for child in &established.children {
-            let known =
-                endings.iter().any(|ended| ended.child.as_ref() == Some(&child.config.name));
-            if known || child.phase == Phase::Rekeyed {
+            if child.phase == Phase::Rekeyed {
                 continue;
             }
             let own = established.reason_to_delete(child.id);
             let cause = own.filter(|own| **own == Failure::Terminated).unwrap_or(cause);
             let held = self.holds(ctx, child, cause).then_some(child.policy);
-            endings.push(self.ending(Some(&child.config.name), cause, true, held));
+            let name = &child.config.name;
+            match endings.iter_mut().find(|ended| ended.child.as_ref() == Some(name)) {
+                // Of one name there may be several, each for a part of the traffic.
+                Some(ended) => ended.held.extend(held),
+                None => endings.push(self.ending(Some(name), cause, true, held)),
+            }
         }
         let delayed = established.delayed.iter().map(|(_, task)| task);
         let tasks = established.queue.iter().chain(delayed).filter_map(|task| match task {
@@ -244,19 +247,18 @@ impl IkeSa {
             reason: reason.clone(),
             was_up,
             ends: (self.path.local.ip(), self.path.remote.ip()),
-            held,
+            held: held.into_iter().collect(),
         }
     }
 
-    /// True if the traffic of `child`, which ends for `reason`, must not leave until the child is up again.
+    /// True if the traffic of `child`, which ends for `reason`, must not leave until the child is up again or its trap
+    /// is installed.
     pub(crate) fn holds(&self, ctx: &Context<'_>, child: &ChildSa, reason: &Failure) -> bool {
         let config = &child.config;
         let wanted = ctx.wants.has(&self.connection.name, &config.name);
         let wishes = Wishes::of(&self.connection, Some(config), wanted, 0);
-        let end = End::of_sa(reason);
-        // A replacement has a policy of its own.
+        // A replacement may have no policy of its own yet, or may never get one.
         config.failure_shunt != FailureShunt::Passthrough
-            && end != End::Replaced
-            && after(end, wishes).starts()
+            && after(End::of_sa(reason), wishes) != Next::Nothing
     }
 }

@@ -66,7 +66,7 @@ impl Endpoint {
                     return None;
                 }
                 want.begun = Some(now.mono);
-                self.start_again(now, name, (Next::StartLater, false), None, None, &why);
+                self.start_again(now, name, (Next::StartLater, false), None, Vec::new(), &why);
             }
             (Asked::Again(new), Ok(ends)) => self.again_between(now, *new, ends),
             (Asked::Again(new), Err(why)) => self.attempt_has_no_way(now, *new, &why),
@@ -178,10 +178,7 @@ impl Endpoint {
         if tries == 0 || new.tries < tries {
             return self.attempt_again(now, now.mono, new, why);
         }
-        for wanted in new.wanted {
-            let name = (new.connection.name.clone(), wanted.child.map(|child| child.name.clone()));
-            self.give_up(&name, why);
-        }
+        self.end_series(now, (&new.connection, new.path), new.wanted, why, new.replaces);
     }
 
     /// Handles a change of this host's addresses or routes. Attempts that wait for their time start now. An

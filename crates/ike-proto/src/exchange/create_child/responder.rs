@@ -188,7 +188,8 @@ impl IkeSa {
                 taken(),
             );
         }
-        ready.child.standby = self.has_company(ctx, &ready.child);
+        // A peer that rekeys a child has shown that it has the child.
+        ready.child.standby = ready.child.replaces.is_none() && self.has_company(ctx, &ready.child);
         let State::Established(established) = &mut self.state else { return };
         let schedule = ctx.config.retransmission.longest();
         let (child, batch) = if ready.child.replaces.is_some() {
