@@ -10,6 +10,7 @@ mod hard_limits;
 mod late;
 mod losses;
 mod narrow;
+mod replaced;
 mod restarts;
 mod times;
 mod wanted;

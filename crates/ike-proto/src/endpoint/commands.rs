@@ -222,6 +222,7 @@ impl Endpoint {
                 State::Established(established) if established.phase == IkePhase::Alive
                     // Its Delete may wait for the answer to another request.
                     && !matches!(established.ike_activity(), IkeActivity::Closing)
+                    && !self.handovers.is_old(*id)
             ),
             Some(Entry::Parked(_)) | None => false,
         };
@@ -469,7 +470,7 @@ impl Endpoint {
                 new.wanted.extend(wanted.request.is_some().then_some(wanted));
                 true
             }
-            None => false,
+            None => self.is_reauthenticated(ike, request),
         }
     }
 

@@ -56,6 +56,7 @@ impl Endpoint {
                 Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
                 Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
                 Effect::RemoveLater(all) => self.remove_later(now, all),
+                Effect::HandOver(ike) => self.look_at_handovers(now, ike),
                 Effect::Reauthenticate(ike) => {
                     let _ = self.reauthenticate(now, ike, None);
                 }
@@ -111,7 +112,7 @@ impl Endpoint {
         else {
             return;
         };
-        let replaced = sa.reauthenticates.take();
+        let replaced = sa.reauthenticates;
         let unique = sa.connection.unique;
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
@@ -129,9 +130,7 @@ impl Endpoint {
             self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {
-            self.make_what_came_since(now, ike, old);
-            let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-            self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
+            self.hand_over(now, ike, old);
         }
         //= RFC 7619 §2.3
         //# INITIAL_CONTACT
@@ -165,7 +164,10 @@ impl Endpoint {
                 let (local, remote) = (*identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
-                    self.notify(now, other, Notice::Replaced);
+                    match self.config.shard.has(other.0) {
+                        true => self.replace(now, ike, other),
+                        false => self.notify(now, other, Notice::Replaced),
+                    }
                 }
             }
             Unique::No => {}
@@ -210,20 +212,6 @@ impl Endpoint {
             Entry::Sa(sa) => Some(sa.path.remote.ip().to_canonical()),
             _ => None,
         }
-    }
-
-    /// The reauthentication of `old` is done. It began with the children that `old` had then. Children that `old`
-    /// has got since are made on `ike`.
-    fn make_what_came_since(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
-        let sa = |id: IkeSaId| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => Some(sa),
-            _ => None,
-        };
-        let (Some(new), Some(old)) = (sa(ike), sa(old)) else { return };
-        let names = old.names_of_children().into_iter();
-        let lacks = names.filter(|name| old.carries(Some(name)) && !new.carries(Some(name)));
-        let lacks: Vec<_> = lacks.filter_map(|name| new.connection.child(&name).cloned()).collect();
-        self.with_sa(now, ike, |sa, _| sa.make_missing(lacks));
     }
 
     //= RFC 9329 §6.1
@@ -278,8 +266,7 @@ impl Endpoint {
             }
             Notice::Replaced => {
                 for ike in self.line_from(ike) {
-                    let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-                    self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+                    self.replace_from_elsewhere(now, ike);
                 }
             }
             Notice::UnknownSpi(sa) => self.doubt(now, sa),
@@ -302,7 +289,7 @@ impl Endpoint {
     }
 
     /// An IKE SA and its successors by rekeys, in order.
-    fn line_from(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+    pub(super) fn line_from(&self, ike: IkeSaId) -> Vec<IkeSaId> {
         let successor = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) => match &sa.state {
                 State::Established(established) => match established.phase {
@@ -353,6 +340,7 @@ impl Endpoint {
         }
         self.thin_out_predecessors(now, from, to);
         self.move_crossing(now, from, to);
+        self.move_handovers(now, from, to);
         self.renew_ticket(now, from, to);
     }
 

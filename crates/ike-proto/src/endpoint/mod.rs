@@ -11,6 +11,7 @@ mod crash;
 mod crossing;
 mod effects;
 mod giving_way;
+mod handover;
 mod id_set;
 mod index;
 mod network;
@@ -62,6 +63,7 @@ use closed::{Closed, Late};
 use cookie::Cookies;
 use crash::Crash;
 use crossing::Crossings;
+use handover::{HANDOVERS, Handovers};
 use index::Index;
 pub(crate) use index::folded;
 use parked::Parked;
@@ -117,6 +119,7 @@ pub struct Endpoint {
     blocked_udp: BlockedUdp,
     tickets: Tickets,
     crossings: Crossings,
+    handovers: Handovers,
     shutdown: Option<RequestId>,
     /// The time of the newest input.
     now: Option<Now>,
@@ -218,6 +221,7 @@ impl Endpoint {
             blocked_udp: BlockedUdp::default(),
             tickets: Tickets::default(),
             crossings: Crossings::default(),
+            handovers: Handovers::default(),
             shutdown: None,
             now: None,
         }
@@ -452,8 +456,12 @@ impl Endpoint {
             if at > now.mono {
                 return;
             }
-            if id == STARTS {
-                self.on_starts_due(now);
+            if id == STARTS || id == HANDOVERS {
+                self.deadlines.remove(&(at, id));
+                match id == STARTS {
+                    true => self.on_starts_due(now),
+                    false => self.run_handovers(now),
+                }
                 self.run_effects(now);
                 continue;
             }
@@ -500,22 +508,6 @@ impl Endpoint {
             Plane::HardExpire(_) => sa.expire_child(ctx, child),
             _ => sa.activate(ctx, child),
         });
-    }
-
-    /// The driver reports how large packets to `remote` may be. Larger datagrams in flight are lost.
-    fn on_path_mtu(&mut self, now: Now, remote: IpAddr, octets: u32) {
-        if !self.mtus.tell(now.mono, remote, octets) {
-            return;
-        }
-        for id in self.index.at(remote) {
-            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
-                Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
-                Some(Entry::Sa(sa)) => sa.on_path_mtu(&mut ctx),
-                Some(Entry::Parked(_)) | None => continue,
-            }
-            self.settle(now, id);
-        }
     }
 
     /// The table of SAs, and what the SA `owner` may use of the rest while it handles an input.
@@ -615,6 +607,7 @@ impl Endpoint {
         if let Some(at) = deadline {
             self.deadlines.insert((at, id));
         }
+        self.note_handover(id);
     }
 
     /// Adds an entry and indexes it by `spi`.
@@ -666,6 +659,7 @@ impl Endpoint {
             Entry::Sa(mut sa) => {
                 self.lose_ticket(id);
                 self.end_crossing(now, id, &reason);
+                self.leave_handovers(now, id);
                 if sa.ticketed {
                     self.registry.take_back((sa.spi_i, sa.spi_r));
                 }

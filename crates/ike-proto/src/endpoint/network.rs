@@ -51,4 +51,20 @@ impl Endpoint {
         // Routes may have changed although addresses have not.
         self.start_on_network(now);
     }
+
+    /// The driver reports how large packets to `remote` may be. Larger datagrams in flight are lost.
+    pub(super) fn on_path_mtu(&mut self, now: Now, remote: IpAddr, octets: u32) {
+        if !self.mtus.tell(now.mono, remote, octets) {
+            return;
+        }
+        for id in self.index.at(remote) {
+            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
+            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+                Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
+                Some(Entry::Sa(sa)) => sa.on_path_mtu(&mut ctx),
+                Some(Entry::Parked(_)) | None => continue,
+            }
+            self.settle(now, id);
+        }
+    }
 }

@@ -773,7 +773,7 @@ impl IkeSa {
     }
 
     /// True if the IKE SA has `child` in use, and is not about to end.
-    fn has_up(&self, child: Option<&str>) -> bool {
+    pub(crate) fn has_up(&self, child: Option<&str>) -> bool {
         let State::Established(established) = &self.state else { return false };
         let Some(name) = child else { return self.carries(None) };
         self.carries(child)

@@ -273,12 +273,16 @@ impl IkeSa {
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
-        } else if self.mobike.is_some() {
-            // The path may have changed since the exchange began.
+        } else {
+            // The path may have changed since the exchange began, without MOBIKE by a NAT.
             let path = self.esp_path();
+            let udp = match self.mobike {
+                Some(_) => self.nat.local || self.nat.remote,
+                None => child.encap.is_some(),
+            };
             child.follow_addresses(path);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
-            child.encap = ChildSa::encap_on(path, self.nat.local || self.nat.remote);
+            child.encap = ChildSa::encap_on(path, udp);
         }
         Ok(ReadyChild { child, keys })
     }

@@ -192,6 +192,8 @@ pub(crate) enum Effect {
     NoTicket(IkeSaId),
     /// Removes inbound SAs when no packet for them can be in flight any more.
     RemoveLater(Vec<SaId>),
+    /// This IKE SA takes the place of another one, and its state may have changed.
+    HandOver(IkeSaId),
     /// Starts a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
 }

@@ -172,12 +172,17 @@ impl IkeSa {
                 spec.remote_ts.clone_from(&child.remote_ts);
             }
         }
-        let carrying: Vec<_> = established
-            .children
-            .iter()
-            .filter(|c| c.carries() && (c.routed || !c.processing.per_cpu))
-            .map(ChildSa::install_policy)
-            .collect();
+        // A policy that sends by a child which the data plane is at work on goes on with that one: the child that it
+        // replaces is about to go.
+        let sends = |child: &&ChildSa| match child.routed {
+            true => child.carries() || child.phase == Phase::Installing,
+            false => {
+                let known = child.has_outbound() && !child.processing.per_cpu;
+                child.carries() && known && !established.is_routed(child.policy)
+            }
+        };
+        let sending = established.children.iter().filter(sends);
+        let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
         batch.extend(carrying);
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);

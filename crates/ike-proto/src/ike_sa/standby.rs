@@ -29,6 +29,13 @@ impl IkeSa {
                 .is_some_and(|identities| ctx.registry.has_another(&identities, self.id))
     }
 
+    /// True if each child `name` is on standby.
+    pub(crate) fn is_on_standby(&self, name: &str) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let mut named = established.children.iter().filter(|child| child.config.name == name);
+        named.all(|child| child.standby)
+    }
+
     /// Ends the standby of `id`: its policy counts from now on, as the newest.
     pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let State::Established(established) = &mut self.state else { return };

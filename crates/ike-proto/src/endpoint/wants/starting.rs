@@ -9,6 +9,7 @@ use crate::endpoint::aftermath::Next;
 use crate::endpoint::attempt::{NewAttempt, Wanted};
 use crate::endpoint::{Endpoint, Entry, Slot};
 use crate::event::{Event, Failure, IkeSaId, Now, Output, RequestId, Ticket};
+use crate::ike_sa::IkeSa;
 use crate::question::{Answer, Question};
 
 impl Endpoint {
@@ -219,14 +220,8 @@ impl Endpoint {
     /// its children is wanted, or would come back by its actions after the peer is found silent, another IKE SA is
     /// begun to replace it.
     fn leave_stranded(&mut self, now: Now) {
-        if self.network.addresses.is_empty() {
-            return;
-        }
         let stranded = |(id, slot): (&IkeSaId, &Slot)| {
             let Entry::Sa(sa) = &slot.entry else { return None };
-            let here = sa.path.local.ip().to_canonical();
-            let gone = !here.is_loopback()
-                && !self.network.addresses.iter().any(|own| own.to_canonical() == here);
             let comes_back = |name: &String| {
                 let child = sa.connection.child(name);
                 self.wants.has(&sa.connection.name, name)
@@ -236,7 +231,7 @@ impl Endpoint {
             };
             let of_use = || sa.names_of_children().iter().any(comes_back);
             let alone = || self.index.replacing(*id).is_empty() && !self.wants.replaces(*id);
-            (gone && sa.mobike.is_none() && sa.carries(None) && of_use() && alone()).then_some(*id)
+            (self.is_stranded(sa) && sa.carries(None) && of_use() && alone()).then_some(*id)
         };
         let mut ids: Vec<_> = self.entries.iter().filter_map(stranded).collect();
         ids.sort();
@@ -246,5 +241,12 @@ impl Endpoint {
             }
         }
         self.run_starts(now);
+    }
+
+    /// True if `sa` cannot leave an address that this host does not have any more.
+    pub(in crate::endpoint) fn is_stranded(&self, sa: &IkeSa) -> bool {
+        let (own, here) = (&self.network.addresses, sa.path.local.ip().to_canonical());
+        let gone = !own.is_empty() && !own.iter().any(|own| own.to_canonical() == here);
+        sa.mobike.is_none() && gone && !here.is_loopback()
     }
 }

@@ -147,7 +147,7 @@ impl Established {
     }
 
     /// True if `policy` sends by an existing child.
-    pub(super) fn is_routed(&self, policy: PolicyId) -> bool {
+    pub(crate) fn is_routed(&self, policy: PolicyId) -> bool {
         self.children.iter().any(|child| child.policy == policy && child.routed)
     }
 

@@ -1,0 +1,283 @@
+//! A new IKE SA takes the place of an old one with the same peer. The old one ends when the new one has its children.
+//!
+//! IKE_AUTH makes one child at the most. Each further child takes round trips of its own, with additional key exchanges
+//! many. Until the new IKE SA has a child, the old one carries the traffic of that child.
+//!
+//! ```text
+//!   reauthenticates                    the peer
+//!   IKE_SA_INIT, IKE_AUTH ───────────▸                the new IKE SA and its first child
+//!   CREATE_CHILD_SA, new IKE SA ─────▸                each further child
+//!   INFORMATIONAL, old IKE SA ───────▸                Delete
+//! ```
+//!
+//! The end that reauthenticates (RFC 7296 §2.8.3) deletes the old IKE SA when each child of it is up on the new IKE SA or
+//! refused there. If nothing comes up for one schedule of retransmissions, it waits no longer. If the new IKE SA ends
+//! before that, the old one stays.
+//!
+//! The peer with `unique = "replace"` ends the old IKE SA by itself. It cannot know which children are still to come.
+//! So it waits until the new IKE SA has all of them, or nothing has come up for [`PATIENCE`].
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::{Endpoint, Entry};
+use crate::event::{Failure, IkeSaId, Now, RequestId};
+use crate::ike_sa::IkeSa;
+use crate::ike_sa::context::Effect;
+use crate::ike_sa::state::{State, Task};
+
+/// How long `unique = "replace"` waits for the next child of the new IKE SA. charon waits 10 s for all of them.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Owner of the deadlines of what is here: no IKE SA has this number.
+pub(super) const HANDOVERS: IkeSaId = IkeSaId(u64::MAX - 1);
+
+/// Which IKE SA makes the children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum To {
+    /// One of this shard.
+    Here(IkeSaId),
+    /// One of another shard.
+    Elsewhere,
+}
+
+/// An old IKE SA that is to end.
+struct Handover {
+    /// Names of the children that this end has asked for on the new IKE SA. `None` if the peer asks for them.
+    asked: Option<Vec<String>>,
+    /// How many children the new IKE SA lacked when it was looked at last.
+    lacks: usize,
+    /// When the old IKE SA ends in any case.
+    until: Instant,
+}
+
+/// Old IKE SAs that are to end.
+#[derive(Default)]
+pub(super) struct Handovers {
+    all: BTreeMap<(To, IkeSaId), Handover>,
+    /// The deadline that is armed.
+    armed: Option<Instant>,
+}
+
+impl Handovers {
+    /// The old IKE SAs that `ike` takes the place of.
+    fn of(&self, ike: IkeSaId) -> impl Iterator<Item = (To, IkeSaId)> + use<'_> {
+        let range = (To::Here(ike), IkeSaId(0))..=(To::Here(ike), IkeSaId(u64::MAX));
+        self.all.range(range).map(|(key, _)| *key)
+    }
+
+    /// Those that `ike` takes part in.
+    fn with(&self, ike: IkeSaId) -> Vec<(To, IkeSaId)> {
+        let with = |(to, old): &(To, IkeSaId)| *to == To::Here(ike) || *old == ike;
+        self.all.keys().copied().filter(with).collect()
+    }
+
+    /// True if another one takes the place of `ike`.
+    pub(super) fn is_old(&self, ike: IkeSaId) -> bool {
+        self.all.keys().any(|(_, old)| *old == ike)
+    }
+}
+
+impl Endpoint {
+    /// `ike`, which is up, takes the place of `old`: this end has begun it for that.
+    pub(super) fn hand_over(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
+        let asked = self.established(ike).map(IkeSa::names_of_children);
+        let useless = self.established(old).is_none_or(|old| self.is_stranded(old));
+        self.begin_handover(now, (To::Here(ike), old), asked);
+        // What `old` was to take over itself has been asked for on `old`, and so on `ike`.
+        let before: Vec<_> = self.handovers.of(old).collect();
+        let own = useless.then_some((To::Here(ike), old));
+        for key in before.into_iter().chain(own) {
+            self.end_handover(now, key);
+        }
+    }
+
+    /// `unique` lets `ike`, which the peer has begun, take the place of `old`.
+    pub(super) fn replace(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
+        self.begin_handover(now, (To::Here(ike), old), None);
+    }
+
+    /// The same if the new IKE SA is of another shard.
+    pub(super) fn replace_from_elsewhere(&mut self, now: Now, old: IkeSaId) {
+        self.begin_handover(now, (To::Elsewhere, old), None);
+    }
+
+    fn begin_handover(&mut self, now: Now, key: (To, IkeSaId), asked: Option<Vec<String>>) {
+        let handover = Handover { asked, lacks: usize::MAX, until: now.mono };
+        self.handovers.all.insert(key, handover);
+        self.look_at_handover(now, key);
+    }
+
+    /// The IKE SA, if it is established.
+    fn established(&self, ike: IkeSaId) -> Option<&IkeSa> {
+        match self.entries.get(&ike).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) if matches!(sa.state, State::Established(_)) => Some(sa),
+            _ => None,
+        }
+    }
+
+    /// Something of `ike` may have changed.
+    pub(super) fn look_at_handovers(&mut self, now: Now, ike: IkeSaId) {
+        for key in self.handovers.with(ike) {
+            self.look_at_handover(now, key);
+        }
+    }
+
+    /// Looks at those that are due.
+    pub(super) fn run_handovers(&mut self, now: Now) {
+        if let Some(at) = self.handovers.armed.take() {
+            self.deadlines.remove(&(at, HANDOVERS));
+        }
+        let due = self.handovers.all.iter().filter(|(_, handover)| handover.until <= now.mono);
+        let due: Vec<_> = due.map(|(key, _)| *key).collect();
+        for key in due {
+            self.look_at_handover(now, key);
+        }
+        self.arm_handovers();
+    }
+
+    fn arm_handovers(&mut self) {
+        let next = self.handovers.all.values().map(|handover| handover.until).min();
+        if let Some(old) = std::mem::replace(&mut self.handovers.armed, next) {
+            self.deadlines.remove(&(old, HANDOVERS));
+        }
+        self.deadlines.extend(next.map(|at| (at, HANDOVERS)));
+    }
+
+    fn look_at_handover(&mut self, now: Now, key: (To, IkeSaId)) {
+        self.ask_for_missing(now, key);
+        let (to, old) = key;
+        let Some(handover) = self.handovers.all.get(&key) else { return };
+        let new = match to {
+            To::Here(ike) => self.established(ike),
+            To::Elsewhere => None,
+        };
+        let gone = new.is_none() && to != To::Elsewhere;
+        let Some(sa) = self.established(old).filter(|old| old.carries(None) && !gone) else {
+            self.forget_handover(now, key);
+            return;
+        };
+        let is_there = |name: &str| {
+            // What this end does not ask for any more was refused.
+            let refused = |new: &IkeSa| handover.asked.is_some() && !new.carries(Some(name));
+            // The peer may not have the SAs of a child that it has just asked for.
+            let is_in_use = |new: &IkeSa| new.has_up(Some(name)) && !new.is_on_standby(name);
+            new.is_some_and(|new| is_in_use(new) || refused(new))
+        };
+        let names = sa.names_of_children().into_iter();
+        let lacks = names.filter(|name| sa.has_up(Some(name)) && !is_there(name)).count();
+        let first = handover.lacks == usize::MAX;
+        // IKE_AUTH has made a child for an IKE SA of another shard, too.
+        let lacks = if to == To::Elsewhere { lacks.saturating_sub(1) } else { lacks };
+        let patience = match handover.asked {
+            Some(_) => self.config.retransmission.longest(),
+            None => PATIENCE,
+        };
+        let late = !first && handover.until <= now.mono;
+        if lacks == 0 || (late && lacks >= handover.lacks) {
+            return self.end_handover(now, key);
+        }
+        let Some(handover) = self.handovers.all.get_mut(&key) else { return };
+        if lacks < handover.lacks {
+            (handover.lacks, handover.until) = (lacks, now.mono + patience);
+            self.arm_handovers();
+        }
+    }
+
+    /// A reauthentication began with the children that the old IKE SA had then. This end asks for those that have come
+    /// since.
+    fn ask_for_missing(&mut self, now: Now, (to, old): (To, IkeSaId)) {
+        let To::Here(ike) = to else { return };
+        let (Some(new), Some(sa)) = (self.established(ike), self.established(old)) else { return };
+        let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get(&(to, old)) else {
+            return;
+        };
+        let lacks = |name: &String| {
+            sa.carries(Some(name)) && !asked.contains(name) && !new.carries(Some(name))
+        };
+        let names: Vec<_> = sa.names_of_children().into_iter().filter(lacks).collect();
+        if names.is_empty() {
+            return;
+        }
+        let configs = names.iter().filter_map(|name| new.connection.child(name).cloned());
+        let configs: Vec<_> = configs.collect();
+        if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&(to, old)) {
+            asked.extend(names);
+        }
+        self.with_sa(now, ike, |sa, _| sa.make_missing(configs));
+    }
+
+    /// The old IKE SA ends: the new one has what it carries, or will not get it.
+    fn end_handover(&mut self, now: Now, key: (To, IkeSaId)) {
+        let (_, old) = key;
+        if !self.forget_handover(now, key) {
+            return;
+        }
+        for ike in self.line_from(old) {
+            let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+        }
+    }
+
+    /// False if there was none.
+    fn forget_handover(&mut self, now: Now, key: (To, IkeSaId)) -> bool {
+        let Some(forgotten) = self.handovers.all.remove(&key) else { return false };
+        self.arm_handovers();
+        if let (To::Here(ike), Some(_)) = (key.0, forgotten.asked) {
+            self.with_sa(now, ike, |sa, _| sa.reauthenticates = None);
+        }
+        true
+    }
+
+    /// The IKE SA is over. An old one whose successor is over stays, and is reauthenticated again if that is due.
+    pub(super) fn leave_handovers(&mut self, now: Now, ike: IkeSaId) {
+        for key in self.handovers.with(ike) {
+            let asks = self.handovers.all.get(&key).is_some_and(|it| it.asked.is_some());
+            self.forget_handover(now, key);
+            if asks && key.0 == To::Here(ike) {
+                self.with_sa(now, key.1, |sa, ctx| sa.rearm_reauth(ctx, Duration::ZERO));
+            }
+        }
+    }
+
+    /// `from` was rekeyed into `to`.
+    pub(super) fn move_handovers(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        for key in self.handovers.with(from) {
+            let Some(handover) = self.handovers.all.remove(&key) else { continue };
+            let asks = handover.asked.is_some();
+            let renamed = |ike: IkeSaId| if ike == from { to } else { ike };
+            let new = match key.0 {
+                To::Here(ike) => To::Here(renamed(ike)),
+                To::Elsewhere => To::Elsewhere,
+            };
+            let old = renamed(key.1);
+            self.handovers.all.insert((new, old), handover);
+            if asks && new == To::Here(to) {
+                self.with_sa(now, from, |sa, _| sa.reauthenticates = None);
+                self.with_sa(now, to, |sa, _| sa.reauthenticates = Some(old));
+            }
+            self.look_at_handover(now, (new, old));
+        }
+    }
+
+    /// True if an IKE SA that has taken the place of `ike` is up; `request` has what it asks for.
+    pub(super) fn is_reauthenticated(&mut self, ike: IkeSaId, request: Option<RequestId>) -> bool {
+        let replacing = self.index.replacing(ike).into_iter();
+        let mut up = replacing.filter(|new| self.established(*new).is_some());
+        if up.next().is_none() {
+            return false;
+        }
+        if let Some(request) = request {
+            self.done(request, Ok(()));
+        }
+        true
+    }
+
+    /// Has the handovers of `ike` looked at when the input is done.
+    pub(super) fn note_handover(&mut self, ike: IkeSaId) {
+        let all = &self.handovers;
+        if !all.all.is_empty() && (all.of(ike).next().is_some() || all.is_old(ike)) {
+            self.effects.push_back(Effect::HandOver(ike));
+        }
+    }
+}
