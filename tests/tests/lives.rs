@@ -136,13 +136,18 @@ fn wanted_children_always_come_back() {
     );
 }
 
+/// The longest until all is well again after an own change of address.
+const USUAL: Duration = Duration::from_secs(10);
+
 fn tell(all: &[disturbed::Summary]) {
     let sum = |f: fn(&disturbed::Summary) -> u64| all.iter().map(f).sum::<u64>();
     let mut back: Vec<_> = all.iter().map(|one| one.back_after).collect();
     back.sort();
     let at = |percent: usize| back.get(back.len() * percent / 100).copied().unwrap_or_default();
     let worst = all.iter().max_by_key(|one| one.back_after);
-    let moved = all.iter().filter_map(|one| one.back_after_move);
+    let moved = all.iter().filter_map(|one| Some((one.back_after_move?, one.move_bound)));
+    let long = moved.clone().filter(|(_, bound)| *bound > USUAL);
+    let usual = moved.clone().filter(|(_, bound)| *bound == USUAL);
     println!(
         "{} lives, {} s: {} datagrams, {} IKE SAs and {} children rekeyed, {} test packets, {} judged",
         all.len(),
@@ -155,13 +160,17 @@ fn tell(all: &[disturbed::Summary]) {
     );
     println!(
         "traffic again after the last disturbance: half {:?}, 99 % {:?}, all {:?} (allowed there {:?}; at most {:?}); \
-         after an own move {:?} of {} at most 10 s",
+         after an own move {} times at most 10 s, {:?} at most; {} times more round trips than that allows: {:?} at most, \
+         allowed there {:?}",
         at(50),
         at(99),
         worst.map(|one| one.back_after).unwrap_or_default(),
         worst.map(|one| one.bound).unwrap_or_default(),
         all.iter().map(|one| one.bound).max().unwrap_or_default(),
-        moved.clone().max().unwrap_or_default(),
-        moved.count(),
+        usual.clone().count(),
+        usual.map(|(took, _)| took).max().unwrap_or_default(),
+        long.clone().count(),
+        long.clone().map(|(took, _)| took).max().unwrap_or_default(),
+        long.map(|(_, bound)| bound).max().unwrap_or_default(),
     );
 }

@@ -48,6 +48,8 @@ pub struct Summary {
     pub bound: Duration,
     /// The same after an own change of address, if there was one.
     pub back_after_move: Option<Duration>,
+    /// The longest that may take, of its configuration.
+    pub move_bound: Duration,
 }
 
 /// A life under way.
@@ -310,6 +312,7 @@ impl Life {
             back_after,
             bound: self.plan.bound,
             back_after_move,
+            move_bound: self.plan.move_bound,
         }
     }
 }

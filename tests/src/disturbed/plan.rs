@@ -38,6 +38,13 @@ const BACK_OFF: Duration = Duration::from_secs(75);
 /// No bound is longer: DPD, one schedule of retransmissions, one back-off.
 const LONGEST_BOUND: Duration = Duration::from_secs(300);
 
+/// The longest until children carry traffic again after an own change of address, unless round trips take longer.
+const AFTER_MOVE: Duration = Duration::from_secs(10);
+/// How long a responder lets packets leave by another child yet.
+const STANDBY: Duration = Duration::from_millis(900);
+/// The longest that one step of a slow key exchange takes.
+const SLOW_EXCHANGE: Duration = Duration::from_millis(100);
+
 /// IKE proposals; the first has as many additional key exchanges as there can be.
 const IKE: [&str; 7] = [
     "aes128gcm16-prfsha256-x25519-ke1_mlkem512-ke2_ecp256-ke3_ecp384-ke4_ecp521-ke5_mlkem768-ke6_modp2048-ke7_mlkem1024",
@@ -103,6 +110,8 @@ pub struct Plan {
     pub ppk: bool,
     /// The longest time from the end of all disturbances until wanted children carry traffic.
     pub bound: Duration,
+    /// The same after an own change of address.
+    pub move_bound: Duration,
 }
 
 /// A world that follows a plan.
@@ -132,7 +141,7 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
             side.add_child(name, local + net, remote + net);
         }
     }
-    propose(&mut setup, &mut plan, rng);
+    let (ike_steps, esp_steps) = propose(&mut setup, &mut plan, rng);
     plan.unique = match rng.below(8) {
         // With `unique = never` two ends that start at once have two of each (docs/both-ends-start.md).
         0 if !plan.both_want => Unique::Never,
@@ -155,6 +164,7 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
     if plan.ppk {
         setup.share_ppk(rng);
     }
+    plan.move_bound = after_move(&plan, &setup, ike_steps, esp_steps);
     let dpd = setup.a.connection.dpd_delay.max(setup.b.connection.dpd_delay);
     plan.bound = dpd + retransmission.longest() + BACK_OFF;
     assert!(plan.bound <= LONGEST_BOUND, "seed {seed}: {:?}", plan.bound);
@@ -194,10 +204,38 @@ fn draw(rng: &mut Seeded) -> Plan {
         tokens: rng.chance(400),
         ppk: rng.chance(250),
         bound: Duration::ZERO,
+        move_bound: AFTER_MOVE,
     }
 }
 
-fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) {
+/// How long three children take after an own change of address, at least ten seconds. With MOBIKE they move along. Without it,
+/// they are made anew, one round trip after the other: RFC 7296 §2.3 allows one request at a time. Seven additional key
+/// exchanges make 25 round trips, of up to 0.7 s each on the slowest link. Nine of 4,000 lives took more than ten seconds for
+/// that alone; of 10,000 the slowest took 13 s.
+fn after_move(plan: &Plan, setup: &Setup, ike_steps: u32, esp_steps: u32) -> Duration {
+    if plan.mobike {
+        return AFTER_MOVE;
+    }
+    let children = u32::try_from(CHILDREN.len()).expect("a few children");
+    let cookie = u32::from(setup.b.settings.cookie_threshold == 1);
+    // IKE_SA_INIT, perhaps with a cookie, IKE_INTERMEDIATE, IKE_AUTH; for each further child CREATE_CHILD_SA and
+    // IKE_FOLLOWUP_KE.
+    let trips = 2 + cookie + ike_steps + (children - 1) * (1 + esp_steps);
+    let Conditions { delay, jitter, .. } = setup.conditions;
+    // The average, and four standard deviations of a sum of so many uniform times each way.
+    let spread = jitter.mul_f64(4.0 * (f64::from(2 * trips) / 12.0).sqrt());
+    let travel = (2 * delay + jitter) * trips + spread;
+    // Each end makes its part of a key exchange, and the initiator finishes it.
+    let exchanges = 1 + ike_steps + (children - 1) * (1 + esp_steps);
+    let computing = if plan.slow { 3 * SLOW_EXCHANGE * exchanges } else { Duration::ZERO };
+    let installing = (setup.a.plane.delay + setup.b.plane.delay) * children;
+    (travel + computing + installing + STANDBY).max(AFTER_MOVE)
+}
+
+/// Chooses what both ends propose. Returns how many additional key exchanges an IKE SA and a child have at the most.
+fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) -> (u32, u32) {
+    let steps = |text: &str| (1..8).filter(|n| text.contains(&format!("-ke{n}_"))).count();
+    let steps = |text: &str| u32::try_from(steps(text)).expect("seven at the most");
     let pick = |rng: &mut Seeded, seven: bool| match seven {
         true => 0,
         false => 1 + usize::try_from(rng.below(6)).unwrap_or_default(),
@@ -210,12 +248,14 @@ fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) {
         setup.a.esp_proposals(&[ESP[esp], ESP[other_esp]]);
         setup.b.ike_proposals(&[IKE[other_ike], IKE[ike]]);
         setup.b.esp_proposals(&[ESP[other_esp], ESP[esp]]);
-    } else {
-        setup.both(|side| {
-            side.ike_proposals(&[IKE[ike]]);
-            side.esp_proposals(&[ESP[esp]]);
-        });
+        let most = |one, other| steps(one).max(steps(other));
+        return (most(IKE[ike], IKE[other_ike]), most(ESP[esp], ESP[other_esp]));
     }
+    setup.both(|side| {
+        side.ike_proposals(&[IKE[ike]]);
+        side.esp_proposals(&[ESP[esp]]);
+    });
+    (steps(IKE[ike]), steps(ESP[esp]))
 }
 
 /// Timers short enough to fire during a life, and what the plan wants.
@@ -331,7 +371,7 @@ fn build(
     let half_a_year = Duration::from_secs(183 * 86_400);
     for host in &mut world.hosts {
         if plan.slow {
-            host.exchange_delay = Some(Duration::from_millis(100));
+            host.exchange_delay = Some(SLOW_EXCHANGE);
             host.exchanges_vary = true;
         }
         if plan.certificates {
