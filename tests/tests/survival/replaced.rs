@@ -262,7 +262,7 @@ fn a_child_of_several_exchanges_follows_a_nat() {
 /// A child is wanted while the peer makes it by several exchanges, of which the last ones never come. It comes up all the
 /// same.
 ///
-/// Fault: in `on_ensure`, leave `rely_on_peer` out.
+/// Fault: in `on_ensure`, leave `look_again` out.
 #[test]
 fn a_child_that_the_peer_gives_up_halfway_is_made() {
     let mut pair = three_children(69);
