@@ -325,7 +325,14 @@ fn a_reauthentication_that_waits_follows_a_rekey() {
 /// Fault: in `install_then_respond`, do not look at `replaces`.
 #[test]
 fn a_rekeyed_child_is_never_on_standby() {
-    let mut pair = wanting(59).build();
+    let mut setup = wanting(59);
+    setup.both(|side| {
+        // For the same traffic.
+        let net = side.children[0].clone();
+        let voice = &mut side.children[1];
+        (voice.local_ts, voice.remote_ts) = (net.local_ts, net.remote_ts);
+    });
+    let mut pair = setup.build();
     want(&mut pair, "net");
     want(&mut pair, "voice");
     runs_until(&mut pair, 5 * SECOND, |w| w.hosts[B].children_up().len() == 2);
@@ -337,4 +344,17 @@ fn a_rekeyed_child_is_never_on_standby() {
         assert!(!pair.run_until(5 * SECOND, standby), "{}", pair.story());
     }
     assert_eq!(pair.a().child_rekeys().len(), 2);
+}
+
+/// Two children of one IKE SA have nothing in common: neither waits for the other one.
+///
+/// Fault: in `has_company`, leave the selectors out.
+#[test]
+fn children_for_other_traffic_are_no_reason_for_standby() {
+    let mut pair = wanting(60).build();
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    let standby = |w: &World| w.hosts[B].plane.table().policies().any(|policy| policy.standby);
+    assert!(!pair.run_until(5 * SECOND, standby), "{}", pair.story());
+    assert_eq!(pair.b().children_up().len(), 2);
 }

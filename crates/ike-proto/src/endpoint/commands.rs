@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::aftermath::{End, Wishes, after, may_lock_account};
 use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
-use super::unattended::Removal;
 use super::wants::{Ended, FIRST_CAREFUL_WAIT};
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::candidates::Lists;
@@ -649,25 +648,23 @@ impl Endpoint {
         (self.lookup, self.lists) = (Lookup::new(&self.config), Lists::default());
         self.tickets.reconfigure(&self.config, &self.lookup, &self.crypto);
         let lookup = &self.lookup;
-        let mut gone = Vec::new();
-        self.traps.retain(|trap| {
+        let is_gone = |trap: &mut Trap| {
             let connection = lookup.connection(&trap.connection);
-            let kept = connection.is_some_and(|c| c.child(&trap.child.name).is_some());
-            if !kept {
-                self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
-                gone.push(Removal::Policy(trap.policy));
-            }
-            kept
-        });
-        self.remove_each(gone.into_iter());
+            connection.is_none_or(|c| c.child(&trap.child.name).is_none())
+        };
+        let gone: Vec<_> = self.traps.extract_if(.., is_gone).collect();
+        for trap in &gone {
+            self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+        }
+        self.remove_each(gone.into_iter().flat_map(Trap::into_removals));
         self.review_wants();
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
         self.shutdown = Some(request);
         self.unwant_all();
-        let traps: Vec<_> = self.traps.drain(..).map(|trap| Removal::Policy(trap.policy)).collect();
-        self.remove_each(traps.into_iter());
+        let traps = std::mem::take(&mut self.traps);
+        self.remove_each(traps.into_iter().flat_map(Trap::into_removals));
         let mut all: Vec<_> = self.entries.keys().copied().collect();
         all.sort();
         for id in all {

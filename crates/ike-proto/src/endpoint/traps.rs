@@ -42,6 +42,11 @@ pub(super) struct Trap {
 }
 
 impl Trap {
+    /// What takes it away, along with the policies that drop its traffic until it is installed.
+    pub(super) fn into_removals(self) -> impl Iterator<Item = Removal> {
+        self.held.into_iter().chain([self.policy]).map(Removal::Policy)
+    }
+
     /// True if the configuration wants the trap, not only a command.
     fn is_configured(&self) -> bool {
         let ChildConfig { start_action, close_action, dpd_action, .. } = &*self.child;
@@ -120,7 +125,7 @@ impl Endpoint {
         let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
         let trap = self.traps.remove(at);
         self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
-        self.remove_each(trap.held.into_iter().chain([trap.policy]).map(Removal::Policy));
+        self.remove_each(trap.into_removals());
         Ok(())
     }
 
@@ -165,12 +170,15 @@ impl Endpoint {
                 Err(Failure::DataPlane(error.0))
             }
             (Err(error), _) => {
-                let mut policies = vec![policy];
-                for gone in self.traps.extract_if(.., |trap| trap.policy == policy) {
-                    self.ids.numbers.forget_trap(&gone.connection, &gone.child.name);
-                    policies.extend(gone.held);
+                let gone = self.traps.extract_if(.., |trap| trap.policy == policy);
+                let gone: Vec<_> = gone.collect();
+                for trap in &gone {
+                    self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
                 }
-                self.remove_each(policies.into_iter().map(Removal::Policy));
+                match gone.is_empty() {
+                    true => self.remove_each(std::iter::once(Removal::Policy(policy))),
+                    false => self.remove_each(gone.into_iter().flat_map(Trap::into_removals)),
+                }
                 Err(Failure::DataPlane(error.0))
             }
         };

@@ -11,6 +11,7 @@ use super::IkeSa;
 use super::context::Context;
 use super::state::State;
 use crate::child::{ChildSa, Phase};
+use crate::dataplane::TrafficSelector;
 use crate::event::ChildSaId;
 
 /// How long a policy is on standby after the answer was sent: the time on the path, and the time in which a busy
@@ -22,7 +23,15 @@ impl IkeSa {
     /// one between the same identities.
     pub(crate) fn has_company(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
         let State::Established(established) = &self.state else { return false };
-        let same = |other: &ChildSa| other.routed && other.policy != child.policy;
+        let meet = |ours: &[TrafficSelector], theirs: &[TrafficSelector]| {
+            ours.iter().any(|one| theirs.iter().any(|other| one.intersect(other).is_some()))
+        };
+        let same = |other: &ChildSa| {
+            other.routed
+                && other.policy != child.policy
+                && meet(&other.local_ts, &child.local_ts)
+                && meet(&other.remote_ts, &child.remote_ts)
+        };
         established.children.iter().any(same)
             || self
                 .identities()
