@@ -158,7 +158,8 @@ tunnel_comes_back() {
         US=strongswan
         charon=none
         # In a shell of its own: charon may well not come back.
-        (once "$1" && note "charon: $LEAKED packets in clear" && echo "$TOOK" >"$STATE/charon.took") || true
+        # An echo that went in clear is no sign of a tunnel.
+        (once "$1" && note "charon: $LEAKED packets in clear" && [ "$LEAKED" = 0 ] && echo "$TOOK" >"$STATE/charon.took") || true
         [ ! -e "$STATE/charon.took" ] || charon=$(cat "$STATE/charon.took")
         echoes_end
         CLEARTEXT=yes finish charon
