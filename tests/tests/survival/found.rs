@@ -15,7 +15,7 @@ use xfrm::Fault;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A wants "net" and "voice" for ever, from wherever it is.
-fn wanting(seed: u64) -> Setup {
+pub(crate) fn wanting(seed: u64) -> Setup {
     let mut setup = Setup::new(seed);
     for (side, local, remote) in [(&mut setup.a, 21, 22), (&mut setup.b, 22, 21)] {
         side.add_child("voice", local, remote);
@@ -31,7 +31,7 @@ fn wanting(seed: u64) -> Setup {
     setup
 }
 
-fn want(pair: &mut Pair, child: &str) {
+pub(crate) fn want(pair: &mut Pair, child: &str) {
     let (connection, child) = ("ab".to_owned(), child.to_owned());
     pair.command(A, Command::Want { connection, child });
 }

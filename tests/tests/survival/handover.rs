@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use ike_proto::config::{Action, AddressSpec, FailureShunt, Retransmission};
+use ike_proto::config::{Action, FailureShunt, Retransmission};
 use ike_proto::dataplane::PolicyAction;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure, IkeState};
@@ -12,6 +12,8 @@ use ike_tests::network::Fate;
 use ike_tests::setup::address;
 use ike_tests::{A, B, Pair, Setup, World, cheap};
 use xfrm::{CommandKind, Fault};
+
+use crate::found::want;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,27 +30,12 @@ fn short() -> Retransmission {
     }
 }
 
-/// A wants "net" and "voice" for ever, from wherever it is.
+/// A wants "net" and "voice" for ever, from wherever it is, and soon finds a silent peer dead.
 fn wanting(seed: u64) -> Setup {
-    let mut setup = Setup::new(seed);
-    for (side, local, remote) in [(&mut setup.a, 21, 22), (&mut setup.b, 22, 21)] {
-        side.add_child("voice", local, remote);
-        side.connection.local_addrs = vec![AddressSpec::Any(None)];
-        side.settings.retransmission = short();
-    }
-    setup.a.connection.keyingtries = 0;
+    let mut setup = crate::found::wanting(seed);
+    setup.both(|side| side.settings.retransmission = short());
     setup.a.connection.dpd_delay = 10 * SECOND;
-    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
-    for child in &mut setup.a.children {
-        child.start_action = Action::Start;
-        child.close_action = Action::Start;
-    }
     setup
-}
-
-fn want(pair: &mut Pair, child: &str) {
-    let (connection, child) = ("ab".to_owned(), child.to_owned());
-    pair.command(A, Command::Want { connection, child });
 }
 
 /// The policies that A has for `child`.
