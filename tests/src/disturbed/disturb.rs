@@ -296,8 +296,6 @@ impl Life {
         let nth = 1 + self.rng.below(6);
         let lost = self.rng.chance(500);
         self.meet(if lost { Met::PlaneAnswerLost } else { Met::PlaneFault });
-        let Self { drivers, world, .. } = self;
-        drivers[world.hosts[host].machine].distrust(world);
         let fault = if lost { Fault::LostAnswer(nth) } else { Fault::Nth(nth) };
         self.world.hosts[host].plane.inner.fail(fault);
         if self.rng.chance(700) {

@@ -227,15 +227,6 @@ impl Driver {
         world.look_for_clear_of(self.machine);
     }
 
-    /// The data plane is about to refuse something, a trap perhaps: the daemon's own policies see to the rest.
-    pub fn distrust(&mut self, world: &mut World) {
-        for name in std::mem::take(&mut self.trapped) {
-            if let Some(config) = self.wanted.iter().find(|child| child.name == name).cloned() {
-                self.arm(world, &config);
-            }
-        }
-    }
-
     /// Drops the child's packets where no other policy is.
     fn arm(&self, world: &mut World, config: &ChildConfig) {
         let here = world.address(self.home);
