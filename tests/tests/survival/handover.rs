@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use ike_proto::config::{Action, FailureShunt, Retransmission};
+use ike_proto::config::{Action, FailureShunt, Retransmission, Unique};
 use ike_proto::dataplane::PolicyAction;
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure, IkeState};
@@ -344,4 +344,64 @@ fn children_for_other_traffic_are_no_reason_for_standby() {
     let standby = |w: &World| w.hosts[B].plane.table().policies().any(|policy| policy.standby);
     assert!(!pair.run_until(5 * SECOND, standby), "{}", pair.story());
     assert_eq!(pair.b().children_up().len(), 2);
+}
+
+/// The peer has brought up a child whose `dpd_action` is a trap, and dies while this end reauthenticates. The attempt
+/// includes the child, but fails. The traffic is dropped until the trap is there.
+///
+/// Fault: in `on_ended`, lift what is carried, whatever follows.
+#[test]
+fn a_trap_follows_although_an_attempt_carries_the_child() {
+    let mut setup = wanting(61);
+    setup.a.connection.keyingtries = 1;
+    let net = setup.a.net();
+    (net.start_action, net.close_action) = (Action::None, Action::None);
+    net.dpd_action = Action::Trap;
+    let mut pair = setup.build();
+    pair.initiate(B, Some("net"));
+    runs_until(&mut pair, 5 * SECOND, |w| has(w, "net"));
+    pair.net.tap(|packet| if packet.sent > 5 * SECOND { Fate::Drop } else { Fate::Pass });
+    runs_until(&mut pair, 30 * SECOND, |w| w.hosts[A].ike().outstanding.is_some());
+    pair.run_for(2 * SECOND);
+    let ike = pair.ike_id(A);
+    pair.command(A, Command::Reauthenticate(ike));
+    stays_closed(&mut pair, 60 * SECOND, "net");
+    assert_eq!(policies(&pair, "net"), [PolicyAction::Trap], "{}", pair.story());
+}
+
+/// The peer has two children that are one of ours, each for a part of the traffic, and reauthenticates. The old IKE SA
+/// stays until both are up on the new one.
+///
+/// Fault: in `look_at_handover`, do not count children.
+#[test]
+fn each_child_of_a_name_is_handed_over() {
+    let mut setup = wanting(62);
+    setup.a.connection.unique = Unique::Replace;
+    for child in &mut setup.a.children {
+        (child.start_action, child.close_action) = (Action::None, Action::None);
+    }
+    for (name, part) in [("low", "10.2.1.0/24"), ("high", "10.2.2.0/24")] {
+        let child = setup.b.add_child(name, 2, 1);
+        child.local_ts = vec![ike_proto::config::TsSpec::Fixed(part.parse().unwrap())];
+    }
+    let mut pair = setup.build();
+    for child in ["low", "high"] {
+        pair.initiate(B, Some(child));
+    }
+    let parts = |w: &World| {
+        let all = w.hosts[A].children_up();
+        let parts: std::collections::BTreeSet<_> =
+            all.iter().map(|child| format!("{:?}", child.remote_ts)).collect();
+        parts.len()
+    };
+    runs_until(&mut pair, 5 * SECOND, |w| parts(w) == 2);
+    let begun = pair.now();
+    pair.net.tap(move |packet| {
+        let asks = packet.is(ExchangeType::CREATE_CHILD_SA, false);
+        if asks && packet.sent < begun + 5 * SECOND / 2 { Fate::Drop } else { Fate::Pass }
+    });
+    let old = pair.ike_id(B);
+    pair.command(B, Command::Reauthenticate(old));
+    assert!(!pair.run_until(20 * SECOND, |w| parts(w) < 2), "{}", pair.story());
+    assert_eq!(pair.a().ikes().len(), 1, "{}", pair.story());
 }

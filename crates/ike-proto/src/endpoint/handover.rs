@@ -17,7 +17,7 @@
 //! The peer with `unique = "replace"` ends the old IKE SA by itself. It cannot know which children are still to come.
 //! So it waits until the new IKE SA has all of them, or nothing has come up for [`PATIENCE`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::{Endpoint, Entry};
@@ -43,6 +43,8 @@ enum To {
 
 /// An old IKE SA that is to end.
 struct Handover {
+    /// The IKE SA that takes its place.
+    to: To,
     /// Names of the children that this end has asked for on the new IKE SA. `None` if the peer asks for them.
     asked: Option<Vec<String>>,
     /// How many children the new IKE SA lacked when it was looked at last.
@@ -51,30 +53,60 @@ struct Handover {
     until: Instant,
 }
 
-/// Old IKE SAs that are to end.
+/// Old IKE SAs that are to end. Each has one successor at the most: a peer may begin one after the other.
 #[derive(Default)]
 pub(super) struct Handovers {
-    all: BTreeMap<(To, IkeSaId), Handover>,
+    /// By the old IKE SA.
+    all: BTreeMap<IkeSaId, Handover>,
+    /// Each new IKE SA of this shard with the old ones that it takes the place of.
+    of_new: BTreeSet<(IkeSaId, IkeSaId)>,
+    /// When each old IKE SA is looked at again.
+    due: BTreeSet<(Instant, IkeSaId)>,
     /// The deadline that is armed.
     armed: Option<Instant>,
 }
 
 impl Handovers {
     /// The old IKE SAs that `ike` takes the place of.
-    fn of(&self, ike: IkeSaId) -> impl Iterator<Item = (To, IkeSaId)> + use<'_> {
-        let range = (To::Here(ike), IkeSaId(0))..=(To::Here(ike), IkeSaId(u64::MAX));
-        self.all.range(range).map(|(key, _)| *key)
+    fn of(&self, ike: IkeSaId) -> impl Iterator<Item = IkeSaId> + use<'_> {
+        let range = (ike, IkeSaId(0))..=(ike, IkeSaId(u64::MAX));
+        self.of_new.range(range).map(|(_, old)| *old)
     }
 
-    /// Those that `ike` takes part in.
-    fn with(&self, ike: IkeSaId) -> Vec<(To, IkeSaId)> {
-        let with = |(to, old): &(To, IkeSaId)| *to == To::Here(ike) || *old == ike;
-        self.all.keys().copied().filter(with).collect()
+    /// The old IKE SAs of those handovers that `ike` takes part in.
+    fn with(&self, ike: IkeSaId) -> Vec<IkeSaId> {
+        self.of(ike).chain(self.is_old(ike).then_some(ike)).collect()
     }
 
     /// True if another one takes the place of `ike`.
     pub(super) fn is_old(&self, ike: IkeSaId) -> bool {
-        self.all.keys().any(|(_, old)| *old == ike)
+        self.all.contains_key(&ike)
+    }
+
+    fn insert(&mut self, old: IkeSaId, handover: Handover) {
+        self.remove(old);
+        if let To::Here(ike) = handover.to {
+            self.of_new.insert((ike, old));
+        }
+        self.due.insert((handover.until, old));
+        self.all.insert(old, handover);
+    }
+
+    fn remove(&mut self, old: IkeSaId) -> Option<Handover> {
+        let handover = self.all.remove(&old)?;
+        if let To::Here(ike) = handover.to {
+            self.of_new.remove(&(ike, old));
+        }
+        self.due.remove(&(handover.until, old));
+        Some(handover)
+    }
+
+    /// The new IKE SA of `old` still lacks so many children.
+    fn wait(&mut self, old: IkeSaId, lacks: usize, until: Instant) {
+        let Some(handover) = self.all.get_mut(&old) else { return };
+        self.due.remove(&(handover.until, old));
+        (handover.lacks, handover.until) = (lacks, until);
+        self.due.insert((until, old));
     }
 }
 
@@ -83,29 +115,36 @@ impl Endpoint {
     pub(super) fn hand_over(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
         let asked = self.established(ike).map(IkeSa::names_of_children);
         let useless = self.established(old).is_none_or(|old| self.is_stranded(old));
-        self.begin_handover(now, (To::Here(ike), old), asked);
+        self.begin_handover(now, To::Here(ike), old, asked);
         // What `old` was to take over itself has been asked for on `old`, and so on `ike`.
         let before: Vec<_> = self.handovers.of(old).collect();
-        let own = useless.then_some((To::Here(ike), old));
-        for key in before.into_iter().chain(own) {
-            self.end_handover(now, key);
+        for old in before.into_iter().chain(useless.then_some(old)) {
+            self.end_handover(now, old);
         }
     }
 
     /// `unique` lets `ike`, which the peer has begun, take the place of `old`.
     pub(super) fn replace(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
-        self.begin_handover(now, (To::Here(ike), old), None);
+        self.begin_handover(now, To::Here(ike), old, None);
     }
 
     /// The same if the new IKE SA is of another shard.
     pub(super) fn replace_from_elsewhere(&mut self, now: Now, old: IkeSaId) {
-        self.begin_handover(now, (To::Elsewhere, old), None);
+        self.begin_handover(now, To::Elsewhere, old, None);
     }
 
-    fn begin_handover(&mut self, now: Now, key: (To, IkeSaId), asked: Option<Vec<String>>) {
-        let handover = Handover { asked, lacks: usize::MAX, until: now.mono };
-        self.handovers.all.insert(key, handover);
-        self.look_at_handover(now, key);
+    fn begin_handover(&mut self, now: Now, to: To, old: IkeSaId, asked: Option<Vec<String>>) {
+        let mut handover = Handover { to, asked, lacks: usize::MAX, until: now.mono };
+        if let Some(Handover { asked: None, lacks, until, .. }) = self.handovers.all.get(&old)
+            && handover.asked.is_none()
+        {
+            // A peer that begins one IKE SA after the other does not keep the old one up.
+            (handover.lacks, handover.until) = (*lacks, *until);
+        }
+        self.forget_handover(now, old);
+        self.handovers.insert(old, handover);
+        self.arm_handovers();
+        self.look_at_handover(now, old);
     }
 
     /// The IKE SA, if it is established.
@@ -118,8 +157,8 @@ impl Endpoint {
 
     /// Something of `ike` may have changed.
     pub(super) fn look_at_handovers(&mut self, now: Now, ike: IkeSaId) {
-        for key in self.handovers.with(ike) {
-            self.look_at_handover(now, key);
+        for old in self.handovers.with(ike) {
+            self.look_at_handover(now, old);
         }
     }
 
@@ -128,70 +167,79 @@ impl Endpoint {
         if let Some(at) = self.handovers.armed.take() {
             self.deadlines.remove(&(at, HANDOVERS));
         }
-        let due = self.handovers.all.iter().filter(|(_, handover)| handover.until <= now.mono);
-        let due: Vec<_> = due.map(|(key, _)| *key).collect();
-        for key in due {
-            self.look_at_handover(now, key);
+        let due = self.handovers.due.iter().take_while(|(at, _)| *at <= now.mono);
+        let due: Vec<_> = due.map(|(_, old)| *old).collect();
+        for old in due {
+            self.look_at_handover(now, old);
         }
         self.arm_handovers();
     }
 
     fn arm_handovers(&mut self) {
-        let next = self.handovers.all.values().map(|handover| handover.until).min();
+        let next = self.handovers.due.first().map(|(at, _)| *at);
+        if next == self.handovers.armed {
+            return;
+        }
         if let Some(old) = std::mem::replace(&mut self.handovers.armed, next) {
             self.deadlines.remove(&(old, HANDOVERS));
         }
         self.deadlines.extend(next.map(|at| (at, HANDOVERS)));
     }
 
-    fn look_at_handover(&mut self, now: Now, key: (To, IkeSaId)) {
-        self.ask_for_missing(now, key);
-        let (to, old) = key;
-        let Some(handover) = self.handovers.all.get(&key) else { return };
-        let new = match to {
+    fn look_at_handover(&mut self, now: Now, old: IkeSaId) {
+        self.ask_for_missing(now, old);
+        let Some(handover) = self.handovers.all.get(&old) else { return };
+        let new = match handover.to {
             To::Here(ike) => self.established(ike),
             To::Elsewhere => None,
         };
-        let gone = new.is_none() && to != To::Elsewhere;
+        let gone = new.is_none() && handover.to != To::Elsewhere;
         let Some(sa) = self.established(old).filter(|old| old.carries(None) && !gone) else {
-            self.forget_handover(now, key);
+            self.forget_handover(now, old);
             return;
         };
         let is_there = |name: &str| {
             // What this end does not ask for any more was refused.
             let refused = |new: &IkeSa| handover.asked.is_some() && !new.carries(Some(name));
+            // A peer may have several of one name, each for a part of the traffic.
+            let all =
+                |new: &IkeSa| handover.asked.is_some() || new.count_up(name) >= sa.count_up(name);
             // The peer may not have the SAs of a child that it has just asked for.
-            let is_in_use = |new: &IkeSa| new.has_up(Some(name)) && !new.is_on_standby(name);
+            let is_in_use =
+                |new: &IkeSa| new.has_up(Some(name)) && all(new) && !new.is_on_standby(name);
             new.is_some_and(|new| is_in_use(new) || refused(new))
         };
         let names = sa.names_of_children().into_iter();
         let lacks = names.filter(|name| sa.has_up(Some(name)) && !is_there(name)).count();
         let first = handover.lacks == usize::MAX;
         // IKE_AUTH has made a child for an IKE SA of another shard, too.
-        let lacks = if to == To::Elsewhere { lacks.saturating_sub(1) } else { lacks };
+        let elsewhere = handover.to == To::Elsewhere;
+        let lacks = if elsewhere { lacks.saturating_sub(1) } else { lacks };
         let patience = match handover.asked {
             Some(_) => self.config.retransmission.longest(),
             None => PATIENCE,
         };
         let late = !first && handover.until <= now.mono;
-        if lacks == 0 || (late && lacks >= handover.lacks) {
-            return self.end_handover(now, key);
+        let less = lacks < handover.lacks;
+        if lacks == 0 || (late && !less) {
+            return self.end_handover(now, old);
         }
-        let Some(handover) = self.handovers.all.get_mut(&key) else { return };
-        if lacks < handover.lacks {
-            (handover.lacks, handover.until) = (lacks, now.mono + patience);
+        if less {
+            self.handovers.wait(old, lacks, now.mono + patience);
             self.arm_handovers();
         }
     }
 
     /// A reauthentication began with the children that the old IKE SA had then. This end asks for those that have come
     /// since.
-    fn ask_for_missing(&mut self, now: Now, (to, old): (To, IkeSaId)) {
-        let To::Here(ike) = to else { return };
-        let (Some(new), Some(sa)) = (self.established(ike), self.established(old)) else { return };
-        let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get(&(to, old)) else {
+    fn ask_for_missing(&mut self, now: Now, old: IkeSaId) {
+        let Some(Handover { to: To::Here(ike), asked: Some(asked), .. }) =
+            self.handovers.all.get(&old)
+        else {
             return;
         };
+        let ike = *ike;
+        let (Some(new), Some(sa)) = (self.established(ike), self.established(old)) else { return };
         let lacks = |name: &String| {
             sa.carries(Some(name)) && !asked.contains(name) && !new.carries(Some(name))
         };
@@ -201,16 +249,15 @@ impl Endpoint {
         }
         let configs = names.iter().filter_map(|name| new.connection.child(name).cloned());
         let configs: Vec<_> = configs.collect();
-        if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&(to, old)) {
+        if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
             asked.extend(names);
         }
         self.with_sa(now, ike, |sa, _| sa.make_missing(configs));
     }
 
     /// The old IKE SA ends: the new one has what it carries, or will not get it.
-    fn end_handover(&mut self, now: Now, key: (To, IkeSaId)) {
-        let (_, old) = key;
-        if !self.forget_handover(now, key) {
+    fn end_handover(&mut self, now: Now, old: IkeSaId) {
+        if !self.forget_handover(now, old) {
             return;
         }
         for ike in self.line_from(old) {
@@ -220,10 +267,10 @@ impl Endpoint {
     }
 
     /// False if there was none.
-    fn forget_handover(&mut self, now: Now, key: (To, IkeSaId)) -> bool {
-        let Some(forgotten) = self.handovers.all.remove(&key) else { return false };
+    fn forget_handover(&mut self, now: Now, old: IkeSaId) -> bool {
+        let Some(forgotten) = self.handovers.remove(old) else { return false };
         self.arm_handovers();
-        if let (To::Here(ike), Some(_)) = (key.0, forgotten.asked) {
+        if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked) {
             self.with_sa(now, ike, |sa, _| sa.reauthenticates = None);
         }
         true
@@ -231,11 +278,11 @@ impl Endpoint {
 
     /// The IKE SA is over. An old one whose successor is over stays, and is reauthenticated again if that is due.
     pub(super) fn leave_handovers(&mut self, now: Now, ike: IkeSaId) {
-        for key in self.handovers.with(ike) {
-            let asks = self.handovers.all.get(&key).is_some_and(|it| it.asked.is_some());
-            self.forget_handover(now, key);
-            if asks && key.0 == To::Here(ike) {
-                self.with_sa(now, key.1, |sa, ctx| sa.rearm_reauth(ctx, Duration::ZERO));
+        for old in self.handovers.with(ike) {
+            let asks = self.handovers.all.get(&old).is_some_and(|it| it.asked.is_some());
+            self.forget_handover(now, old);
+            if asks && old != ike {
+                self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, Duration::ZERO));
             }
         }
     }
@@ -243,20 +290,20 @@ impl Endpoint {
     /// `from` was rekeyed into `to`.
     pub(super) fn move_handovers(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         for key in self.handovers.with(from) {
-            let Some(handover) = self.handovers.all.remove(&key) else { continue };
+            let Some(handover) = self.handovers.remove(key) else { continue };
             let asks = handover.asked.is_some();
             let renamed = |ike: IkeSaId| if ike == from { to } else { ike };
-            let new = match key.0 {
+            let new = match handover.to {
                 To::Here(ike) => To::Here(renamed(ike)),
                 To::Elsewhere => To::Elsewhere,
             };
-            let old = renamed(key.1);
-            self.handovers.all.insert((new, old), handover);
+            let old = renamed(key);
+            self.handovers.insert(old, Handover { to: new, ..handover });
             if asks && new == To::Here(to) {
                 self.with_sa(now, from, |sa, _| sa.reauthenticates = None);
                 self.with_sa(now, to, |sa, _| sa.reauthenticates = Some(old));
             }
-            self.look_at_handover(now, (new, old));
+            self.look_at_handover(now, old);
         }
     }
 
@@ -276,7 +323,7 @@ impl Endpoint {
     /// Has the handovers of `ike` looked at when the input is done.
     pub(super) fn note_handover(&mut self, ike: IkeSaId) {
         let all = &self.handovers;
-        if !all.all.is_empty() && (all.of(ike).next().is_some() || all.is_old(ike)) {
+        if !all.all.is_empty() && (all.is_old(ike) || all.of(ike).next().is_some()) {
             self.effects.push_back(Effect::HandOver(ike));
         }
     }

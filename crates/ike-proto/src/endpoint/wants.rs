@@ -16,7 +16,7 @@ use super::aftermath::{self, End, Next, Wishes};
 use super::attempt::{NewAttempt, Wanted};
 use super::unattended::Removal;
 use super::{Endpoint, Entry};
-use crate::child::Phase;
+use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ConnectionConfig};
 use crate::dataplane::PolicyId;
 use crate::event::{Event, Failure, IkeSaId, Now, Output, Ticket};
@@ -528,6 +528,11 @@ impl Endpoint {
                 let want = self.wants.all.entry(name.into());
                 want.or_insert_with(|| Want::new(By::Action)).held.extend(held);
             }
+            // The other one may not come up either, and then nothing is left that would bring it up.
+            Next::Trap if carried && !up => match &name.1 {
+                Some(child) => self.trap_again(now, &name.0, child, ends, held),
+                None => lift(held, self),
+            },
             _ if carried => lift(held, self),
             Next::Nothing => {
                 lift(held, self);
@@ -783,6 +788,15 @@ impl IkeSa {
                     && child.phase == Phase::Installed
                     && established.reason_to_delete(child.id).is_none()
             })
+    }
+
+    /// How many children of this name are in use. Those of single CPUs do not count.
+    pub(crate) fn count_up(&self, name: &str) -> usize {
+        let State::Established(established) = &self.state else { return 0 };
+        let up = |child: &&ChildSa| {
+            child.config.name == name && child.cpu.is_none() && child.phase == Phase::Installed
+        };
+        established.children.iter().filter(up).count()
     }
 
     /// Names of the children that the IKE SA has or makes, each once.
