@@ -1,0 +1,17 @@
+//! Which top-level modules of a crate import which others, read from its source files.
+//!
+//! This crate does not depend on the crates that it reads, so its tests build in seconds. It reads tokens, not
+//! text: comments and strings do not count, and paths inside macro calls do. Code under `#[cfg(test)]` does not
+//! count.
+
+#![forbid(unsafe_code)]
+
+mod circles;
+mod graph;
+mod read;
+
+pub use graph::{Graph, Import, ROOT};
+pub use read::{ReadError, read};
+
+#[cfg(test)]
+mod tests;
