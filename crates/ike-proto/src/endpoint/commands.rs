@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::aftermath::{End, Wishes, after, may_lock_account};
 use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
-use super::wants::{Ended, FIRST_CAREFUL_WAIT};
+use super::wants::FIRST_CAREFUL_WAIT;
+use super::wants::ended::Ended;
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;

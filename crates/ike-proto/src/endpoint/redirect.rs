@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::aftermath::End;
 use super::attempt::{NewAttempt, Wanted};
-use super::wants::Ended;
+use super::wants::ended::Ended;
 use super::{Endpoint, Entry, Slot};
 use crate::config::redirect::Load;
 use crate::event::{Failure, IkeSaId, Now, Path};

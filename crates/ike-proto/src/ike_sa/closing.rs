@@ -8,7 +8,7 @@ use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
 use crate::endpoint::aftermath::{End, Next, Wishes, after};
-use crate::endpoint::wants::Ended;
+use crate::endpoint::wants::ended::Ended;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::followup::drop_chain;
 use crate::wire::registry::NotifyType;

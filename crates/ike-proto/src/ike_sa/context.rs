@@ -19,7 +19,8 @@ use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, S
 use crate::endpoint::Registry;
 use crate::endpoint::attempt::Wanted;
 use crate::endpoint::unattended::{Removal, Unattended};
-use crate::endpoint::wants::{Ended, Wants};
+use crate::endpoint::wants::Wants;
+use crate::endpoint::wants::ended::Ended;
 use crate::event::{
     ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
 };

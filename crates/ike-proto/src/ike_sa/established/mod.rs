@@ -1,6 +1,7 @@
 //! An established IKE SA: its activities. Its queue of requests, its children and its timers are in the other
 //! files of this folder.
 
+mod carrying;
 mod children;
 mod queue;
 mod timers;

@@ -1,0 +1,77 @@
+//! Which children an IKE SA carries, by their names.
+
+use super::super::IkeSa;
+use super::super::collision::IkeActivity;
+use super::super::state::{Established, IkePhase, Initiated, State, Task};
+use crate::child::{ChildSa, Phase};
+use crate::config::ChildConfig;
+
+impl Established {
+    /// True if the IKE SA is not about to end.
+    fn goes_on(&self) -> bool {
+        match self.phase {
+            IkePhase::Alive => !matches!(self.ike_activity(), IkeActivity::Closing),
+            IkePhase::Crossed(_) => true,
+            IkePhase::Replaced(_) | IkePhase::Closing => false,
+        }
+    }
+
+    /// Children of this name that are not about to end. Children of single CPUs (RFC 9611) come and go beside the one
+    /// for all, and do not count.
+    fn of_name<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ChildSa> {
+        self.children.iter().filter(move |child| {
+            child.config.name == name
+                && child.cpu.is_none()
+                && self.reason_to_delete(child.id).is_none()
+        })
+    }
+
+    /// The configurations of children that this end requests, now or later. `rekeys` says whether rekeys count.
+    fn requested(&self, rekeys: bool) -> impl Iterator<Item = &ChildConfig> {
+        let delayed = self.delayed.iter().map(|(_, task)| task);
+        let makes = self.queue.iter().chain(delayed).filter_map(|task| match task {
+            Task::CreateChild { config, .. } => Some(&**config),
+            _ => None,
+        });
+        let sent = self.ours.as_ref().and_then(Initiated::child);
+        let sent = sent.filter(move |offer| rekeys || offer.rekeys.is_none());
+        makes.chain(sent.map(|offer| &*offer.config))
+    }
+}
+
+impl IkeSa {
+    /// True if the IKE SA has or makes `child`, and is not about to end. Without a child: if it is not about to
+    /// end.
+    pub(crate) fn carries(&self, child: Option<&str>) -> bool {
+        let State::Established(established) = &self.state else { return false };
+        let there = |name: &str| {
+            let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
+            established.of_name(name).any(up)
+                || established.requested(false).any(|config| config.name == name)
+        };
+        established.goes_on() && child.is_none_or(there)
+    }
+
+    /// True if the IKE SA has `child` in use, and is not about to end.
+    pub(crate) fn has_up(&self, child: Option<&str>) -> bool {
+        self.carries(child) && child.is_none_or(|name| self.count_up(name) > 0)
+    }
+
+    /// How many children of this name are in use, and not about to end.
+    pub(crate) fn count_up(&self, name: &str) -> usize {
+        let State::Established(established) = &self.state else { return 0 };
+        let up = |child: &&ChildSa| child.phase == Phase::Installed;
+        established.of_name(name).filter(up).count()
+    }
+
+    /// Names of the children that the IKE SA has or makes, each once.
+    pub(crate) fn names_of_children(&self) -> Vec<String> {
+        let State::Established(established) = &self.state else { return Vec::new() };
+        let there = established.children.iter().filter(|child| child.phase != Phase::Rekeyed);
+        let all = there.map(|child| &*child.config).chain(established.requested(true));
+        let mut names: Vec<_> = all.map(|config| config.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
