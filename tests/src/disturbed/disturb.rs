@@ -7,7 +7,7 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildSaId, Command, IkeSaId, IkeState, IkeStatus};
 use xfrm::Fault;
 
-use super::plan::ADDRESSES_OF_A;
+use super::plan::{ADDRESSES_OF_A, SETTLE};
 use super::{Life, Met};
 use crate::machine::{Crash, Resume};
 use crate::pair::{A, B};
@@ -187,6 +187,12 @@ impl Life {
         self.meet(if clock_stood { Met::SuspendStood } else { Met::SuspendCounted });
         let how = Resume { clock_stood, timers_first: self.rng.chance(500) };
         self.world.resume(machine, how);
+        // The daemon has not run meanwhile. The kernel's own limits count on.
+        if !self.keeps_after_crash() {
+            let settled = self.world.now() + SETTLE;
+            let until = &mut self.leftover_until[machine];
+            *until = until.map(|until| until.max(settled));
+        }
         self.react();
     }
 

@@ -61,7 +61,7 @@ pub struct Life {
     drivers: [Driver; 2],
     met: Vec<Met>,
     packets: u64,
-    /// When what a crashed program left in the kernel goes.
+    /// When what a crashed program left in the kernel goes: not while the machine sleeps.
     leftover_until: [Option<Duration>; 2],
     properties: Properties,
 }
@@ -161,7 +161,7 @@ impl Life {
         let end = self.world.now() + time;
         loop {
             let wakes = self.drivers.iter().filter_map(Driver::wake);
-            let wakes = wakes.chain(self.leftover_until.iter().filter_map(|at| *at));
+            let wakes = wakes.chain([A, B].into_iter().filter_map(|it| self.leftover_wake(it)));
             let wake = wakes.filter(|at| *at > self.world.now()).min();
             let next = self.world.next_event().into_iter().chain(wake).min();
             let Some(next) = next.filter(|at| *at <= end) else { break };
@@ -185,10 +185,14 @@ impl Life {
             driver.react(world);
         }
         for machine in [A, B] {
-            if self.leftover_until[machine].is_some_and(|at| at <= self.world.now()) {
+            if self.leftover_wake(machine).is_some_and(|at| at <= self.world.now()) {
                 self.forget_leftover(machine);
             }
         }
+    }
+
+    fn leftover_wake(&self, machine: usize) -> Option<Duration> {
+        self.leftover_until[machine].filter(|_| !self.world.is_suspended(machine))
     }
 
     /// What a crashed program left goes: by the daemon that has started again, or by the kernel's own limits.
@@ -208,8 +212,7 @@ impl Life {
         .children
         .iter();
         let longest = children.map(|child| child.life_time).max().unwrap_or_default();
-        // A trap does not take the place of a child that goes on: it is not meant to.
-        let keeps = self.plan.keeps_sas && !self.plan.traps;
+        let keeps = self.keeps_after_crash();
         self.leftover_until[machine] = match what {
             Crash::Program if keeps => Some(self.world.now() + longest),
             Crash::Program => Some(self.world.now() + SETTLE),
@@ -221,6 +224,12 @@ impl Life {
             }
         }
         self.start(machine);
+    }
+
+    /// True if the SAs of a crashed daemon stay in its kernel up to their own limits (`--keep-sas`). A trap does not take
+    /// the place of a child that goes on: it is not meant to.
+    fn keeps_after_crash(&self) -> bool {
+        self.plan.keeps_sas && !self.plan.traps
     }
 
     fn pause(&mut self, most_ms: u64) {
