@@ -28,6 +28,8 @@ use crate::wire::registry::IdType;
 const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(30);
 const AT_FIRST: Duration = Duration::from_secs(300);
+/// The wait before children are asked for again that the other IKE SA lacks: what was asked for may have failed.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// More than so many between the same identities are those of clients that share an identity.
 const FEW: usize = 8;
 
@@ -38,6 +40,8 @@ pub(super) struct Double {
     since: Instant,
     /// When it is offered next.
     next: Instant,
+    /// When missing children may be asked for again.
+    ask_again: Instant,
 }
 
 impl IkeSa {
@@ -111,7 +115,8 @@ impl Endpoint {
     pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         if sa.may_be_double() && !self.crossings.doubles.contains_key(&ike) {
-            self.offer_at(ike, now.mono, now.mono + PATIENCE);
+            let next = now.mono + PATIENCE;
+            self.offer_at(ike, Double { since: now.mono, next, ask_again: next + ASK_AGAIN });
         }
     }
 
@@ -121,19 +126,21 @@ impl Endpoint {
             // However often it is rekeyed, its time comes.
             Some(Double { since, .. }) => {
                 self.registry.forget_estate(from);
-                self.offer_at(to, since, (since + PATIENCE).max(now.mono + OFTEN));
+                let next = (since + PATIENCE).max(now.mono + OFTEN);
+                self.offer_at(to, Double { since, next, ask_again: next + ASK_AGAIN });
             }
             None => self.look_for_doubles(now, to),
         }
     }
 
-    fn offer_at(&mut self, ike: IkeSaId, since: Instant, next: Instant) {
-        self.crossings.doubles.insert(ike, Double { since, next });
-        self.look_at_crossing(ike, next);
+    fn offer_at(&mut self, ike: IkeSaId, double: Double) {
+        self.crossings.doubles.insert(ike, double);
+        self.look_at_crossing(ike, double.next);
     }
 
     /// Offers `ike` for its end, if it is time.
-    pub(super) fn offer(&mut self, now: Now, ike: IkeSaId, Double { since, next }: Double) {
+    pub(super) fn offer(&mut self, now: Now, ike: IkeSaId, double: Double) {
+        let Double { since, next, mut ask_again } = double;
         let waited = now.mono.saturating_duration_since(since);
         if next > now.mono {
             return;
@@ -144,9 +151,9 @@ impl Endpoint {
             self.crossings.doubles.remove(&ike);
             return;
         }
-        if waited >= AT_FIRST {
-            // What was asked for once may have failed.
+        if ask_again <= now.mono {
             self.registry.forget_estate(ike);
+            ask_again = now.mono + ASK_AGAIN;
         }
         if let Some(children) = sa.carried() {
             let claim = Some(sa.claim(&self.registry, waited >= PATIENCE + THEIRS_FIRST));
@@ -159,7 +166,7 @@ impl Endpoint {
         }
         if self.crossings.doubles.contains_key(&ike) {
             let wait = if waited < AT_FIRST { OFTEN } else { SELDOM };
-            self.offer_at(ike, since, now.mono + wait);
+            self.offer_at(ike, Double { since, next: now.mono + wait, ask_again });
         }
     }
 
