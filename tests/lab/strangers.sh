@@ -11,12 +11,12 @@ usage: strangers.sh [-t SECONDS] [-r TIMES] [-f FAMILIES] [-n HANDSHAKES]
   -t SECONDS     how long each flood lasts (120)
   -r TIMES       times 250 strangers in 14 seconds (10)
   -f FAMILIES    "4 6 peer", or some of them; peer is one authenticated peer with 70 IKE SAs
-  -n HANDSHAKES  of each kind and direction, before each flood half of them (20)
+  -n HANDSHAKES  of each kind and direction, before each flood half of them (100)
 IKE_DAEMON is the daemon (target/release/ike-daemon). Needs python3 with "cryptography".
 USAGE
 }
 
-seconds=120 times=10 families="4 6 peer" count=20
+seconds=120 times=10 families="4 6 peer" count=100
 while getopts t:r:f:n:h opt; do
     case $opt in
     t) seconds=$OPTARG ;;
