@@ -8,7 +8,8 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildState, Command, Failure, IkeState};
 use ike_tests::network::{Fate, Nat};
 use ike_tests::packets::Inner;
-use ike_tests::setup::address;
+use ike_tests::plane::Plane;
+use ike_tests::setup::{address, identity, side};
 use ike_tests::{A, B, Pair, Setup, cheap};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,6 +89,86 @@ fn a_reauthentication_loses_no_packet_of_any_child() {
         assert_eq!(pair.b().ikes().len(), 1, "{}", pair.story());
         pair.assert_agreement();
     }
+}
+
+/// An IKE SA that is still taking over is reauthenticated: the oldest one stays until the newest has its children.
+///
+/// Fault: in `hand_over`, end what `old` was to take over.
+#[test]
+fn a_reauthentication_in_the_middle_of_another_loses_no_packet() {
+    let mut pair = up(three_children(69));
+    let old = pair.ike_id(A);
+    pair.command(A, Command::Reauthenticate(old));
+    let two = |w: &ike_tests::World| w.hosts[A].ikes_in(IkeState::Established).len() == 2;
+    assert!(pair.run_until(5 * SECOND, two), "{}", pair.story());
+    // The children of the middle one take much longer than the newest IKE SA.
+    let middle = pair.a().ikes().iter().find(|ike| ike.id != old).map(|ike| ike.id).unwrap();
+    pair.command(A, Command::Reauthenticate(middle));
+    let end = pair.now() + 30 * SECOND;
+    while pair.now() < end {
+        packets(&mut pair).unwrap_or_else(|why| panic!("{why}\n{}", pair.story()));
+        pair.run_for(SECOND / 50);
+    }
+    let ids: Vec<_> = pair.a().ikes().iter().map(|ike| ike.id).collect();
+    assert!(ids.len() == 1 && ids != [old] && ids != [middle], "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// An operator ends the new IKE SA while it takes over: the old one does not stay in its place.
+///
+/// Fault: in `on_terminate` (`on_forget`), leave `end_with` out.
+#[test]
+fn the_end_of_a_new_ike_sa_by_command_ends_the_old_one() {
+    for forget in [false, true] {
+        let mut pair = up(three_children(70));
+        let old = pair.ike_id(A);
+        pair.command(A, Command::Reauthenticate(old));
+        let two = |w: &ike_tests::World| w.hosts[A].ikes_in(IkeState::Established).len() == 2;
+        assert!(pair.run_until(5 * SECOND, two), "{}", pair.story());
+        let new = pair.a().ikes().iter().find(|ike| ike.id != old).map(|ike| ike.id).unwrap();
+        let command = if forget { Command::ForgetIke(new) } else { Command::TerminateIke(new) };
+        let request = pair.command(A, command);
+        pair.run_for(120 * SECOND);
+        assert_eq!(pair.a().done(request), Some(Ok(())));
+        assert_eq!(pair.a().ikes().len(), 0, "{}", pair.story());
+        // Where this end only forgets, the peer may not hear of it.
+        assert!(forget || pair.b().ikes().is_empty(), "{}", pair.story());
+    }
+}
+
+/// `unique = "replace"` ends an IKE SA whose rekey is in flight: what comes of the rekey ends, too.
+///
+/// Fault: in `release_children`, keep `DeleteIke` unless an operator has asked for it.
+#[test]
+fn replace_ends_what_a_rekey_in_flight_makes() {
+    let mut setup = Setup::new(71);
+    setup.b.connection.unique = Unique::Replace;
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut other = side(3, 2);
+    other.connection.set_local_id(Some(identity(1)));
+    // It sends no INITIAL_CONTACT.
+    other.connection.unique = Unique::Never;
+    other.settings.secrets = setup.a.settings.secrets.clone();
+    other.children = setup.a.children.clone();
+    let mut pair = setup.build();
+    let c = pair.add(other.address, other.config(), other.crypto.clone(), Plane::new());
+    pair.establish();
+    let old = pair.ike_id(B);
+    let until = pair.now() + 4 * SECOND;
+    pair.net.tap(move |packet| {
+        let lost = packet.sent < until && packet.is(ExchangeType::CREATE_CHILD_SA, false);
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    pair.command(B, Command::RekeyIke(old));
+    let (local, remote) = (pair.address(c), pair.address(B));
+    let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+    let command = Command::Initiate { connection, child, local, remote, packet: None };
+    let request = pair.command(c, command);
+    pair.run_for(3 * SECOND);
+    assert_eq!(pair.hosts[c].done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.b().ikes_in(IkeState::Established).len(), 2, "{}", pair.story());
+    pair.run_for(20 * SECOND);
+    assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (0, 1), "{}", pair.story());
 }
 
 /// A child that the peer refuses on the new IKE SA does not keep the old one.

@@ -527,20 +527,37 @@ impl Endpoint {
             self.cancel(now, ike);
             return self.done(request, Ok(()));
         }
-        // A peer that does not answer the Delete must not come back with a ticket meanwhile.
-        if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
-            self.end_ticket(now, ike, sa.spis_of_tickets());
+        for old in self.end_with(now, ike) {
+            self.unwant_of(old);
+            self.void_tickets_of(now, old);
+            let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
+            self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
         }
+        self.void_tickets_of(now, ike);
         let task = Task::DeleteIke { reason: Failure::Terminated, request: Some(request) };
         self.ike_task(now, request, ike, task);
     }
 
+    /// A peer that does not answer the Delete of `ike` must not come back with a ticket meanwhile.
+    fn void_tickets_of(&mut self, now: Now, ike: IkeSaId) {
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
+            self.end_ticket(now, ike, sa.spis_of_tickets());
+        }
+    }
+
     /// Sends a Delete if the window has room for it. Does not wait for the answer.
     fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+        for old in self.end_with(now, ike) {
+            self.forget(now, old);
+        }
+        let known = self.forget(now, ike);
+        self.done(request, if known { Ok(()) } else { Err(Failure::NotFound) });
+    }
+
+    /// False if there is no such IKE SA.
+    fn forget(&mut self, now: Now, ike: IkeSaId) -> bool {
         self.unwant_of(ike);
-        let Some(slot) = self.entries.get(&ike) else {
-            return self.done(request, Err(Failure::NotFound));
-        };
+        let Some(slot) = self.entries.get(&ike) else { return false };
         if let Entry::Sa(sa) = &slot.entry
             && matches!(sa.state, State::Established(_))
         {
@@ -550,7 +567,7 @@ impl Endpoint {
         } else {
             self.cancel(now, ike);
         }
-        self.done(request, Ok(()));
+        true
     }
 
     /// Ends an attempt or a half-open SA without a message to the peer.

@@ -114,13 +114,27 @@ impl Endpoint {
     /// `ike`, which is up, takes the place of `old`: this end has begun it for that.
     pub(super) fn hand_over(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
         let asked = self.established(ike).map(IkeSa::names_of_children);
-        let useless = self.established(old).is_none_or(|old| self.is_stranded(old));
-        self.begin_handover(now, To::Here(ike), old, asked);
-        // What `old` was to take over itself has been asked for on `old`, and so on `ike`.
+        // What `old` was to take over itself has been asked for on `old`, and so on `ike`. Until `ike` has it, the oldest
+        // one carries it.
         let before: Vec<_> = self.handovers.of(old).collect();
-        for old in before.into_iter().chain(useless.then_some(old)) {
-            self.end_handover(now, old);
+        for old in before.into_iter().chain([old]) {
+            let useless = self.established(old).is_none_or(|old| self.is_stranded(old));
+            self.begin_handover(now, To::Here(ike), old, asked.clone());
+            if useless {
+                self.end_handover(now, old);
+            }
         }
+    }
+
+    /// An operator ends `ike`. The IKE SAs whose place it takes end with it, or they would stay instead. Returns them.
+    pub(super) fn end_with(&mut self, now: Now, ike: IkeSaId) -> Vec<IkeSaId> {
+        let before: Vec<_> = self.handovers.of(ike).collect();
+        let mut all = Vec::new();
+        for old in before {
+            self.forget_handover(now, old);
+            all.extend(self.line_from(old));
+        }
+        all
     }
 
     /// `unique` lets `ike`, which the peer has begun, take the place of `old`.
@@ -209,8 +223,13 @@ impl Endpoint {
                 |new: &IkeSa| new.has_up(Some(name)) && all(new) && !new.is_on_standby(name);
             new.is_some_and(|new| is_in_use(new) || refused(new))
         };
+        // A child that this end is making on the old IKE SA would be up there for a moment.
+        let counts = |name: &str| match handover.asked {
+            Some(_) => sa.carries(Some(name)),
+            None => sa.has_up(Some(name)),
+        };
         let names = sa.names_of_children().into_iter();
-        let lacks = names.filter(|name| sa.has_up(Some(name)) && !is_there(name)).count();
+        let lacks = names.filter(|name| counts(name) && !is_there(name)).count();
         let first = handover.lacks == usize::MAX;
         // IKE_AUTH has made a child for an IKE SA of another shard, too.
         let elsewhere = handover.to == To::Elsewhere;
@@ -257,10 +276,16 @@ impl Endpoint {
 
     /// The old IKE SA ends: the new one has what it carries, or will not get it.
     fn end_handover(&mut self, now: Now, old: IkeSaId) {
+        let to = self.handovers.all.get(&old).map(|handover| handover.to);
         if !self.forget_handover(now, old) {
             return;
         }
+        let routes = match to {
+            Some(To::Here(new)) => self.established(new).map(IkeSa::routes).unwrap_or_default(),
+            Some(To::Elsewhere) | None => Vec::new(),
+        };
         for ike in self.line_from(old) {
+            self.with_sa(now, ike, |sa, ctx| sa.send_by_others(ctx, &routes));
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
             self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
         }
@@ -270,7 +295,9 @@ impl Endpoint {
     fn forget_handover(&mut self, now: Now, old: IkeSaId) -> bool {
         let Some(forgotten) = self.handovers.remove(old) else { return false };
         self.arm_handovers();
-        if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked) {
+        if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked)
+            && self.handovers.of(ike).next().is_none()
+        {
             self.with_sa(now, ike, |sa, _| sa.reauthenticates = None);
         }
         true

@@ -280,6 +280,34 @@ impl IkeSa {
         }
     }
 
+    /// What each child carries by which packets leave, and since when.
+    pub(crate) fn routes(&self) -> Vec<(Carries, Instant)> {
+        let State::Established(established) = &self.state else { return Vec::new() };
+        let sends =
+            |child: &&ChildSa| child.phase == Phase::Installed && child.routed && !child.standby;
+        let sends = established.children.iter().filter(sends);
+        sends.map(|child| (Carries::of(child), child.installed)).collect()
+    }
+
+    /// This IKE SA is about to end for another one with the routes `new`. Packets leave by those from now on, also where
+    /// this one got its child later.
+    pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
+        let State::Established(established) = &mut self.state else { return };
+        let mut standby = Vec::new();
+        for child in established.children.iter_mut().filter(|child| child.routed) {
+            let carries = Carries::of(child);
+            let older =
+                |(other, at): &(Carries, Instant)| *other == carries && *at <= child.installed;
+            if !child.standby && new.iter().any(older) {
+                child.standby = true;
+                standby.push(child.id);
+            }
+        }
+        for child in standby {
+            self.route(ctx, child);
+        }
+    }
+
     /// True if there is a child of this name for all CPUs, or if either end is making one.
     pub(crate) fn has_or_makes(&self, name: &str) -> bool {
         let State::Established(established) = &self.state else { return false };

@@ -11,7 +11,6 @@ use super::mobility::Whereabouts;
 use super::state::{IkePhase, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
-use crate::event::Failure;
 
 /// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
 /// its Delete of the old SA at once. The time is longer than that of the first retransmission of its request, in
@@ -29,17 +28,14 @@ pub(crate) struct Inheritance {
 }
 
 impl IkeSa {
-    /// Releases the children and the tasks for them. An operator's command to end the SA goes with them, because
-    /// it means the connection.
+    /// Releases the children and the tasks for them. What was to end this SA goes with them: an operator means the
+    /// connection, another IKE SA takes the place of all that comes of this one, and children that differ at the two ends
+    /// still do.
     pub(crate) fn release_children(&mut self) -> Inheritance {
         let State::Established(established) = &mut self.state else {
             return Inheritance::default();
         };
-        let stays = |task: &Task| match task {
-            Task::DeleteIke { reason, .. } => *reason != Failure::Terminated,
-            Task::Liveness | Task::Token => true,
-            _ => false,
-        };
+        let stays = |task: &Task| matches!(task, Task::Liveness | Task::Token);
         let (kept, tasks) = established.queue.drain(..).partition(stays);
         established.queue = kept;
         let children = std::mem::take(&mut established.children);
