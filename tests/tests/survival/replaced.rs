@@ -6,6 +6,7 @@ use std::time::Duration;
 use ike_proto::config::{Action, AddressSpec, Unique};
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildState, Command, Failure, IkeState};
+use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::network::{Fate, Nat};
 use ike_tests::packets::Inner;
 use ike_tests::plane::Plane;
@@ -134,6 +135,25 @@ fn the_end_of_a_new_ike_sa_by_command_ends_the_old_one() {
         // Where this end only forgets, the peer may not hear of it.
         assert!(forget || pair.b().ikes().is_empty(), "{}", pair.story());
     }
+}
+
+/// A peer that begins one IKE SA after the other holds few of them: each input for the newest looks at all that it replaces.
+///
+/// Fault: in `begin_handover`, leave `MOST` out.
+#[test]
+fn few_ike_sas_wait_for_the_newest() {
+    let mut side = side(1, 2);
+    side.connection.unique = Unique::Replace;
+    let mut bench = Bench::with(side);
+    for spi in 1..=30 {
+        let mut peer = bench.half_open();
+        let (id, auth) = (identity(2), peer.auth(&identity(2), PSK));
+        let payloads = auth_payloads(&id, &auth, 1000 + spi, true);
+        let request = peer.next_request(ExchangeType::IKE_AUTH, &payloads);
+        assert!(!bench.give(&request).is_empty(), "{:?}", bench.host().dropped);
+    }
+    let ikes = bench.host().ikes_in(IkeState::Established).len();
+    assert!((2..=9).contains(&ikes), "{ikes} IKE SAs");
 }
 
 /// `unique = "replace"` ends an IKE SA whose rekey is in flight: what comes of the rekey ends, too.

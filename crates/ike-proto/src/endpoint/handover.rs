@@ -29,6 +29,9 @@ use crate::ike_sa::state::{State, Task};
 /// How long `unique = "replace"` waits for the next child of the new IKE SA. charon waits 10 s for all of them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many old IKE SAs wait for one new one at the most. Each input for the new one looks at all of them.
+const MOST: usize = 8;
+
 /// Owner of the deadlines of what is here: no IKE SA has this number.
 pub(super) const HANDOVERS: IkeSaId = IkeSaId(u64::MAX - 1);
 
@@ -159,6 +162,11 @@ impl Endpoint {
         self.handovers.insert(old, handover);
         self.arm_handovers();
         self.look_at_handover(now, old);
+        let To::Here(ike) = to else { return };
+        let waiting: Vec<_> = self.handovers.of(ike).collect();
+        for oldest in waiting.iter().take(waiting.len().saturating_sub(MOST)) {
+            self.end_handover(now, *oldest);
+        }
     }
 
     /// The IKE SA, if it is established.
@@ -212,6 +220,12 @@ impl Endpoint {
             self.forget_handover(now, old);
             return;
         };
+        if new.is_some_and(|new| !new.carries(None)) {
+            // It is about to end itself. When it has, the old one stays (`leave_handovers`).
+            let (lacks, until) = (handover.lacks, handover.until.max(now.mono + PATIENCE));
+            self.handovers.wait(old, lacks, until);
+            return self.arm_handovers();
+        }
         let is_there = |name: &str| {
             // What this end does not ask for any more was refused.
             let refused = |new: &IkeSa| handover.asked.is_some() && !new.carries(Some(name));
