@@ -348,6 +348,75 @@ fn a_request_that_was_let_in_without_its_cookie_comes_with_it() {
     assert_eq!(pair.b().ike_downs(), [], "{}", pair.story());
 }
 
+/// `request` with a cookie in front (RFC 7296 §2.6), or behind.
+fn with_cookie(request: &Packet, cookie: &[u8], behind: bool) -> Packet {
+    let mut message = Message::decode(&request.octets).unwrap();
+    let cookie = Payload::Notify(Notify::new(NotifyType::COOKIE, cookie));
+    let at = if behind { message.payloads.len() } else { 0 };
+    message.payloads.insert(at, cookie);
+    let octets = encode_message(&message.header, &message.payloads);
+    Packet { octets: octets.into(), ..request.clone() }
+}
+
+/// The cookie in front of `packet`.
+fn cookie_of(packet: &Packet) -> Vec<u8> {
+    match &Message::decode(&packet.octets).unwrap().payloads[0] {
+        Payload::Notify(notify) if notify.kind == NotifyType::COOKIE => notify.data.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Somebody on the path puts more cookies into the request, and sends it at once: the peer's AUTH is that of the request
+/// as it was.
+///
+/// Fault: let `without_cookie` take a second cookie.
+#[test]
+fn more_cookies_do_not_change_the_request() {
+    let mut setup = Setup::new(18);
+    setup.b.settings.cookie_threshold = 1;
+    let mut pair = setup.build();
+    pair.net.manual = true;
+    let request = pair.initiate(A, Some("net"));
+    pair.deliver_to(B);
+    pair.deliver_to(A);
+    let genuine = pair.net.mailbox[0].clone();
+    let cookie = cookie_of(&genuine);
+    pair.deliver_to(B);
+    let answer = Message::decode(&pair.net.mailbox.last().unwrap().octets).unwrap().header;
+    pair.inject(with_cookie(&genuine, b"junk", true));
+    let twice = with_cookie(&genuine, &cookie, false);
+    pair.inject(twice.clone());
+    pair.inject(with_cookie(&twice, &cookie, false));
+    pair.net.manual = false;
+    pair.deliver_all();
+    establishes(&mut pair, request);
+    assert_eq!(pair.b().ike().spi_r, answer.spi_r, "the first answer: {}", pair.story());
+}
+
+/// Somebody on the path makes the responder demand a cookie for a request that it has let in without one, and sends the
+/// request with the cookie: the peer's AUTH is that of the request without it.
+///
+/// Fault: in `verify_initiator`, leave out what `came_twice`.
+#[test]
+fn a_cookie_of_others_does_not_change_the_request() {
+    let mut pair = Setup::new(19).build();
+    pair.net.manual = true;
+    pair.set_behind(B, true);
+    let request = pair.initiate(A, Some("net"));
+    let first = pair.net.mailbox[0].clone();
+    pair.deliver_to(B);
+    let demand = pair.net.mailbox.pop().unwrap();
+    let cookie = cookie_of(&demand);
+    pair.set_behind(B, false);
+    pair.inject(first.clone());
+    pair.inject(with_cookie(&first, &cookie, false));
+    assert_eq!(pair.b().endpoint.half_open(), 1);
+    pair.net.manual = false;
+    pair.deliver_all();
+    establishes(&mut pair, request);
+    assert_eq!(pair.b().ike_downs(), [], "{}", pair.story());
+}
+
 #[test]
 fn the_limit_of_half_open_sas_holds() {
     let mut setup = Setup::new(15);

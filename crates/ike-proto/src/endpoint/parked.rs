@@ -19,7 +19,6 @@ use crate::ike_sa::{IkeSa, NewIkeSa};
 use crate::question::{Claim, Key};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
-use crate::wire::registry::NotifyType;
 
 /// Message ID of the request that follows IKE_SA_INIT.
 const FIRST_REQUEST: u32 = 1;
@@ -64,6 +63,8 @@ pub(super) struct Asked {
     pub(super) hash: u64,
     /// True if it brought a cookie.
     pub(super) brought: bool,
+    /// True if it was let in before, without the cookie.
+    pub(super) came_twice: bool,
     /// This end's SPI.
     pub(super) spi_r: u64,
 }
@@ -234,28 +235,26 @@ impl Parked {
         Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
-    /// True if `message`, a request from `path`, is the one that this began with, but for its cookie.
-    pub(super) fn began_with(&self, path: Path, message: &Message<'_>) -> bool {
-        if (self.spi_i, self.path) != (message.header.spi_i, path) {
-            return false;
-        }
+    /// True if it began with this request from `path`.
+    pub(super) fn began_with(&self, path: Path, request: &[u8]) -> bool {
         let known = match &self.stage {
             Stage::Asked(asked) => &asked.request,
             Stage::Answered(answer) => &answer.transcript.request,
         };
-        let Ok(known) = Message::decode(known) else { return false };
-        let known_payloads = known.payloads.iter().filter(|payload| !is_cookie(payload));
-        let payloads = message.payloads.iter().filter(|payload| !is_cookie(payload));
-        known.header.exchange == message.header.exchange && known_payloads.eq(payloads)
+        self.path == path && **known == *request
     }
 
-    /// The request has come again, with a cookie: AUTH covers this one (RFC 7296 §2.15).
+    /// The request has come again, with a cookie.
     pub(super) fn set_request(&mut self, octets: &[u8], hash: u64) {
         match &mut self.stage {
             Stage::Asked(asked) => {
-                (asked.request, asked.hash, asked.brought) = (octets.into(), hash, true);
+                (asked.request, asked.hash) = (octets.into(), hash);
+                (asked.brought, asked.came_twice) = (true, true);
             }
-            Stage::Answered(answer) => answer.transcript.request = octets.into(),
+            Stage::Answered(answer) => {
+                answer.transcript.request = octets.into();
+                answer.transcript.came_twice = true;
+            }
         }
     }
 
@@ -338,9 +337,4 @@ impl Parked {
             children: Vec::new(),
         }
     }
-}
-
-fn is_cookie(payload: &Payload<'_>) -> bool {
-    let Payload::Notify(notify) = payload else { return false };
-    notify.kind == NotifyType::COOKIE
 }

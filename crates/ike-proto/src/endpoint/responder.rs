@@ -37,6 +37,8 @@ pub(super) struct InitRequest<'a> {
     hash: u64,
     /// True if it brought a cookie.
     brought: bool,
+    /// True if it was let in before, without the cookie.
+    came_twice: bool,
     /// This end's SPI, if it has one already.
     spi_r: Option<u64>,
 }
@@ -112,14 +114,15 @@ impl Endpoint {
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
         }
-        if brought && self.joins_half_open(now, path, (octets, hash), message) {
+        if brought && self.joins_half_open(now, path, octets, hash) {
             return;
         }
         if let Err(why) = self.make_room(now, (origin, from), octets.len(), tcp || brought) {
             return self.drop_datagram(path, why);
         }
         let id = self.ids.ike();
-        let request = InitRequest { id, path, octets, message, hash, brought, spi_r: None };
+        let (came_twice, spi_r) = (false, None);
+        let request = InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r };
         if resumes {
             return self.answer_resume(now, &request, &connections);
         }
@@ -134,7 +137,7 @@ impl Endpoint {
         connections: Candidates,
         waited: Option<Waited>,
     ) {
-        let InitRequest { id, path, octets, message, hash, brought, spi_r } = *request;
+        let InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r } = *request;
         let spi_i = message.header.spi_i;
         let Some((_, mut ctx)) = self.parts(now, id) else { return };
         let answered = sa_init::respond(&mut ctx, spi_r, connections, path, message, octets);
@@ -155,8 +158,16 @@ impl Endpoint {
                 let ticket = ctx.ask(Question::Exchange(exchange));
                 let spi_r = ctx.ids.ike_spi(ctx.rng);
                 let request_octets = octets.into();
-                let asked =
-                    Asked { ticket, key, _claim, request: request_octets, hash, brought, spi_r };
+                let asked = Asked {
+                    ticket,
+                    key,
+                    _claim,
+                    request: request_octets,
+                    hash,
+                    brought,
+                    came_twice,
+                    spi_r,
+                };
                 let parked = Parked::asked(&ctx, id, path, asked, spi_i);
                 self.put(now, request, spi_r, Entry::Parked(Box::new(parked)));
             }
@@ -171,7 +182,7 @@ impl Endpoint {
         answer: Answer,
         waited: Option<Waited>,
     ) {
-        let InitRequest { id, path, octets, message, brought, .. } = *request;
+        let InitRequest { id, path, octets, message, brought, came_twice, .. } = *request;
         let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
         let Some((_, ctx)) = self.parts(now, id) else { return };
         match answer {
@@ -186,7 +197,8 @@ impl Endpoint {
                 self.remove(now, id, Failure::Replaced);
                 self.demand_cookie(now, path, message);
             }
-            answer => {
+            mut answer => {
+                answer.transcript.came_twice = came_twice;
                 let spi = answer.spi_r;
                 let response = Arc::clone(&answer.transcript.response);
                 let entry = half_open(&ctx, id, path, answer, spi_i, waited);
@@ -212,11 +224,13 @@ impl Endpoint {
             _ => Exchanged::failed(asked.key.clone()),
         };
         let (path, octets) = (parked.path(), Arc::clone(&asked.request));
-        let (hash, brought, spi_r) = (asked.hash, asked.brought, Some(asked.spi_r));
+        let (hash, spi_r) = (asked.hash, Some(asked.spi_r));
+        let (brought, came_twice) = (asked.brought, asked.came_twice);
         // The message was decoded once already.
         let Ok(message) = Message::decode(&octets) else { return };
         let octets = &*octets;
-        let request = InitRequest { id, path, octets, message: &message, hash, brought, spi_r };
+        let message = &message;
+        let request = InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r };
         let connections = self.connections_for(path);
         self.ids.exchanged = vec![done];
         self.answer_init(now, &request, connections, Some(waited));
@@ -282,20 +296,12 @@ impl Endpoint {
     }
 
     /// True if the request is that of a half-open IKE SA, with a cookie now. This end demanded the cookie, and later
-    /// let in a copy of the request without one. The AUTH of the peer covers the request with the cookie
-    /// (RFC 7296 §2.15), and two IKE SAs of one attempt would confuse the peer.
-    fn joins_half_open(
-        &mut self,
-        now: Now,
-        path: Path,
-        (octets, hash): (&[u8], u64),
-        message: &Message<'_>,
-    ) -> bool {
-        if Payloads(&message.payloads).notify(NotifyType::COOKIE).is_none() {
-            return false;
-        }
+    /// let in a copy of the request without one. Two IKE SAs of one attempt would confuse the peer. Its AUTH covers one of
+    /// the two requests (RFC 7296 §2.15).
+    fn joins_half_open(&mut self, now: Now, path: Path, octets: &[u8], hash: u64) -> bool {
+        let Some(earlier) = sa_init::without_cookie(octets) else { return false };
         let began = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
-            Some(Entry::Parked(parked)) => parked.began_with(path, message),
+            Some(Entry::Parked(parked)) => parked.began_with(path, &earlier),
             _ => false,
         };
         let Some(ike) = self.half_open.from(Origin::of(path.remote.ip())).find(began) else {

@@ -116,6 +116,8 @@ fn wipe<const N: usize>(keys: [&mut Secret; N]) {
 #[derive(Default)]
 pub(crate) struct InitTranscript {
     pub(crate) request: Arc<[u8]>,
+    /// True if `request` came a second time with a cookie, and that one is kept. The initiator's AUTH covers either.
+    pub(crate) came_twice: bool,
     pub(crate) response: Arc<[u8]>,
     pub(crate) ni: Box<[u8]>,
     pub(crate) nr: Box<[u8]>,

@@ -25,13 +25,14 @@ use std::sync::Arc;
 
 use super::Payloads;
 use super::resume::fits::{self, Used};
+use super::sa_init::without_cookie;
 use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Failure, Path};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
-use crate::keys::signed_octets::SignedOctets;
+use crate::keys::signed_octets::{AuthFailure, SignedOctets};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
 pub(crate) use initiator::claim;
@@ -48,6 +49,41 @@ impl IkeSa {
     /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
     pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
         self.octets(transcript, !self.initiator, id)
+    }
+
+    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
+    /// initiator takes for answered. Anybody on the path can send the other one.
+    pub(crate) fn verify_initiator<T>(
+        &self,
+        transcript: &mut InitTranscript,
+        id: Id<'_>,
+        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
+    ) -> Result<T, AuthFailure> {
+        let verdict = verify(&self.peer_octets(transcript, id));
+        let earlier = transcript.came_twice.then(|| without_cookie(&transcript.request)).flatten();
+        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
+        let with_cookie = std::mem::replace(&mut transcript.request, earlier);
+        let verdict = verify(&self.peer_octets(transcript, id));
+        if verdict.is_err() {
+            // Another candidate may have a key that verifies this one.
+            transcript.request = with_cookie;
+        }
+        verdict
+    }
+
+    /// The same for the IKE SA that waits for IKE_AUTH.
+    pub(crate) fn verify_waiting<T>(
+        &mut self,
+        id: Id<'_>,
+        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
+    ) -> Result<T, AuthFailure> {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(AuthFailure) };
+        let mut transcript = std::mem::take(&mut waiting.transcript);
+        let verdict = self.verify_initiator(&mut transcript, id, verify);
+        if let State::ExpectAuthRequest(waiting) = &mut self.state {
+            waiting.transcript = transcript;
+        }
+        verdict
     }
 
     fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {

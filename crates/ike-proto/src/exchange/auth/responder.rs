@@ -206,7 +206,7 @@ impl IkeSa {
 
     /// Checks an AUTH without a signature. `connection` accepts its method.
     fn check_secret(
-        &self,
+        &mut self,
         lookup: &Lookup,
         connection: Option<&ConnectionConfig>,
         (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
@@ -233,8 +233,7 @@ impl IkeSa {
         // secret must take the same path (bug class 43).
         let known = key.is_some();
         let key = key.unwrap_or_else(|| lookup.decoy(prf));
-        let octets = self.peer_octets(&waiting.transcript, id_i);
-        let verdict = verify_by(prf, &key, &octets, data);
+        let verdict = self.verify_waiting(id_i, |octets| verify_by(prf, &key, octets, data));
         verdict.ok().filter(|_| known)
     }
 
@@ -268,11 +267,11 @@ impl IkeSa {
 
     pub(super) fn on_initiator_verdict(&mut self, ctx: &mut Context<'_>, answer: Answer) {
         let State::AwaitInitiatorVerdict(asked) = self.take_state() else { return };
-        let AwaitVerdict { waiting, message, mut judging, .. } = *asked;
+        let AwaitVerdict { mut waiting, message, mut judging, .. } = *asked;
         let index = waiting.rounds.proven();
         let octets = message.octets.clone();
         let payloads = decode_inner_payloads(message.first, &octets).unwrap_or_default();
-        let judged = self.check_key(ctx, &waiting, &mut judging, &payloads, answer);
+        let judged = self.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
             (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
@@ -316,7 +315,7 @@ impl IkeSa {
     fn check_key(
         &self,
         ctx: &Context<'_>,
-        waiting: &ExpectAuthRequest,
+        waiting: &mut ExpectAuthRequest,
         judging: &mut Judging,
         payloads: &[Payload<'_>],
         answer: Answer,
@@ -352,8 +351,9 @@ impl IkeSa {
         let (Some(asked), Some(data)) = (constraints, judging.auth_data(&parsed)) else {
             return Err(Failure::Authentication);
         };
-        let octets = self.peer_octets(&waiting.transcript, *id);
-        let verdict = signature::verify((ctx.config, ctx.crypto), asked, &key.spki, &octets, data);
+        let verdict = self.verify_initiator(&mut waiting.transcript, *id, |octets| {
+            signature::verify((ctx.config, ctx.crypto), asked, &key.spki, octets, data)
+        });
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
         let used = signed_by(id.to_owned(), data.0, scheme, &key);
         Ok((key, used, evidence))

@@ -139,6 +139,7 @@ pub(crate) fn accept_response(
         session,
         transcript: InitTranscript {
             request: Arc::clone(sent),
+            came_twice: false,
             response: octets.into(),
             ni: request.nonce.into(),
             nr: (*nr).into(),

@@ -88,6 +88,7 @@ pub(crate) fn respond(
     let response = encode_response((spi_i, spi_r), &nr, connection, extensions, hashes, separate);
     let transcript = InitTranscript {
         request: octets.into(),
+        came_twice: false,
         response: response.into(),
         ni: (*ni).into(),
         nr: nr.as_slice().into(),
@@ -183,10 +184,11 @@ impl IkeSa {
         {
             return Err(failed());
         }
+        let (prf, key) = (self.session.prf, self.session.keys.pi.duplicate());
+        let verdict = self.verify_waiting(*id, |octets| verify_by(prf, &key, octets, auth.data));
+        let evidence = verdict.map_err(|_| failed())?;
         let State::ExpectAuthRequest(waiting) = &self.state else { return Err(failed()) };
-        let octets = self.peer_octets(&waiting.transcript, *id);
-        let (prf, keys) = (self.session.prf, &self.session.keys);
-        let evidence = verify_by(prf, &keys.pi, &octets, auth.data).map_err(|_| failed())?;
+        let keys = &self.session.keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));

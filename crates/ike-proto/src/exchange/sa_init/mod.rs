@@ -9,11 +9,13 @@
 //!
 //! Nothing here is authenticated yet. A message is judged by reference, and only a usable result changes anything.
 
+mod cookie;
 mod initiator;
 mod nat;
 mod responder;
 mod unprotected;
 
+pub(crate) use cookie::without_cookie;
 pub(crate) use initiator::{
     Accepted, Reading, Request, Sent, Unfit, accept_response, read_response,
 };

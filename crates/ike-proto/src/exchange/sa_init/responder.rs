@@ -136,6 +136,7 @@ pub(crate) fn respond(
     }
     let transcript = InitTranscript {
         request: octets.into(),
+        came_twice: false,
         response: encoded.into(),
         ni: (*ni).into(),
         nr: nr.as_slice().into(),

@@ -235,9 +235,9 @@ impl IkeSa {
             Err(why) => return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why)),
         };
         let prf = self.session.prf;
+        let theirs = key(prf, msk.as_ref(), &self.session.keys.pi);
+        let verdict = self.verify_waiting(eap.id(), |octets| verify_by(prf, &theirs, octets, data));
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        let octets = self.peer_octets(&waiting.transcript, eap.id());
-        let verdict = verify_by(prf, &key(prf, msk.as_ref(), &self.session.keys.pi), &octets, data);
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let Some(evidence) = verdict.ok().filter(|_| right) else {
