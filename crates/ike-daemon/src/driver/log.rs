@@ -45,6 +45,10 @@ impl Log {
     pub(super) fn event(&mut self, now: Instant, event: &Event, endpoint: &Endpoint) {
         match event {
             Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
+            // A command may ask only whether there is something to end, as `down` does for tickets.
+            Event::Done(request, Err(Failure::NotFound)) => {
+                debug!(request = request.0, "command names nothing that exists");
+            }
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
             // What hands addresses out or installs them says so.
