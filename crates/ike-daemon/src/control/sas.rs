@@ -113,12 +113,12 @@ pub struct Auth {
 
 impl Auth {
     fn new(used: &UsedAuth) -> Self {
-        let by = match (used.scheme, used.method) {
-            _ if let Some(eap) = &used.eap => eap.method.clone(),
-            (Some(scheme), _) => scheme.to_string(),
-            (None, AuthMethod::PSK) => "PSK".to_owned(),
-            (None, AuthMethod::NULL) => "NULL".to_owned(),
-            (None, other) => other.to_string(),
+        let by = match (&used.eap, used.scheme, used.method) {
+            (Some(eap), _, _) => eap.method.clone(),
+            (None, Some(scheme), _) => scheme.to_string(),
+            (None, None, AuthMethod::PSK) => "PSK".to_owned(),
+            (None, None, AuthMethod::NULL) => "NULL".to_owned(),
+            (None, None, other) => other.to_string(),
         };
         Self { id: used.id.to_string(), by, certificate: used.certificate.clone() }
     }

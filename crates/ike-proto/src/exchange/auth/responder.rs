@@ -567,18 +567,18 @@ impl IkeSa {
         transcript: &InitTranscript,
         (auth, ppk, unconfigured): LastReply,
     ) -> bool {
-        let child = match parsed.sa() {
-            Ok(_) if let Some(kind) = unconfigured => Some(Err(kind.into())),
-            Ok(None) => None,
-            Ok(Some(_)) if self.connection.childless == Childless::Force => {
+        let child = match (parsed.sa(), unconfigured) {
+            (Ok(_), Some(kind)) => Some(Err(kind.into())),
+            (Ok(None), None) => None,
+            (Ok(Some(_)), None) if self.connection.childless == Childless::Force => {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
             }
-            Ok(Some(_)) => {
+            (Ok(Some(_)), None) => {
                 let request = ChildRequest { rekeys: None, with_ke: false };
                 // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
                 Some(self.answer_child(ctx, parsed, &request, None).map_err(Halt::refusal))
             }
-            Err(refusal) => {
+            (Err(refusal), _) => {
                 self.refuse(ctx, refusal);
                 return false;
             }
