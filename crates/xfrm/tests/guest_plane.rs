@@ -170,7 +170,7 @@ fn passes(from: &UdpSocket, to: &UdpSocket) -> bool {
 }
 
 #[test]
-fn packets_go_through_a_childs_life() {
+fn packets_go_through_the_life_of_a_child() {
     let Some((left, right)) = hosts() else { return };
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     assert!(passes(&a, &b), "in clear, to begin with");

@@ -25,7 +25,7 @@ openssl pkey -in leaf.key -pubout -out leaf.pub1 && "$DAEMON" pki --pub --in lea
 cmp leaf.pub1 leaf.pub2 || fail "public keys differ"
 case $kind in slhdsa*) exit 0 ;; esac
 ca openssl oroot "$kind"
-ca openssl ointer "$kind" oroot
-certificate openssl oleaf "$kind" ointer
-"$DAEMON" pki --verify --in oleaf.pem --cacert oroot.pem --cacert ointer.pem --id oleaf.example.org
-! "$DAEMON" pki --verify --in oleaf.pem --cacert root.pem --cacert ointer.pem || fail "any CA will do"
+ca openssl ointermediate "$kind" oroot
+certificate openssl oleaf "$kind" ointermediate
+"$DAEMON" pki --verify --in oleaf.pem --cacert oroot.pem --cacert ointermediate.pem --id oleaf.example.org
+! "$DAEMON" pki --verify --in oleaf.pem --cacert root.pem --cacert ointermediate.pem || fail "any CA will do"

@@ -120,7 +120,7 @@ async fn many(shards: u8, unique: &str) -> (Daemon, Daemon) {
 }
 
 /// Everything that goes by an SA's number, in both roles, and what concerns all of them.
-async fn lifes(shards: u8) {
+async fn life_with(shards: u8) {
     let (gateway, peers) = many(shards, "no").await;
     let before = list(&gateway).await;
     let met = shards_of(&before);
@@ -157,12 +157,12 @@ async fn lifes(shards: u8) {
 
 #[tokio::test]
 async fn many_peers_on_two_shards() {
-    lifes(2).await;
+    life_with(2).await;
 }
 
 #[tokio::test]
 async fn many_peers_on_four_shards() {
-    lifes(4).await;
+    life_with(4).await;
 }
 
 #[tokio::test]

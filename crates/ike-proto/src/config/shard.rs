@@ -56,13 +56,13 @@ impl Shard {
 
     /// True if another shard of this host may have chosen this SPI for a request: it has the form that the other
     /// shard would draw. Fewer than one in 256 foreign SPIs have it.
-    pub(crate) fn may_be_anothers(self, spi: u64) -> bool {
+    pub(crate) fn may_be_of_another(self, spi: u64) -> bool {
         let [index, ..] = spi.to_be_bytes();
         index != self.index && index == Self::of_initiator(self.count, spi)
     }
 
     /// True if another shard of this host has chosen this SPI, unless an earlier run or an unknown peer has.
-    pub(crate) fn is_anothers(self, spi: u64) -> bool {
+    pub(crate) fn is_of_another(self, spi: u64) -> bool {
         let [index, ..] = spi.to_be_bytes();
         index != self.index && index < self.count
     }

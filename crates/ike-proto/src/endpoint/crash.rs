@@ -175,7 +175,7 @@ impl Endpoint {
         let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let quiet = self.crash.age(now.mono) < self.config.qcd.quiet;
         // Another shard may have an SA with an SPI that it has chosen, however the message has come here.
-        if quiet || !qcd::deserves_tokens(message) || self.config.shard.is_anothers(own) {
+        if quiet || !qcd::deserves_tokens(message) || self.config.shard.is_of_another(own) {
             return Vec::new();
         }
         qcd::all_for(&self.crypto, &self.config, header)

@@ -67,7 +67,7 @@ impl Endpoint {
         // peers, would be authenticated by itself. A request of another shard is not in this table. It can arrive
         // only on a TCP connection whose first message was for this shard.
         let own = self.by_spi.contains_key(&header.spi_i);
-        if own || self.config.shard.may_be_anothers(header.spi_i) {
+        if own || self.config.shard.may_be_of_another(header.spi_i) {
             return self.drop_datagram(path, "own IKE_SA_INIT request");
         }
         if self.shutdown.is_some() {
