@@ -1,4 +1,4 @@
-//! The README's example of two hosts with certificates, done as it says.
+//! The first tunnel of README.md, and the same with certificates of docs/first-tunnel.md, done as they say.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use ike_daemon::control::render;
 use ike_daemon::control::sas::IkeSa;
 use ike_daemon::operator::Target;
 
-/// The indented blocks below a heading of the README.
-fn blocks(heading: &str) -> Vec<String> {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(readme).expect("the README");
-    let (_, below) = readme.split_once(&format!("\n## {heading}\n")).expect("the heading");
+/// The indented blocks below a heading of a document.
+fn blocks(document: &str, heading: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+    let text = fs::read_to_string(path).expect("a document");
+    let (_, below) = text.split_once(&format!("\n## {heading}\n")).expect("the heading");
     let section = below.split("\n## ").next().unwrap_or_default();
     let mut blocks = vec![String::new()];
     for line in section.lines() {
@@ -36,10 +36,51 @@ fn exchanged(text: &str) -> String {
     })
 }
 
+/// The configuration of one side: `left` as it is, or exchanged. Both sides are on the loopback interface, on ports
+/// that the system chooses, and without traps, because there is no data plane.
+fn configured(left: &str, folder: &Path, side: &str, port: u16) -> Config {
+    let text = if side == "left" { left.to_owned() } else { exchanged(left) };
+    let lines = text.lines().filter(|line| !line.starts_with("start_action"));
+    let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+    let text = text
+        .replace("192.0.2.1", "127.0.0.1")
+        .replace("192.0.2.2", "127.0.0.1")
+        .replace("[connections.site]\n", &format!("[connections.site]\nremote_port = {port}\n"));
+    let text = format!("[charon]\nport = 0\nport_nat_t = 0\n\n{text}");
+    let config = config::parse(&text, &folder.join(side));
+    let config = config.unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:#?}"));
+    assert_eq!(config.warnings, Vec::<String>::new());
+    config
+}
+
+/// Fault: take ML-KEM-768 out of `ProposalConfig::default_ike`.
 #[tokio::test]
-async fn the_readmes_certificates_work_as_it_says() {
+async fn the_readmes_tunnel_comes_up_with_the_proof_that_it_shows() {
+    let folder = tempdir("readme-secret");
+    let [file, commands, proof] = &blocks("README.md", "Two hosts and a secret")[..] else {
+        panic!("three blocks")
+    };
+    assert!(commands.trim().lines().all(|line| {
+        let words = ["chmod 600 ", "ike-daemon check --config ", "ike-daemon run --config "];
+        words.iter().any(|word| line.starts_with(word)) && line.ends_with("/etc/ike/left.toml")
+    }));
+    let secret = format!("0s{}", "QUJD".repeat(11));
+    assert!(file.contains("\"0s…\""));
+    let file = file.replace("0s…", &secret);
+    let pair = Pair::configured(|side, port| configured(&file, &folder, side, port)).await;
+    pair.left.operator().up(&Target::named("net")).await.unwrap();
+    for daemon in [&pair.left, &pair.right] {
+        let shown = render(&list(daemon).await);
+        assert!(proof.trim().ends_with("/KE1_ML_KEM_768"));
+        assert!(shown.lines().any(|line| line.trim() == proof.trim()), "{proof}{shown}");
+    }
+}
+
+#[tokio::test]
+async fn the_certificates_of_the_first_tunnel_work_as_it_says() {
     let folder = tempdir("readme");
-    let [commands, rounds] = &blocks("Two hosts and certificates")[..] else {
+    let [commands, rounds] = &blocks("docs/first-tunnel.md", "Two hosts and certificates")[..]
+    else {
         panic!("two blocks")
     };
     let commands = commands.replace("\\\n", " ");
@@ -61,27 +102,12 @@ async fn the_readmes_certificates_work_as_it_says() {
         }
     }
 
-    let secret = &blocks("Two hosts and a secret")[0];
+    let secret = &blocks("README.md", "Two hosts and a secret")[0];
     let replaced = ["[connections.site.local]", "[connections.site.remote]", "[secrets."];
     let kept =
         secret.split("\n\n").filter(|part| !replaced.iter().any(|old| part.starts_with(old)));
     let left = [kept.collect::<Vec<_>>().join("\n\n"), rounds.clone()].join("\n\n");
-    let configure = |side: &str, port: u16| -> Config {
-        let text = if side == "left" { left.clone() } else { exchanged(&left) };
-        let lines = text.lines().filter(|line| !line.starts_with("start_action"));
-        let text = lines.map(|line| format!("{line}\n")).collect::<String>();
-        let text =
-            text.replace("192.0.2.1", "127.0.0.1").replace("192.0.2.2", "127.0.0.1").replace(
-                "[connections.site]\n",
-                &format!("[connections.site]\nremote_port = {port}\n"),
-            );
-        let text = format!("[charon]\nport = 0\nport_nat_t = 0\n\n{text}");
-        let config = config::parse(&text, &folder.join(side));
-        let config = config.unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:#?}"));
-        assert_eq!(config.warnings, Vec::<String>::new());
-        config
-    };
-    let pair = Pair::configured(configure).await;
+    let pair = Pair::configured(|side, port| configured(&left, &folder, side, port)).await;
     pair.left.operator().up(&Target::named("net")).await.unwrap();
     let shown = render(&list(&pair.left).await);
     assert!(shown.contains("  local authenticated by ML-DSA-65\n"), "{shown}");
