@@ -10,7 +10,7 @@ use ike_tests::{A, B, Pair, Setup};
 
 /// Inputs that fuzzing found for other parsers; see the README beside the file.
 const PARSER_CORPORA: &[u8] =
-    include_bytes!("../../crates/ike-proto/tests/data/parser-corpora/inputs.bin");
+    include_bytes!("../../crates/ike-wire/tests/data/parser-corpora/inputs.bin");
 
 /// Seeds of target `message`: those inputs, and the datagrams of a life.
 pub fn messages() -> Vec<Vec<u8>> {

@@ -22,7 +22,6 @@ pub mod keys;
 mod question;
 mod shares;
 mod table;
-pub mod wire;
 
 pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
@@ -31,6 +30,7 @@ pub use event::{
     RequestId, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
     UsedEap,
 };
+pub use ike_wire as wire;
 pub use question::{
     AcceptedScheme, Answer, Assignment, Authorization, EapAnswer, EapMessage, EapState, EapSuccess,
     Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question,

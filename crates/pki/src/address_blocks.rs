@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use der::asn1::ObjectIdentifier;
-use ike_proto::crypto::der::{BIT_STRING, Der, NULL, OCTET_STRING, SEQUENCE};
+use ike_proto::wire::der::{BIT_STRING, Der, NULL, OCTET_STRING, SEQUENCE};
 
 use crate::error::PkiError;
 use crate::path::Path;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use der::Decode;
 use ike_proto::crypto::SigningKey;
-use ike_proto::crypto::der::{self as asn1, Der};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::der::{self as asn1, Der};
 use p12_keystore::Pkcs12Archive;
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use pq_kem::sign::{KeyError, load_private_key as load_plain};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Encode};
-use ike_proto::crypto::der::{Der, OBJECT_IDENTIFIER, SEQUENCE};
+use ike_proto::wire::der::{Der, OBJECT_IDENTIFIER, SEQUENCE};
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 

@@ -5,8 +5,8 @@ use std::fmt;
 
 use der::asn1::ObjectIdentifier;
 use ike_proto::config::IdMatch;
-use ike_proto::crypto::der::{Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::der::{Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
 

@@ -1,8 +1,8 @@
 //! Signatures on certificates, revocation lists and OCSP responses.
 
-use ike_proto::crypto::der::{self, Der};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::crypto::{SignatureScheme, SignatureVerifier};
+use ike_proto::wire::der::{self, Der};
 use pq_kem::sign::SlhDsa;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
 use webpki::aws_lc_rs as algorithms;

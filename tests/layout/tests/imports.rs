@@ -14,6 +14,7 @@ const CRATES: &[&str] = &[
     "crates/esp",
     "crates/ike-daemon",
     "crates/ike-proto",
+    "crates/ike-wire",
     "crates/pki",
     "crates/pq-kem",
     "crates/routes",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ike_proto::crypto::der::{self, BIT_STRING, OCTET_STRING, SEQUENCE};
+use ike_proto::wire::der::{self, BIT_STRING, OCTET_STRING, SEQUENCE};
 use ike_tests::credentials::{Authority, key};
 use ike_tests::setup::identity;
 use ike_tests::{A, Setup, Side};

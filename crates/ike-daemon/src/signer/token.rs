@@ -15,8 +15,8 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::AuthPin;
-use ike_proto::crypto::der::{self, Der};
 use ike_proto::crypto::{CryptoError, Secret, SignatureScheme, SigningKey};
+use ike_proto::wire::der::{self, Der};
 
 use super::TokenKey;
 

@@ -220,7 +220,7 @@ impl SchemeConstraints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::der;
+    use crate::wire::der;
 
     /// An RSA key whose modulus has these octets.
     fn rsa(modulus: &[u8]) -> Vec<u8> {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::child::ShuntConfig;
 use super::connection::{ConnectionConfig, PreSharedKey};
-use super::frodokem::FrodoNumbers;
 use super::ppk::PostQuantumKey;
 use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
 use super::resumption::ResumptionConfig;
 use super::shard::Shard;
 use crate::ike_sa::rtt::LONGEST_TIMER;
+use crate::wire::registry::FrodoNumbers;
 
 /// When an unanswered request is sent again (RFC 7296 §2.4).
 ///

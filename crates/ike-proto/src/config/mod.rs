@@ -7,7 +7,6 @@ pub(crate) mod candidates;
 pub mod child;
 pub mod connection;
 pub mod endpoint;
-pub mod frodokem;
 pub mod id_regex;
 pub(crate) mod lookup;
 pub mod numbers;
@@ -28,7 +27,6 @@ pub use connection::{
     SeparateTransports, TcpUse, Unique,
 };
 pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
-pub use frodokem::FrodoNumbers;
 pub use id_regex::{IdRegex, IdRegexError};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
@@ -37,3 +35,5 @@ pub use qcd::QcdConfig;
 pub use redirect::RedirectPolicy;
 pub use resumption::{ResumptionConfig, TicketKey};
 pub use shard::Shard;
+
+pub use crate::wire::registry::FrodoNumbers;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
 
-pub mod der;
 pub mod sign;
 
 mod secret;

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::CryptoError;
-use super::der::{self, Der};
+use crate::wire::der::{self, Der};
 use crate::wire::registry::{AuthMethod, HashId};
 
 mod identifier;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, ProposalConfig, TcpUse};
 use crate::crypto::CryptoProvider;
+use crate::wire::payload::Transform;
+use crate::wire::registry::{FrodoNumbers, KeMethodId, TransformType};
 
 /// The longest time that is accepted: ten years. The sum of a few such times and the time of any input is still a
 /// time. A longer one in an embedder's configuration would overflow much later, which is a panic.
@@ -17,7 +19,7 @@ pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> End
     let numbers = std::mem::take(&mut config.frodokem);
     let keep = |proposals: &[ProposalConfig]| {
         let numbered = proposals.iter().cloned().map(|mut proposal| {
-            proposal.transforms.iter_mut().for_each(|transform| numbers.apply(transform));
+            proposal.transforms.iter_mut().for_each(|transform| number(numbers, transform));
             proposal
         });
         numbered.filter_map(|proposal| proposal.supported_by(crypto)).collect()
@@ -36,6 +38,14 @@ pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> End
         *connection = Arc::new(usable);
     }
     config
+}
+
+/// Gives `transform` its number, if it is a key exchange.
+fn number(numbers: FrodoNumbers, transform: &mut Transform) {
+    let kind = transform.kind;
+    if kind == TransformType::KE || kind.additional_ke().is_some() {
+        transform.id = numbers.of(KeMethodId(transform.id)).0;
+    }
 }
 
 fn bound<'a>(times: impl IntoIterator<Item = &'a mut Duration>) {

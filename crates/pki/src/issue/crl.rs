@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use der::Encode;
 use der::asn1::Uint;
-use ike_proto::crypto::der::{self as asn1, INTEGER, SEQUENCE, context};
+use ike_proto::wire::der::{self as asn1, INTEGER, SEQUENCE, context};
 use x509_cert::ext::pkix::{AuthorityKeyIdentifier, CrlNumber, CrlReason};
 use x509_cert::time::Time;
 

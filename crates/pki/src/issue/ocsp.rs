@@ -4,9 +4,7 @@ use std::time::SystemTime;
 
 use der::Encode;
 use der::asn1::GeneralizedTime;
-use ike_proto::crypto::der::{
-    self as asn1, Der, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
-};
+use ike_proto::wire::der::{self as asn1, Der, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context};
 
 use super::{IssueError, Issuer, key_id, wrap};
 use crate::certificate::Certificate;

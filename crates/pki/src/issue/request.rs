@@ -3,8 +3,8 @@
 use der::asn1::ObjectIdentifier;
 use der::oid::AssociatedOid;
 use der::{Decode, Encode};
-use ike_proto::crypto::der::{Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, context};
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::der::{Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, context};
 use ike_proto::wire::payload::IdData;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::SubjectAltName;

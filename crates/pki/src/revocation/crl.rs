@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use der::{Decode, oid::AssociatedOid};
-use ike_proto::crypto::der::{Der, INTEGER, SEQUENCE};
+use ike_proto::wire::der::{Der, INTEGER, SEQUENCE};
 use webpki::{BorrowedCertRevocationList, CertRevocationList};
 use x509_cert::certificate::Rfc5280;
 use x509_cert::crl::{CertificateList, RevokedCert};

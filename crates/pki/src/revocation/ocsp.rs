@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use der::Decode;
 use der::asn1::GeneralizedTime;
-use ike_proto::crypto::der::{
+use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::der::{
     self as asn1, Der, INTEGER, NULL, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 
 use super::{SKEW, Status};
 use crate::certificate::Certificate;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use ike_proto::crypto::der::{self, BIT_STRING, NULL, OCTET_STRING, SEQUENCE, context};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
+use ike_proto::wire::der::{self, BIT_STRING, NULL, OCTET_STRING, SEQUENCE, context};
 use pki::issue::{self, Issuer, OtherExtension, RevokedEntry, Template};
 use pki::{
     Certificate, ExtendedKeyUsagePolicy, LoadError, PeerPolicy, PkiError, Revocation,

@@ -2,7 +2,7 @@
 //! bounded (bug class 35).
 
 use ike_proto::crypto::SignatureScheme;
-use ike_proto::crypto::der::{
+use ike_proto::wire::der::{
     self, Der, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
 use ike_proto::wire::payload::Cert;

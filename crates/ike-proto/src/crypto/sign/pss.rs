@@ -1,7 +1,7 @@
 //! Parameters of RSASSA-PSS (RFC 4055 §3.1).
 
 use super::SignatureScheme;
-use crate::crypto::der::{self, Der};
+use crate::wire::der::{self, Der};
 use crate::wire::registry::HashId;
 
 /// What the parameters of an id-RSASSA-PSS `AlgorithmIdentifier` say, defaults filled in. The trailer
