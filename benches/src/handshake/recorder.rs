@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use ike_proto::PeerCredentials;
-use ike_proto::crypto::der::{self, Der};
 use ike_proto::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, CryptoProvider, Frame,
     KeLengths, KeMethod, PendingKe, Prf, Secret, SecureRandom, SignatureScheme, SignatureVerifier,
     SigningKey,
 };
+use ike_proto::wire::der::{self, Der};
 use ike_proto::wire::registry::{KeMethodId, PrfId};
 use pki::TrustStore;
 

@@ -14,12 +14,12 @@ use esp::io::{
     ClearSockets, Config, DEFAULT_MARK, Device, EncapSocket, GuardOptions, PlainEsp, RouteOptions,
     TunOptions, UserspacePlane, set_mark,
 };
-use ike_proto::crypto::{CipherProvider, CipherSuite, Secret};
-use ike_proto::dataplane::{
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherProvider, CipherSuite, Secret};
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Limits, Mode, PolicyAction, PolicyId,
     PolicySpec, SaId, SaSpec, TrafficSelector,
 };
-use ike_proto::wire::registry::{EncrId, IntegId};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ike_proto::dataplane::{Event, PolicyId, TrafficSelector};
+use ipsec_types::dataplane::{Event, PolicyId, TrafficSelector};
 
 use crate::flow::FlowKey;
 use crate::inbound::{Carrier, Outer};

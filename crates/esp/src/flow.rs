@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::dataplane::PolicySpec;
+use ipsec_types::dataplane::PolicySpec;
 
 use crate::ip::IpPacket;
 use crate::sad::Sa;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
-use ike_proto::dataplane::{Encapsulation, Event, PolicyAction};
+use ipsec_types::dataplane::{Encapsulation, Event, PolicyAction};
 
 use crate::buffer::Buffer;
 use crate::ip::{self, BadIp, Fragment, IpPacket, parse_each, proto};

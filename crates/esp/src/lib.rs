@@ -1,7 +1,7 @@
-//! Userspace ESP (RFC 4303): a data plane for [`ike_proto`] where the kernel has none.
+//! Userspace ESP (RFC 4303): a data plane for an IKE engine such as `ike-proto` where the kernel has none.
 //!
 //! The core does no I/O. A [`Plane`] holds the SAs ([`sad`]) and the policies ([`spd`]) that the
-//! engine installs through [`DataPlane`](ike_proto::dataplane::DataPlane); an [`Outbound`] turns a
+//! engine installs through [`DataPlane`](ipsec_types::dataplane::DataPlane); an [`Outbound`] turns a
 //! packet of the protected side into ESP, and an [`Inbound`] turns ESP back into a packet. Time is an
 //! argument and randomness is injected. There may be any number of workers of either kind, one per
 //! thread; they share the tables and take no lock for a flow they have seen before. Packets are best handed

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
-use ike_proto::crypto::{IvKind, SecureRandom};
-use ike_proto::dataplane::{Direction, Encapsulation, Event, PolicyAction, PolicySpec, SaId};
+use ipsec_types::crypto::{IvKind, SecureRandom};
+use ipsec_types::dataplane::{Direction, Encapsulation, Event, PolicyAction, PolicySpec, SaId};
 
 use crate::buffer::Buffer;
 use crate::flow::{Decision, FlowCache, FlowKey};

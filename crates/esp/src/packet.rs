@@ -14,7 +14,7 @@
 //! With an extended sequence number the high 32 bits are authenticated and not sent: an AEAD has them
 //! between the SPI and the low half (RFC 4106 §5), a MAC after the ciphertext (§2.2.1).
 
-use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
+use ipsec_types::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
 
 use crate::buffer::Buffer;
 use crate::stats::DropReason;

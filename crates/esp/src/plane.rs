@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use ike_proto::crypto::{CipherProvider, SecureRandom};
+use ipsec_types::crypto::{CipherProvider, SecureRandom};
 #[cfg(all(feature = "tun", target_os = "linux"))]
-use ike_proto::dataplane::TrafficSelector;
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::TrafficSelector;
+use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, PolicyAction, Reply, SaId, Usage,
 };
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::crypto::CipherProvider;
-use ike_proto::dataplane::{DataPlaneError, Direction, Encapsulation, SaId, SaSpec};
+use ipsec_types::crypto::CipherProvider;
+use ipsec_types::dataplane::{DataPlaneError, Direction, Encapsulation, SaId, SaSpec};
 
 mod state;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ike_proto::dataplane::TrafficSelector;
+use ipsec_types::dataplane::TrafficSelector;
 
 use crate::ip::IpPacket;
 

@@ -1,15 +1,15 @@
 //! The security policy database (RFC 4301 §4.4.1).
 //!
-//! [`precedence`](ike_proto::dataplane::precedence) says which policy a packet meets.
+//! [`precedence`](ipsec_types::dataplane::precedence) says which policy a packet meets.
 //!
 //! Overlaps between owners are logged, and refused if [`Spd::refuse_overlaps`] says so.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use ike_proto::dataplane::overlaps::{self, Held};
-use ike_proto::dataplane::precedence::{Order, Rank};
-use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
+use ipsec_types::dataplane::overlaps::{self, Held};
+use ipsec_types::dataplane::precedence::{Order, Rank};
+use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 
 use crate::selector::{Side, matches};
 
@@ -110,7 +110,7 @@ impl Spd {
 
 #[cfg(test)]
 mod tests {
-    use ike_proto::dataplane::Mode;
+    use ipsec_types::dataplane::Mode;
 
     use super::*;
 

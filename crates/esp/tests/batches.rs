@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use esp::{Buffer, DropReason, Fate};
-use ike_proto::dataplane::{Command, DataPlane, Event, Limits, PolicyAction, PolicyId};
+use ipsec_types::dataplane::{Command, DataPlane, Event, Limits, PolicyAction, PolicyId};
 
 mod common;
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
-use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use ike_test_namespace::{TUN, in_namespace, ip};
+use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

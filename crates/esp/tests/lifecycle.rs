@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use esp::{Buffer, Carrier, DropReason, Verdict};
-use ike_proto::crypto::Secret;
-use ike_proto::dataplane::{
+use ipsec_types::crypto::Secret;
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, PolicyAction, Reply,
     SaId, Usage,
 };

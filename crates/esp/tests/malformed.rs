@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use esp::packet::Cipher;
 use esp::{Carrier, DropReason, Outer, Verdict, ip};
-use ike_proto::crypto::{CipherProvider, Frame};
+use ipsec_types::crypto::{CipherProvider, Frame};
 use proptest::prelude::*;
 
 mod common;
@@ -14,7 +14,7 @@ use common::{CBC, CIPHERS, GCM, Tunnel, addr, arrival, ts};
 
 /// A peer with the right keys that says what it likes: seals `payload` with any next header.
 fn from_insider(tunnel: &Tunnel, seq: u64, next_header: u8, payload: &[u8]) -> Vec<u8> {
-    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
+    let sa = tunnel.sa(ipsec_types::dataplane::Direction::Out);
     let cipher = Cipher {
         key: CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap(),
         lengths: CIPHERS.lengths(sa.suite).unwrap(),
@@ -154,7 +154,7 @@ fn the_next_header_must_fit_the_mode_and_the_packet() {
 
 /// Opens packets of an insider who chooses the payload with its padding, pad length and next header.
 fn padded(tunnel: &Tunnel) -> impl FnMut(&[u8]) -> Result<Vec<u8>, DropReason> {
-    let sa = tunnel.sa(ike_proto::dataplane::Direction::Out);
+    let sa = tunnel.sa(ipsec_types::dataplane::Direction::Out);
     let lengths = CIPHERS.lengths(sa.suite).unwrap();
     let key = CIPHERS.key(sa.suite, sa.encr_key.expose(), sa.integ_key.expose()).unwrap();
     let (mut pair, outer, mut seq) = (tunnel.connect(), outer(tunnel), 0);

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esp::io::{Config, Device, EncapSocket, IkeDatagram, MemoryHost, UserspacePlane};
-use ike_proto::crypto::{
+use ipsec_types::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame,
 };
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction, PolicyId,
     PolicySpec, SaId,
 };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use esp::io::{Config, Device, MemoryHost, PlainEsp, UserspacePlane};
 use esp::ip;
-use ike_proto::dataplane::{Command, DataPlane, Direction};
 use ike_test_namespace::{TUN, in_namespace, ip as run_ip};
+use ipsec_types::dataplane::{Command, DataPlane, Direction};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use esp::{DropReason, Verdict, ip};
 use std::sync::Arc;
 
-use ike_proto::dataplane::{Mode, Processing, TfcPadding};
+use ipsec_types::dataplane::{Mode, Processing, TfcPadding};
 
 mod common;
 
@@ -143,7 +143,7 @@ fn ivs_do_not_repeat_and_counter_ivs_follow_the_sequence_number() {
         for seq in 1..=200u32 {
             let (_, esp) = pair.seal(&tunnel.packet(8)).unwrap();
             assert_eq!(esp[4..8], seq.to_be_bytes());
-            if suite.encr != ike_proto::wire::registry::EncrId::NULL {
+            if suite.encr != ike_wire::registry::EncrId::NULL {
                 assert!(seen.insert(esp[8..16].to_vec()), "{suite:?}");
             }
         }
@@ -178,7 +178,7 @@ fn transport_mode_behind_a_nat_has_its_checksum_put_right() {
     let tunnel = Tunnel { encap: true, ..Tunnel::v4() }.transport();
     let public = common::addr("203.0.113.9");
     let mut receiving = tunnel.clone();
-    receiving.left_ts = vec![ike_proto::dataplane::TrafficSelector::host(public)];
+    receiving.left_ts = vec![ipsec_types::dataplane::TrafficSelector::host(public)];
     receiving.left = public;
     let (mut sender, mut receiver) = (tunnel.connect(), receiving.connect());
     for (sent, wanted) in [

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use esp::{DropReason, Plane, Verdict};
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, Event, HwOffload, Mark, Mode, PolicyAction, PolicyId,
     PolicySpec, Processing, SaId, SaSpec,
 };

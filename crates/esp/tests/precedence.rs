@@ -1,7 +1,7 @@
 //! Which policy a packet meets, in user space: the cases of the kernel data plane.
 
 use esp::{DropReason, Plane, Verdict};
-use ike_proto::dataplane::DataPlane;
+use ipsec_types::dataplane::DataPlane;
 
 mod common;
 #[path = "../../xfrm/tests/common/precedence.rs"]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::{Config, Device, EncapSocket, RouteOptions, TunOptions, UserspacePlane};
-use ike_proto::dataplane::{
+use ike_test_namespace::{TUN, in_namespace, ip};
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, PolicyAction, SaId,
 };
-use ike_test_namespace::{TUN, in_namespace, ip};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -4,8 +4,8 @@
 use esp::Buffer;
 use esp::ip::{self, IpPacket, proto};
 use esp::packet::Cipher;
-use ike_proto::crypto::{CipherProvider, CipherSuite};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherProvider, CipherSuite};
 
 mod common;
 

@@ -3,6 +3,9 @@
 //! [`Endpoint`] turns (time, input) into one ordered list of outputs. Sockets, clocks, the system's random source,
 //! the kernel and key files are outside this crate.
 //!
+//! [`wire`] is the crate `ike-wire`; [`crypto`] and [`dataplane`] are those of `ipsec-types`. A backend depends on
+//! these two and does without the engine.
+//!
 //! Errors may get further variants in any release; scripts can rely on [`Failure::word`]. [`Output`], [`Event`],
 //! [`Question`] and [`dataplane::Command`] are matched exhaustively on purpose: a driver that does not handle a
 //! new variant is incomplete.
@@ -12,8 +15,6 @@
 
 pub mod child;
 pub mod config;
-pub mod crypto;
-pub mod dataplane;
 mod endpoint;
 mod event;
 mod exchange;
@@ -31,6 +32,7 @@ pub use event::{
     UsedEap,
 };
 pub use ike_wire as wire;
+pub use ipsec_types::{crypto, dataplane};
 pub use question::{
     AcceptedScheme, Answer, Assignment, Authorization, EapAnswer, EapMessage, EapState, EapSuccess,
     Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question,

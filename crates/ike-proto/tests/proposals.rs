@@ -405,6 +405,19 @@ fn accept_takes_the_first_key_exchange_again_and_select_does_not_choose_it() {
     assert_eq!(select(&[ours], &Sa { proposals: vec![answer] }, ALL), None);
 }
 
+/// A number of the private range is what the two ends have agreed on, and some of them have a keyword.
+#[test]
+fn key_exchanges_named_by_number() {
+    let numbered = ike("aes256gcm16-prfsha256-x25519-ke1_kem38");
+    assert_eq!(numbered.to_string(), "aes256gcm16-prfsha256-x25519-ke1_kem38");
+    let named = ike("aes256-sha256-x25519-ke1_kem1086").to_string();
+    assert!(named.ends_with("ke1_frodos1"), "{named}");
+    for bad in ["kem", "kem036", "kem65536", "kem-1", "kem1x"] {
+        let proposal = format!("aes256-sha256-{bad}");
+        assert!(ProposalConfig::parse(ProtocolId::IKE, &proposal).is_err(), "{bad}");
+    }
+}
+
 #[test]
 fn supported_by_keeps_what_the_backend_has() {
     let provider = pq_kem::provider();

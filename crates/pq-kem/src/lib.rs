@@ -1,5 +1,5 @@
-//! Crypto backends for [`ike_proto`]: implementations of the engine's
-//! [`crypto`](ike_proto::crypto) traits on maintained libraries.
+//! Crypto backends for an IKE engine such as `ike-proto`: implementations of the traits of
+//! [`ipsec_types::crypto`] on maintained libraries.
 //!
 //! * [`provider`] is everything below in one [`CryptoProvider`]; take fields out of it, or put others
 //!   in, to narrow or widen what an endpoint can negotiate.
@@ -17,7 +17,7 @@
 //! RUSTSEC-2026-0161, -0162, -0163 and -0166) and `experimental-falcon`.
 //!
 //! ```
-//! use ike_proto::wire::registry::KeMethodId;
+//! use ike_wire::registry::KeMethodId;
 //!
 //! let provider = pq_kem::provider();
 //! let mut rng = pq_kem::os_random();
@@ -31,7 +31,7 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-use ike_proto::crypto::{CryptoProvider, SecureRandom};
+use ipsec_types::crypto::{CryptoProvider, SecureRandom};
 
 pub mod hash;
 pub mod ke;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use ike_proto::crypto::{Prf, Secret};
-use ike_proto::wire::registry::PrfId;
+use ike_wire::registry::PrfId;
+use ipsec_types::crypto::{Prf, Secret};
 use zeroize::Zeroizing;
 
 use crate::ffi::hmac::{Hash, Hmac};

@@ -1,6 +1,6 @@
 //! The random source of a real endpoint.
 
-use ike_proto::crypto::SecureRandom;
+use ipsec_types::crypto::SecureRandom;
 
 /// The generator of the operating system itself: no octets and no state of a generator in this process's memory. Every
 /// copy of a virtual machine would hand out what is there, as nonces, SPIs, IVs and keys that are the same; the kernel

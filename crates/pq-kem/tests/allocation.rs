@@ -3,8 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use ike_proto::crypto::{CipherProvider, CipherSuite, Frame};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherProvider, CipherSuite, Frame};
 use pq_kem::sym::Ciphers;
 
 thread_local! {

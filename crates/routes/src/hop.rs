@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use futures_util::{StreamExt, TryStreamExt};
-use ike_proto::dataplane::TrafficSelector;
+use ipsec_types::dataplane::TrafficSelector;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};

@@ -25,7 +25,7 @@ use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::thread;
 
-use ike_proto::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
+use ipsec_types::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
 use tokio::sync::mpsc;
 
 use prefix::{Prefix, cover};

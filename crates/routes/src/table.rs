@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
-use ike_proto::dataplane::{PolicyId, TrafficSelector};
+use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };

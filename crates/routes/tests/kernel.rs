@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ike_proto::dataplane::{PolicyId, TrafficSelector};
 use ike_test_namespace::{VETH, in_namespace, ip};
+use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use routes::{HostWatch, Leftovers, Near, NearWatch, RouteOptions, Routes, Via};
 
 /// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.

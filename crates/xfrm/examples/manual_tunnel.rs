@@ -9,8 +9,8 @@
 use std::error::Error;
 use std::net::IpAddr;
 
-use ike_proto::crypto::Secret;
-use ike_proto::dataplane::{Direction, Mode};
+use ipsec_types::crypto::Secret;
+use ipsec_types::dataplane::{Direction, Mode};
 use xfrm::kernel::Kernel;
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, PriorityClass, Template};
 use xfrm::selector::{Prefix, Selector};

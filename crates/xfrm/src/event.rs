@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ike_proto::dataplane::{Mark, Mode};
+use ipsec_types::dataplane::{Mark, Mode};
 use netlink_packet_xfrm::constants::{
     XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE, XFRMNLGRP_MAPPING, XFRMNLGRP_POLICY, XFRMNLGRP_SA,
 };

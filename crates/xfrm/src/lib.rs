@@ -1,4 +1,4 @@
-//! The Linux kernel's IPsec over netlink (XFRM), and data-plane backends of [`ike_proto`].
+//! The Linux kernel's IPsec over netlink (XFRM), and data planes for an IKE engine such as `ike-proto`.
 //!
 //! By itself this is a library for ESP states and policies:
 //!
@@ -11,8 +11,8 @@
 //! A tunnel with fixed keys, one direction of it:
 //!
 //! ```no_run
-//! use ike_proto::crypto::Secret;
-//! use ike_proto::dataplane::{Direction, Mode};
+//! use ipsec_types::crypto::Secret;
+//! use ipsec_types::dataplane::{Direction, Mode};
 //! use xfrm::kernel::Kernel;
 //! use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, PriorityClass, Template, priority};
 //! use xfrm::selector::{Prefix, Selector};
@@ -42,14 +42,14 @@
 //! Keys are wiped where this crate holds them: in states, in requests once they are sent, and in the kernel's
 //! answers. The crate does not print keys.
 //!
-//! [`XfrmNetlink`] is the data plane of [`ike_proto`] on it. There are also doubles for tests:
+//! [`XfrmNetlink`] is the data plane of an IKE engine on it. There are also doubles for tests:
 //!
 //! * [`SimKernel`] stands in for the kernel: policies and states meet packets as in Linux.
 //! * [`Recording`] records commands, without keys, and knows which SAs and policies exist.
 //! * [`Tracer`] logs the calls of a data plane.
 //! * [`Faulty`] fails commands on demand.
 //!
-//! The last two of these wrap any [`DataPlane`](ike_proto::dataplane::DataPlane), and implement that trait
+//! The last two of these wrap any [`DataPlane`](ipsec_types::dataplane::DataPlane), and implement that trait
 //! themselves.
 
 #![deny(missing_docs)]

@@ -6,8 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
 use netlink_packet_xfrm::XfrmMessage;
 use netlink_packet_xfrm::constants::{XFRMA_IF_ID, XFRMA_MTIMER_THRESH};
 use netlink_packet_xfrm::monitor::MigrateMessage;

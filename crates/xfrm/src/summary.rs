@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use ike_proto::crypto::CipherSuite;
-use ike_proto::dataplane::{
+use ipsec_types::crypto::CipherSuite;
+use ipsec_types::dataplane::{
     Command, Direction, Encapsulation, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
 };
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ike_proto::crypto::Secret;
+use ipsec_types::crypto::Secret;
 use netlink_packet_core::NetlinkSerializable;
 use netlink_packet_xfrm::XfrmMessage;
 use xfrm::kernel::{DefaultPolicy, Kernel};

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ike_proto::dataplane::{Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, SaId};
+use ipsec_types::dataplane::{
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, SaId,
+};
 use rustix::time::{ClockId, clock_gettime, clock_settime};
 use xfrm::XfrmNetlink;
 use xfrm::event::Events;

@@ -8,7 +8,7 @@ mod support;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use ike_proto::dataplane::Mode;
+use ipsec_types::dataplane::Mode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use support::{addr, ip, kernel_with_esp, state};
 use xfrm::event::{Event, Events};

@@ -3,9 +3,9 @@
 
 mod support;
 
-use ike_proto::crypto::CipherSuite;
-use ike_proto::dataplane::Mode;
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::CipherSuite;
+use ipsec_types::dataplane::Mode;
 use support::{addr, ip, ip_words, kernel, kernel_with_esp, state};
 use xfrm::kernel::{Change, Migration, Move};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};

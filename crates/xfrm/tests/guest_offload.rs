@@ -9,7 +9,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use ike_proto::dataplane::HwOffload;
+use ipsec_types::dataplane::HwOffload;
 use nsim::{Nsim, log_of};
 use support::{addr, gcm, ip, ip_words, kernel_with_esp, run, state};
 use xfrm::kernel::Kernel;

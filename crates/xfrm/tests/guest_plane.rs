@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, Event, Limits, Mark, Mode, PolicyAction, PolicyId,
 };
 use xfrm::XfrmNetlink;

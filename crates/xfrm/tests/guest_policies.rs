@@ -4,7 +4,7 @@
 
 mod support;
 
-use ike_proto::dataplane::Mode;
+use ipsec_types::dataplane::Mode;
 use support::{addr, ip, ip_words, kernel};
 use xfrm::kernel::{Change, Counts, DefaultPolicy};
 use xfrm::policy::{Action, Policy, PolicyDirection, PolicyId, Template};

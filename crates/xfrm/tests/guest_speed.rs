@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::Mode;
+use ipsec_types::dataplane::Mode;
 use support::{gcm, ip, kernel_with_esp};
 use xfrm::kernel::{Change, Kernel};
 use xfrm::netlink::Socket;

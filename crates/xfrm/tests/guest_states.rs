@@ -5,8 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
 use support::{addr, ip, ip_words, kernel_with_esp, state};
 use xfrm::selector::{Prefix, Selector};
 use xfrm::state::{

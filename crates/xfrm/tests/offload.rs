@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
-use ike_proto::dataplane::HwOffload;
+use ipsec_types::dataplane::HwOffload;
 use support::{addr, gcm, state};
 use xfrm::SimKernel;
 use xfrm::kernel::Kernel;
@@ -214,8 +214,8 @@ fn what_an_earlier_run_left_is_removed_and_a_device_that_is_gone_forgotten() {
     assert!(!offloader.link_changed(&mut kernel, LinkChange { index: 7, now: Link::Gone }));
 }
 
-fn gcm_key(octets: usize) -> ike_proto::crypto::Secret {
-    ike_proto::crypto::Secret::new(vec![1; octets])
+fn gcm_key(octets: usize) -> ipsec_types::crypto::Secret {
+    ipsec_types::crypto::Secret::new(vec![1; octets])
 }
 
 /// The same once more; keys are not copied by accident.

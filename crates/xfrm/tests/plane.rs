@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, HwOffload, Limits, Mark, Mode,
     PolicyAction, PolicyId, SaId,
 };
@@ -395,7 +395,7 @@ fn the_same_sa_twice_is_one_and_another_of_its_name_is_refused() {
     apply(&mut plane, child.up()).unwrap();
     assert_eq!(usage(&mut plane, child.outbound()).packets, 1);
     let Command::InstallSa(mut other) = child.sa(Direction::Out) else { panic!() };
-    other.encr_key = ike_proto::crypto::Secret::new(vec![9; 20]);
+    other.encr_key = ipsec_types::crypto::Secret::new(vec![9; 20]);
     let error = plane.apply(Command::InstallSa(other)).unwrap_err();
     assert!(error.0.contains("in use"), "{error}");
     apply(&mut plane, child.down()).unwrap();

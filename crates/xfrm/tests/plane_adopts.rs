@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ike_proto::dataplane::{Command, DataPlane, Mode, PolicyAction};
+use ipsec_types::dataplane::{Command, DataPlane, Mode, PolicyAction};
 use netlink_packet_xfrm::XfrmMessage;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{Error, FaultyTransport, Kind, NetlinkFault, Transport};
@@ -267,7 +267,7 @@ fn what_is_adopted_is_beneath_the_rest() {
     apply(&mut plane, [other.act(PolicyAction::Shunt { silent: true })]).unwrap();
     assert!(spi_of(sim.send(&out())).is_some(), "a shunt stands in for what is not up");
     apply(&mut plane, [Child::new(7, 9).trap()]).unwrap();
-    apply(&mut plane, [Command::RemovePolicy(ike_proto::dataplane::PolicyId(7))]).unwrap();
+    apply(&mut plane, [Command::RemovePolicy(ipsec_types::dataplane::PolicyId(7))]).unwrap();
     assert_eq!(spi_of(sim.send(&out())), Some(0x1001));
     hand.advance(LIFE);
     _ = plane.poll_event();

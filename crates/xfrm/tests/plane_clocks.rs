@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ike_proto::dataplane::{Event, Limits};
+use ipsec_types::dataplane::{Event, Limits};
 use xfrm::kernel::Kernel;
 use xfrm::{SimKernel, Verdict, XfrmNetlink};
 
@@ -232,7 +232,7 @@ fn the_kernel_ends_an_sa_when_its_time_is_over() {
 /// Fault: in `Sas::update` of plane/sas/moves.rs, leave `set_time_limit` out (either of the two).
 #[test]
 fn a_wall_clock_that_is_set_ends_no_sa() {
-    use ike_proto::dataplane::{Command, Direction, EncapPorts, Encapsulation};
+    use ipsec_types::dataplane::{Command, Direction, EncapPorts, Encapsulation};
     let udp = |dst_port| Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port }));
     let path = |remote: &str| -> (SocketAddr, SocketAddr) {
         (format!("{LEFT}:4500").parse().unwrap(), remote.parse().unwrap())

@@ -1,7 +1,7 @@
 //! Every request of a child's life fails in turn, over the simulated kernel.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
-use ike_proto::dataplane::Event;
+use ipsec_types::dataplane::Event;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{FaultyTransport, NetlinkFault};
 use xfrm::{SimKernel, XfrmNetlink};

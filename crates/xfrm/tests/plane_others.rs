@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ike_proto::dataplane::{Command, DataPlane, Event, PolicyAction};
+use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction};
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{FaultyTransport, NetlinkFault};
 use xfrm::policy::{Policy, PolicyDirection};

@@ -1,6 +1,6 @@
 //! Which policy a packet meets, in the kernel data plane over the simulated kernel.
 
-use ike_proto::dataplane::DataPlane;
+use ipsec_types::dataplane::DataPlane;
 use xfrm::kernel::Kernel;
 use xfrm::{Packet, SimKernel, Verdict, XfrmNetlink};
 

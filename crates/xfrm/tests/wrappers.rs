@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::dataplane::{
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
+use ipsec_types::dataplane::{
     Command, DataPlane, DataPlaneError, Direction, EncapPorts, Encapsulation, Event, Limits, Mode,
     PolicyAction, PolicyId, PolicySpec, Reply, SaId, SaSpec, Usage,
 };
-use ike_proto::wire::registry::{EncrId, IntegId};
 use xfrm::{CommandKind, Fault, Faulty, Recording, Summary, Tracer};
 
 const KEY: u8 = 0xd7;

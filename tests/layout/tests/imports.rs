@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "crates/ike-daemon",
     "crates/ike-proto",
     "crates/ike-wire",
+    "crates/ipsec-types",
     "crates/pki",
     "crates/pq-kem",
     "crates/routes",

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ike_proto::dataplane::{PolicyAction, PolicyId, PolicySpec, TrafficSelector};
+use ipsec_types::dataplane::{PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 
 /// The policies, as far as it matters here.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@
 //! ESP in TCP leaves through [`Streams`] and arrives through a [`Feed`]. The owner of the connections for IKE also
 //! owns them for ESP.
 //!
-//! [`UserspacePlane`] owns the tasks and is the [`DataPlane`](ike_proto::dataplane::DataPlane) that an
+//! [`UserspacePlane`] owns the tasks and is the [`DataPlane`](ipsec_types::dataplane::DataPlane) that an
 //! engine's driver talks to. The tasks share nothing that is locked across I/O.
 //!
 //! # Which packets come to the TUN device

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ike_proto::dataplane::Encapsulation;
+use ipsec_types::dataplane::Encapsulation;
 use tracing::debug;
 
 use super::encap::{EncapSocket, choose};

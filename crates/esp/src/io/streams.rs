@@ -12,7 +12,7 @@ use crate::plane::Plane;
 /// TCP connections, named by their ends as [`Encapsulation::Tcp`] of an SA has them: at the end that opened
 /// a connection, a number stands for its port there.
 ///
-/// [`Encapsulation::Tcp`]: ike_proto::dataplane::Encapsulation::Tcp
+/// [`Encapsulation::Tcp`]: ipsec_types::dataplane::Encapsulation::Tcp
 pub trait Streams: Send + Sync {
     /// Queues ESP packets of `segment` octets, the last of which may be shorter, on the connection between `local`
     /// and `remote`. Never waits: packets without room are lost.

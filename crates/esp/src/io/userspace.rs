@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ike_proto::crypto::{CipherProvider, SecureRandom};
-use ike_proto::dataplane::{
+use ipsec_types::crypto::{CipherProvider, SecureRandom};
+use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction, PolicyId,
     PolicySpec, Reply,
 };

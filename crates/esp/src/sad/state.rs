@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ike_proto::crypto::{CipherProvider, Secret};
-use ike_proto::dataplane::{
+use ipsec_types::crypto::{CipherProvider, Secret};
+use ipsec_types::dataplane::{
     DataPlaneError, Direction, Limits, Mode, PolicyId, SaSpec, TfcPadding, TrafficSelector,
 };
 use spin::Yield;
@@ -356,9 +356,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
-    use ike_proto::crypto::CipherSuite;
-    use ike_proto::dataplane::SaId;
-    use ike_proto::wire::registry::{EncrId, IntegId};
+    use ike_wire::registry::{EncrId, IntegId};
+    use ipsec_types::crypto::CipherSuite;
+    use ipsec_types::dataplane::SaId;
 
     use super::*;
     use crate::buffer::Buffer;

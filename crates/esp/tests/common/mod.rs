@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esp::{Buffer, Carrier, DropReason, Inbound, Outbound, Outer, Outgoing, Plane, Verdict, ip};
-use ike_proto::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
-use ike_proto::dataplane::{
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherProvider, CipherSuite, Secret, SecureRandom};
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, Limits, Mode, PolicyAction,
     PolicyId, PolicySpec, Processing, SaId, SaSpec, TrafficSelector,
 };
-use ike_proto::wire::registry::{EncrId, IntegId};
 use pq_kem::sym::Ciphers;
 
 pub static CIPHERS: Ciphers = Ciphers;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 
 /// ECP_256, transform ID 19: 64 octets each way, 32 octets of secret.
 pub static ECP_256: Ecp =

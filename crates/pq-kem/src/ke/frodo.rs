@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use frodo_kem_rs::{Algorithm, DecryptionKey, EncryptionKey};
-use ike_proto::config::FrodoNumbers;
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::FrodoNumbers;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use zeroize::Zeroizing;
 
 /// A FrodoKEM parameter set under a transform ID: the encapsulation key one way, the ciphertext the

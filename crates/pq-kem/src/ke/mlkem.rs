@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::kem::{self, Ciphertext, DecapsulationKey, EncapsulationKey};
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 
 /// ML-KEM-512, transform ID 35: 800 octets from the initiator, 768 from the responder.
 pub static ML_KEM_512: MlKem =

@@ -8,9 +8,9 @@
 //! them from AWS-LC's own, so that an exchange with one of them does not repeat under a seeded source.
 //!
 //! The features `backend-rustcrypto` and `backend-pqcrypto` add further backends of ML-KEM, to be put
-//! into a [`CryptoProvider`](ike_proto::crypto::CryptoProvider) in place of the default ones.
+//! into a [`CryptoProvider`](ipsec_types::crypto::CryptoProvider) in place of the default ones.
 
-use ike_proto::crypto::KeMethod;
+use ipsec_types::crypto::KeMethod;
 
 #[cfg(feature = "backend-pqcrypto")]
 pub mod pqcrypto;

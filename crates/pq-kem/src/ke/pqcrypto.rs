@@ -4,8 +4,8 @@
 //! (RUSTSEC-2026-0161, -0162 and -0163). Two more reasons not to use it for real traffic: it takes
 //! randomness from a source of its own, and its keys lie in plain arrays that are wiped only here.
 
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use pqcrypto_traits::kem::{Ciphertext, PublicKey, SecretKey, SharedSecret};
 use std::sync::Arc;
 use zeroize::Zeroizing;

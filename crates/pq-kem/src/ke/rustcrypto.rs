@@ -3,8 +3,8 @@
 //! Both roles draw everything from the source they are given, in the order of FIPS 203: `d | z` for a
 //! key, `m` for a ciphertext; so known answers can be reproduced.
 
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use ml_kem::kem::{Decapsulate, KeyExport};
 use ml_kem::{B32, Seed};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Curve25519 (RFC 7748) in IKEv2 (RFC 8031).
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
-use ike_proto::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 

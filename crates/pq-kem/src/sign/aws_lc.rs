@@ -1,8 +1,8 @@
 //! Verification by AWS-LC.
 
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
-use ike_proto::wire::registry::HashId;
+use ike_wire::registry::HashId;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
 
 use super::public_key::key_for;
 
@@ -30,7 +30,7 @@ impl SignatureVerifier for AwsLc {
 
 /// RSASSA-PKCS1-v1_5 with SHA-1 by AWS-LC, for authentication method 1 of peers that know no other
 /// hash (RFC 7296 §3.8). No list of this crate has it: who needs it adds it to the
-/// [`verifiers`](ike_proto::crypto::CryptoProvider::verifiers) of a provider.
+/// [`verifiers`](ipsec_types::crypto::CryptoProvider::verifiers) of a provider.
 #[derive(Debug, Clone, Copy)]
 pub struct RsaSha1;
 

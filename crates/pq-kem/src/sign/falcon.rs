@@ -13,8 +13,8 @@ use fn_dsa::{
     KeyPairGenerator512, RngCore, RngError, SigningKey as _, SigningKey512, VerifyingKey as _,
     VerifyingKey512, sign_key_size, signature_size, vrfy_key_size,
 };
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
 use zeroize::Zeroizing;
 
 use super::private_key::KeyError;
@@ -114,7 +114,7 @@ impl RngCore for AwsLcRng {
     }
 
     fn fill_bytes(&mut self, out: &mut [u8]) {
-        ike_proto::crypto::SecureRandom::fill(&mut crate::rng::OsRandom::new(), out);
+        ipsec_types::crypto::SecureRandom::fill(&mut crate::rng::OsRandom::new(), out);
     }
 
     fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), RngError> {

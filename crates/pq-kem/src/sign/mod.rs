@@ -12,7 +12,7 @@
 //! for at least 65537; the upper bound keeps verification cheap). Messages are hashed here, where a
 //! scheme hashes at all. Randomness for signatures comes from AWS-LC's own source.
 
-use ike_proto::crypto::SignatureVerifier;
+use ipsec_types::crypto::SignatureVerifier;
 
 #[cfg(feature = "experimental-falcon")]
 pub mod falcon;

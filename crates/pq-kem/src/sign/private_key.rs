@@ -5,8 +5,8 @@ use std::fmt;
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, PqdsaKeyPair, RsaKeyPair};
-use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
-use ike_proto::wire::der::{self, Der};
+use ike_wire::der::{self, Der};
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SigningKey};
 use rustls_pki_types::pem::{PemObject, SectionKind};
 use zeroize::Zeroizing;
 

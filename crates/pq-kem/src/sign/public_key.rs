@@ -1,8 +1,8 @@
 //! What every verifier demands of a public key before a library sees it.
 
-use ike_proto::crypto::CryptoError;
-use ike_proto::crypto::sign::{SignatureScheme, SubjectPublicKeyInfo};
-use ike_proto::wire::der::{self, Der};
+use ike_wire::der::{self, Der};
+use ipsec_types::crypto::CryptoError;
+use ipsec_types::crypto::sign::{SignatureScheme, SubjectPublicKeyInfo};
 
 /// The key inside `spki`, if it is one for `scheme`: an `RSAPublicKey` (RFC 8017 §A.1.1), an
 /// uncompressed point (RFC 5480 §2.2), or the octets of the key itself.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
 use ml_dsa::{MlDsaParams, Seed, Signature, VerifyingKey};
 use zeroize::Zeroize;
 

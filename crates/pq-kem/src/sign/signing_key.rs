@@ -7,8 +7,8 @@ use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, PqdsaKeyPair,
     PqdsaSigningAlgorithm, RsaEncoding, RsaKeyPair,
 };
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SigningKey};
 
 use super::private_key::KeyError;
 use super::public_key::is_acceptable_rsa;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use ::slh_dsa::{ParameterSet, Signature, VerifyingKey};
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier, SigningKey};
 use zeroize::Zeroizing;
 
 use super::private_key::KeyError;

@@ -3,7 +3,7 @@
 //! The nonce is `salt | iv`; the salt is the last 4 octets of the key material.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame, IvKind};
+use ipsec_types::crypto::{CipherKey, CipherLengths, CryptoError, Frame, IvKind};
 use zeroize::Zeroizing;
 
 /// An AEAD with a 4-octet salt, an 8-octet IV and a 16-octet ICV.

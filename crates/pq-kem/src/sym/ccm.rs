@@ -5,8 +5,8 @@ use aes::{Aes128, Aes192, Aes256};
 use ccm::aead::inout::InOutBuf;
 use ccm::consts::{U8, U11, U12, U16};
 use ccm::{AeadInOut, Ccm, KeyInit, Nonce, Tag};
-use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame, IvKind};
-use ike_proto::wire::registry::EncrId;
+use ike_wire::registry::EncrId;
+use ipsec_types::crypto::{CipherKey, CipherLengths, CryptoError, Frame, IvKind};
 use zeroize::Zeroizing;
 
 /// Key and ICV lengths of one CCM suite, in octets.

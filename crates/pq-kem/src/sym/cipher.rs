@@ -5,8 +5,8 @@ use aws_lc_rs::cipher::{
     self, AES_128, AES_192, AES_256, DecryptingKey, DecryptionContext, EncryptingKey,
     EncryptionContext, UnboundCipherKey,
 };
-use ike_proto::crypto::{CryptoError, IvKind};
-use ike_proto::wire::registry::EncrId;
+use ike_wire::registry::EncrId;
+use ipsec_types::crypto::{CryptoError, IvKind};
 use zeroize::Zeroizing;
 
 /// A cipher and its key length.

@@ -1,6 +1,6 @@
 //! Encrypt-then-MAC suites: a cipher of [`super::cipher`] under an HMAC of [`super::mac`].
 
-use ike_proto::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
+use ipsec_types::crypto::{CipherKey, CipherLengths, CryptoError, Frame};
 
 use super::cipher::{Cbc, Cipher, Ctr, Kind, Null};
 use super::mac;

@@ -1,8 +1,8 @@
 //! Integrity algorithms: truncated HMAC (RFC 2404, RFC 4868).
 
 use aws_lc_rs::{constant_time, hmac};
-use ike_proto::crypto::CryptoError;
-use ike_proto::wire::registry::IntegId;
+use ike_wire::registry::IntegId;
+use ipsec_types::crypto::CryptoError;
 
 /// An integrity algorithm.
 #[derive(Debug, Clone, Copy)]

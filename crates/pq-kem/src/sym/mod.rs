@@ -13,8 +13,8 @@
 //! octets is not here: the backend has full tags only. NULL is for ESP alone (RFC 7296 §5 forbids it
 //! for IKE); keeping it out of IKE proposals is the negotiation's part.
 
-use ike_proto::crypto::{CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError};
 
 mod aead;
 mod ccm;

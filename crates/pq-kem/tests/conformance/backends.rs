@@ -1,6 +1,6 @@
 //! The backends that every test runs over.
 
-use ike_proto::crypto::{KeMethod, SignatureScheme, SignatureVerifier, SigningKey};
+use ipsec_types::crypto::{KeMethod, SignatureScheme, SignatureVerifier, SigningKey};
 use pq_kem::ke::{ML_KEM_512, ML_KEM_768, ML_KEM_1024};
 use pq_kem::sign::{KeyType, generate, load_private_key};
 
@@ -68,7 +68,7 @@ pub fn default_key(scheme: SignatureScheme) -> Box<dyn SigningKey> {
 
 fn rustcrypto_key(scheme: SignatureScheme) -> Box<dyn SigningKey> {
     let mut seed = [0; 32];
-    ike_proto::crypto::SecureRandom::fill(&mut pq_kem::os_random(), &mut seed);
+    ipsec_types::crypto::SecureRandom::fill(&mut pq_kem::os_random(), &mut seed);
     pq_kem::sign::rustcrypto::key_from_seed(scheme, &seed).unwrap()
 }
 

@@ -1,8 +1,8 @@
 //! Falcon-512 against the known answers of NIST's third round.
 
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
-use ike_proto::wire::der;
+use ike_wire::der;
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
 use pq_kem::sign::falcon::Falcon;
 use pq_kem::sign::load_private_key;
 

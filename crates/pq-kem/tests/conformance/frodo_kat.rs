@@ -3,8 +3,8 @@
 use aes::Aes256;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use aws_lc_rs::digest::{SHA256, digest};
-use ike_proto::crypto::SecureRandom;
-use ike_proto::wire::registry::KeMethodId;
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::SecureRandom;
 
 use crate::data;
 

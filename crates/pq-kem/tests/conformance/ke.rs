@@ -1,8 +1,7 @@
 //! Key exchange methods: agreement in both roles, refusal of bad input.
 
-use ike_proto::config::ProposalConfig;
-use ike_proto::crypto::{CryptoError, KeMethod, SecureRandom};
-use ike_proto::wire::registry::{KeMethodId, ProtocolId};
+use ike_wire::registry::KeMethodId;
+use ipsec_types::crypto::{CryptoError, KeMethod, SecureRandom};
 use pq_kem::ke::{FrodoKem, FrodoSet};
 
 use crate::backends::{key_exchanges, ml_kem_backends};
@@ -243,15 +242,6 @@ fn frodokem_sizes() {
 fn frodokem_under_another_number() {
     let method = FrodoKem::new(FrodoSet::Aes640, KeMethodId(38));
     assert_eq!((method.id(), format!("{method:?}")), (KeMethodId(38), "38".to_owned()));
-    let proposal = "aes256gcm16-prfsha256-x25519-ke1_kem38";
-    let parsed = ProposalConfig::parse(ProtocolId::IKE, proposal).unwrap();
-    assert_eq!(parsed.to_string(), proposal);
-    let named = ProposalConfig::parse(ProtocolId::IKE, "aes256-sha256-x25519-ke1_kem1086").unwrap();
-    assert!(named.to_string().ends_with("ke1_frodos1"), "{named}");
-    for bad in ["kem", "kem036", "kem65536", "kem-1", "kem1x"] {
-        let proposal = format!("aes256-sha256-{bad}");
-        assert!(ProposalConfig::parse(ProtocolId::IKE, &proposal).is_err(), "{bad}");
-    }
 }
 
 /// X25519, MODP and FrodoKEM draw their keys from the source they are given, as their documentation

@@ -2,8 +2,8 @@
 //! the others by what they accept.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SecureRandom, SignatureScheme, SigningKey};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SecureRandom, SignatureScheme, SigningKey};
 use pq_kem::sign::{load_private_key, rustcrypto};
 
 use crate::backends::{ml_kem_backends, signatures};

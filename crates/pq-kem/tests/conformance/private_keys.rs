@@ -1,7 +1,7 @@
 //! Private keys: every form that is read, and what is refused.
 
-use ike_proto::crypto::SignatureScheme as S;
-use ike_proto::wire::der::{self, Der};
+use ike_wire::der::{self, Der};
+use ipsec_types::crypto::SignatureScheme as S;
 use pq_kem::sign::{KeyError, KeyType, generate, load_private_key};
 
 use crate::backends::default_key;

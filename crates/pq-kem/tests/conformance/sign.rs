@@ -1,7 +1,7 @@
 //! Signatures: what is signed verifies, and nothing else does.
 
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
 use pq_kem::sign::{AwsLc, RsaSha1};
 
 use crate::backends::{affordable, default_key, signatures};

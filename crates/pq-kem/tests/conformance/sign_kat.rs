@@ -1,7 +1,7 @@
 //! Classical signatures against RFC 4754 and Wycheproof.
 
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
+use ipsec_types::crypto::{CryptoError, SignatureScheme, SignatureVerifier};
 use pq_kem::sign::AwsLc;
 
 use crate::data;

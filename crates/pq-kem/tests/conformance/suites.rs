@@ -1,7 +1,7 @@
 //! Cipher suites: what is sealed opens, what was changed does not.
 
-use ike_proto::crypto::{CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame, IvKind};
 use pq_kem::sym::Ciphers;
 
 const MACS: [IntegId; 4] = [
@@ -64,7 +64,7 @@ impl Packet {
         packet
     }
 
-    fn key(&self) -> Box<dyn ike_proto::crypto::CipherKey> {
+    fn key(&self) -> Box<dyn ipsec_types::crypto::CipherKey> {
         Ciphers.key(self.suite, &self.encr_key, &self.integ_key).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! AEADs: strongSwan (GCM, CCM, ChaCha20-Poly1305), Wycheproof, RFC 7634.
 
-use ike_proto::crypto::{CipherSuite, CryptoError, Frame};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, CryptoError, Frame};
 
 use crate::data;
 

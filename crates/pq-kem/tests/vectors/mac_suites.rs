@@ -1,8 +1,8 @@
 //! Ciphers with a MAC: RFC 3602 and RFC 3686 for the cipher, RFC 4868 §2.7.2 for the MAC, strongSwan's
 //! for both.
 
-use ike_proto::crypto::{CipherKey, CipherSuite, CryptoError, Frame};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherKey, CipherSuite, CryptoError, Frame};
 
 use crate::data;
 

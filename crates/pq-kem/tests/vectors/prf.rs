@@ -1,7 +1,7 @@
 //! PRFs: RFC 4868 §2.7.1 and §2.7.2, and strongSwan's HMAC and KDF vectors.
 
-use ike_proto::crypto::Prf;
-use ike_proto::wire::registry::PrfId;
+use ike_wire::registry::PrfId;
+use ipsec_types::crypto::Prf;
 
 use crate::data;
 

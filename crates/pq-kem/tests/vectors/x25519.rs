@@ -1,6 +1,6 @@
 //! X25519 with given private keys: RFC 8031, strongSwan and Wycheproof.
 
-use ike_proto::crypto::{CryptoError, KeMethod, SecureRandom};
+use ipsec_types::crypto::{CryptoError, KeMethod, SecureRandom};
 use pq_kem::ke::X25519;
 
 use crate::data;

@@ -1,6 +1,6 @@
 //! A data plane that fails when told to.
 
-use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use ipsec_types::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
 
 use crate::summary::CommandKind;
 

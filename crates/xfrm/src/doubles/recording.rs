@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use ike_proto::crypto::CipherSuite;
-use ike_proto::dataplane::{
+use ipsec_types::crypto::CipherSuite;
+use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
     PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec, TrafficSelector, Usage,
 };

@@ -1,6 +1,6 @@
 //! Logging of the calls of a data plane.
 
-use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use ipsec_types::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
 use tracing::{debug, warn};
 
 use crate::summary::Summary;

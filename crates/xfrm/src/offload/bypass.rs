@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ike_proto::dataplane::Mark;
+use ipsec_types::dataplane::Mark;
 
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};

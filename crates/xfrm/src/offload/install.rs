@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use ike_proto::dataplane::HwOffload;
+use ipsec_types::dataplane::HwOffload;
 
 use super::explain;
 use super::{Device, FindDevice, Offloader, rules};

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     DataPlaneError, Direction, Mode, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
 };

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{Event, PolicyAction, SaId, TrafficSelector};
+use ipsec_types::dataplane::{Event, PolicyAction, SaId, TrafficSelector};
 
 use super::XfrmNetlink;
 use super::sas::canonical;

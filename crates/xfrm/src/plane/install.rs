@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ike_proto::dataplane::HwOffload;
+use ipsec_types::dataplane::HwOffload;
 
 use crate::kernel::Kernel;
 use crate::netlink::{Error, Transport};

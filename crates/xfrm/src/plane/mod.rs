@@ -1,8 +1,8 @@
-//! [`XfrmNetlink`]: the kernel as a data plane of [`ike_proto`].
+//! [`XfrmNetlink`]: the kernel as a [`DataPlane`] of an IKE engine.
 //!
 //! * SAs are states. An existing state is left as it is, because its sequence numbers must not start over.
 //! * Policies become policies in each direction. Policies with the same selectors wait in the order of
-//!   [`precedence`](ike_proto::dataplane::precedence), and the first is in the kernel. Each change of the first is
+//!   [`precedence`](ipsec_types::dataplane::precedence), and the first is in the kernel. Each change of the first is
 //!   one request, so there is no moment without a policy.
 //! * A failed call changes nothing. If it is unknown whether the kernel executed a request, this is remembered,
 //!   and the next call of any kind corrects it.
@@ -49,7 +49,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Instant;
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, HwOffload, PolicyAction,
     PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec,
 };
@@ -133,7 +133,7 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     }
 
     /// Whether a policy that protects is refused if another owner's protects some of the same traffic; see
-    /// [`overlaps`](ike_proto::dataplane::overlaps).
+    /// [`overlaps`](ipsec_types::dataplane::overlaps).
     pub fn refuse_overlaps(&mut self, refuse: bool) {
         self.policies.refuse_overlaps(refuse);
     }

@@ -1,6 +1,6 @@
 //! Policies of several owners for the same traffic.
 //!
-//! [`overlaps`](ike_proto::dataplane::overlaps) decides about them. This module stores the owners, in a form that
+//! [`overlaps`](ipsec_types::dataplane::overlaps) decides about them. This module stores the owners, in a form that
 //! is fast to search among ten thousand policies for each new one.
 
 use std::cmp::Reverse;
@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::dataplane::overlaps::{Held, claim, judge};
-use ike_proto::dataplane::precedence::{Order, Rank};
-use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
+use ipsec_types::dataplane::overlaps::{Held, claim, judge};
+use ipsec_types::dataplane::precedence::{Order, Rank};
+use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 
 /// The pairs of selectors of all policies that protect.
 #[derive(Debug, Default)]

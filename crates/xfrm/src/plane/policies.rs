@@ -1,7 +1,7 @@
 //! The policies of the engine, and the kernel's that follow from them.
 //!
 //! The kernel has one policy for each selector, direction, mark and interface: a *slot*. Several of the
-//! engine's may want it; they wait in it in the order of [`precedence`](ike_proto::dataplane::precedence),
+//! engine's may want it; they wait in it in the order of [`precedence`](ipsec_types::dataplane::precedence),
 //! and the first one's is in the kernel. When that goes the next takes its place in one step, so a child
 //! that goes gives its traffic back to the trap that it came from without a moment in clear.
 
@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ike_proto::dataplane::precedence::{Order, Rank};
-use ike_proto::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
+use ipsec_types::dataplane::precedence::{Order, Rank};
+use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
 
 use super::fail;
 use super::overlaps::Overlaps;

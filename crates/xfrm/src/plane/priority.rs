@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use ike_proto::dataplane::precedence::address_bits;
-use ike_proto::dataplane::{PolicyAction, PolicySpec, TrafficSelector};
+use ipsec_types::dataplane::precedence::address_bits;
+use ipsec_types::dataplane::{PolicyAction, PolicySpec, TrafficSelector};
 
 use crate::policy::{PriorityClass, priority as computed};
 use crate::selector::{Port, Prefix, Selector};
@@ -67,7 +67,7 @@ fn stand_in(local: &TrafficSelector, remote: &TrafficSelector, ifindex: u32) -> 
 mod tests {
     use std::sync::Arc;
 
-    use ike_proto::dataplane::PolicyId;
+    use ipsec_types::dataplane::PolicyId;
 
     use super::*;
 

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
-use ike_proto::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
+use ipsec_types::dataplane::{Mark, PolicyId, Processing, TrafficSelector};
 
 /// The reqids that this crate chooses. They tell its states from those of other programs, in `ip xfrm state` and
 /// for adoption.

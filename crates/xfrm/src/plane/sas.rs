@@ -5,7 +5,7 @@ mod moves;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     DataPlaneError, Direction, HwOffload, Limits, PolicyId, SaId, SaSpec, Usage,
 };
 

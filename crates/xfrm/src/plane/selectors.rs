@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ike_proto::dataplane::TrafficSelector;
+use ipsec_types::dataplane::TrafficSelector;
 
 use crate::selector::{Port, Prefix, Selector};
 

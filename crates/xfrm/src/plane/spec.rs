@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ike_proto::dataplane::{
+use ipsec_types::dataplane::{
     CopyDscp, DataPlaneError, Direction, Limits, Mark, Mode, SaSpec, TfcPadding, TrafficSelector,
 };
 

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ike_proto::dataplane::precedence::Order;
-use ike_proto::dataplane::{Mode, Outer, PolicyAction, PolicySpec, TrafficSelector};
+use ipsec_types::dataplane::precedence::Order;
+use ipsec_types::dataplane::{Mode, Outer, PolicyAction, PolicySpec, TrafficSelector};
 
 use super::priority::{Level, priority};
 use super::selectors::{Pair, Unfit, pairs};

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use ike_proto::dataplane::{PolicyId, SaId};
+use ipsec_types::dataplane::{PolicyId, SaId};
 
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);

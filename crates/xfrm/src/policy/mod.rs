@@ -5,7 +5,7 @@ mod priority;
 
 use std::net::IpAddr;
 
-use ike_proto::dataplane::{Mark, Mode};
+use ipsec_types::dataplane::{Mark, Mode};
 
 use crate::selector::Selector;
 use crate::state::Offload;

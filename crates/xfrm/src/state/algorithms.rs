@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
 
 use super::{Algorithm, Protection};
 

@@ -8,8 +8,8 @@ mod replay;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ike_proto::crypto::Secret;
-pub use ike_proto::dataplane::{Direction, EncapPorts, Encapsulation, Mark, Mode};
+use ipsec_types::crypto::Secret;
+pub use ipsec_types::dataplane::{Direction, EncapPorts, Encapsulation, Mark, Mode};
 
 use crate::selector::Selector;
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ike_proto::dataplane::{Command, DataPlane, PolicyAction, PolicyId};
+use ipsec_types::dataplane::{Command, DataPlane, PolicyAction, PolicyId};
 use netlink_packet_xfrm::XfrmMessage;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{Error, FaultyTransport, Kind, NetlinkFault, Transport};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::dataplane::{
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
+use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Limits, Mode, Outer,
     PolicyAction, PolicyId, PolicySpec, Processing, Reply, SaId, SaSpec, TrafficSelector,
 };
-use ike_proto::wire::registry::{EncrId, IntegId};
 use xfrm::netlink::Transport;
 use xfrm::plane::{Clock, Source, SystemClock};
 use xfrm::{Packet, XfrmNetlink};
@@ -253,7 +253,7 @@ pub fn events<T: Transport, S: Source>(plane: &mut XfrmNetlink<T, S>) -> Vec<Eve
 pub fn usage<T: Transport, S: Source>(
     plane: &mut XfrmNetlink<T, S>,
     id: SaId,
-) -> ike_proto::dataplane::Usage {
+) -> ipsec_types::dataplane::Usage {
     match plane.apply(Command::QueryUsage(id)) {
         Ok(Reply::Usage(_, usage)) => usage,
         other => panic!("{other:?}"),

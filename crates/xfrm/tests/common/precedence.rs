@@ -1,16 +1,16 @@
 //! Which policy a packet meets: one list of cases for every data plane
-//! (`ike_proto::dataplane::precedence`).
+//! (`ipsec_types::dataplane::precedence`).
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::crypto::{CipherSuite, Secret};
-use ike_proto::dataplane::{
+use ike_wire::registry::{EncrId, IntegId};
+use ipsec_types::crypto::{CipherSuite, Secret};
+use ipsec_types::dataplane::{
     Command, DataPlane, Direction, Limits, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
     TrafficSelector,
 };
-use ike_proto::wire::registry::{EncrId, IntegId};
 
 /// What becomes of a packet that is to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

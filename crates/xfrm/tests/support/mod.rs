@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use ike_proto::crypto::Secret;
+use ipsec_types::crypto::Secret;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::state::{Algorithm, Mode, Protection, State, StateId};

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use ike_proto::dataplane::TrafficSelector;
+use ipsec_types::dataplane::TrafficSelector;
 
 use super::Names;
 use super::batch::{Batch, Hook};

@@ -2,8 +2,8 @@
 //! verifier may take.
 
 use aws_lc_rs::digest::{self, SHA256, SHA384};
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
-use ike_proto::wire::der::{self, Der};
+use ike_wire::der::{self, Der};
+use ipsec_types::crypto::sign::SubjectPublicKeyInfo;
 
 use super::*;
 use crate::ffi;

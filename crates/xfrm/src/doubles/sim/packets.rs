@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ike_proto::dataplane::{Direction, Mark, Mode};
+use ipsec_types::dataplane::{Direction, Mark, Mode};
 
 use super::states::SimState;
 use super::{Inner, SimKernel};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ike_proto::dataplane::{DataPlaneError, Direction, Mode, SaId};
+use ipsec_types::dataplane::{DataPlaneError, Direction, Mode, SaId};
 
 use super::{Sa, Sas, about, canonical, named, no_such_sa};
 use crate::kernel::Kernel;

@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use ike_proto::crypto::SignatureScheme;
-use ike_proto::crypto::sign::PssParameters;
+use ipsec_types::crypto::SignatureScheme;
+use ipsec_types::crypto::sign::PssParameters;
 use serde_json::Value;
 
 const VECTORS: &str = include_str!("data/signatures/rsapss.json");

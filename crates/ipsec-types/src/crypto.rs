@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
+use ike_wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
 
 pub mod sign;
 
@@ -68,7 +68,7 @@ pub trait KeMethod: Send + Sync + fmt::Debug {
     /// Lengths of the payloads; the engine checks the peer's against them before calling the method.
     fn lengths(&self) -> KeLengths;
     /// True if a step of it takes so long, half a millisecond and more, that nothing else should wait for
-    /// it: the engine then asks for each step ([`Question::Exchange`](crate::Question::Exchange)).
+    /// it: the engine then asks for each step by a question (`Question::Exchange` of `ike-proto`).
     fn is_slow(&self) -> bool {
         false
     }
@@ -99,7 +99,7 @@ pub trait Prf: Send + Sync + fmt::Debug {
     /// `prf(key, parts[0] | parts[1] | …)`.
     fn prf(&self, key: &[u8], parts: &[&[u8]]) -> Secret;
     /// `prf+(key, seed[0] | seed[1] | …)` of `len` octets, 255 blocks at most (RFC 7296 §2.13), which
-    /// [`prf_plus`](crate::keys::prf_plus) checks. A backend that sets its key up once for all blocks
+    /// `keys::prf_plus` of `ike-proto` checks. A backend that sets its key up once for all blocks
     /// has its own.
     fn prf_plus(&self, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
         let mut out = Vec::with_capacity(len);

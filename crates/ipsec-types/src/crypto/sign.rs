@@ -8,8 +8,8 @@
 use std::fmt;
 
 use super::CryptoError;
-use crate::wire::der::{self, Der};
-use crate::wire::registry::{AuthMethod, HashId};
+use ike_wire::der::{self, Der};
+use ike_wire::registry::{AuthMethod, HashId};
 
 mod identifier;
 mod pss;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::{CipherSuite, Secret};
-pub use crate::wire::payload::TrafficSelector;
+pub use ike_wire::payload::TrafficSelector;
 
 /// Names one ESP SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ pub enum Encapsulation {
     /// UDP (RFC 3948).
     Udp(EncapPorts),
     /// The TCP connection of IKE (RFC 9329). At the end that opens the connection its own port is 0, as in
-    /// [`Path`](crate::Path).
+    /// `Path` of `ike-proto`.
     Tcp(EncapPorts),
 }
 

@@ -1,8 +1,8 @@
 //! Parameters of RSASSA-PSS (RFC 4055 §3.1).
 
 use super::SignatureScheme;
-use crate::wire::der::{self, Der};
-use crate::wire::registry::HashId;
+use ike_wire::der::{self, Der};
+use ike_wire::registry::HashId;
 
 /// What the parameters of an id-RSASSA-PSS `AlgorithmIdentifier` say, defaults filled in. The trailer
 /// field has one legal value and is not kept.

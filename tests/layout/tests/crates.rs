@@ -1,0 +1,124 @@
+//! Which crates of the workspace may depend on which.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A dependency of one package of the workspace on another.
+struct Dependency {
+    on: String,
+    /// Only its tests, benchmarks and examples need it.
+    for_tests: bool,
+}
+
+/// The dependencies of each package of the workspace on others of it, by name.
+type Packages = BTreeMap<String, Vec<Dependency>>;
+
+/// Fault: in `crates/xfrm/Cargo.toml`, add `ike-proto.workspace = true` to `[dependencies]` or to
+/// `[dev-dependencies]`.
+#[test]
+fn backends_do_without_the_engine() {
+    let packages = workspace();
+    for name in ["ike-wire", "ipsec-types", "pq-kem", "xfrm", "ike-esp", "ike-routes"] {
+        let needed = needed(&packages, name);
+        assert!(!needed.contains("ike-proto"), "{name} depends on ike-proto: {needed:?}");
+    }
+}
+
+/// A circle of test dependencies alone builds, but compiles its crates twice.
+///
+/// Fault: in `crates/pq-kem/Cargo.toml`, add `ike-proto.workspace = true` to `[dev-dependencies]`.
+#[test]
+fn crates_form_no_circle() {
+    assert_eq!(circle(&workspace()), None);
+}
+
+#[test]
+fn a_circle_is_found() {
+    let packages = |edges: &[(&str, &str)]| {
+        let mut packages = Packages::new();
+        for (from, to) in edges {
+            let dependency = Dependency { on: (*to).to_owned(), for_tests: true };
+            packages.entry((*from).to_owned()).or_default().push(dependency);
+            packages.entry((*to).to_owned()).or_default();
+        }
+        packages
+    };
+    assert_eq!(circle(&packages(&[("a", "b"), ("a", "c"), ("b", "c"), ("c", "d")])), None);
+    let found = circle(&packages(&[("a", "b"), ("b", "c"), ("c", "d"), ("d", "b")])).unwrap();
+    assert_eq!(found, ["b", "c", "d"].map(str::to_owned).into());
+}
+
+/// The packages of the workspace, as cargo reads them.
+fn workspace() -> Packages {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = |value: &Value, key: &str| value[key].as_array().unwrap().clone();
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
+    let packages: Packages = list(&metadata, "packages")
+        .iter()
+        .map(|package| {
+            let name = text(package, "name");
+            let dependencies = list(package, "dependencies")
+                .iter()
+                // Those of the workspace have a path.
+                .filter(|dependency| dependency["path"].is_string())
+                .map(|dependency| Dependency {
+                    on: text(dependency, "name"),
+                    for_tests: dependency["kind"] == "dev",
+                })
+                // A package turns its own features on in its tests by naming itself.
+                .filter(|dependency| !(dependency.for_tests && dependency.on == name))
+                .collect();
+            (name, dependencies)
+        })
+        .collect();
+    assert!(packages["ike-daemon"].iter().any(|dependency| dependency.on == "ike-proto"));
+    packages
+}
+
+/// The packages that are built for `name` and its tests.
+fn needed<'a>(packages: &'a Packages, name: &str) -> BTreeSet<&'a str> {
+    let mut needed = BTreeSet::new();
+    let mut open: Vec<_> = packages[name].iter().map(|dependency| dependency.on.as_str()).collect();
+    while let Some(next) = open.pop() {
+        if needed.insert(next) {
+            let built = packages[next].iter().filter(|dependency| !dependency.for_tests);
+            open.extend(built.map(|dependency| dependency.on.as_str()));
+        }
+    }
+    needed
+}
+
+/// The packages of a circle, if there is one. Dependencies of tests count.
+fn circle(packages: &Packages) -> Option<BTreeSet<String>> {
+    let mut left: BTreeMap<&str, BTreeSet<&str>> = packages
+        .iter()
+        .map(|(name, dependencies)| {
+            (name.as_str(), dependencies.iter().map(|dependency| dependency.on.as_str()).collect())
+        })
+        .collect();
+    loop {
+        let before = left.len();
+        let names: BTreeSet<&str> = left.keys().copied().collect();
+        let used: BTreeSet<&str> = left.values().flatten().copied().collect();
+        // A package without dependencies among the rest, or without users there, is in no circle.
+        left.retain(|name, on| !on.is_disjoint(&names) && used.contains(name));
+        if left.is_empty() {
+            return None;
+        }
+        if left.len() == before {
+            return Some(left.keys().map(|&name| name.to_owned()).collect());
+        }
+    }
+}
