@@ -1,8 +1,8 @@
 //! Children that are wanted up, and when each is started again.
 //!
 //! That a child is wanted is a fact of its own. `start_action = start` or a command sets it. `down`, a
-//! configuration without the child, or [`aftermath`] takes it back. A wanted child is up, or an attempt is under way,
-//! or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
+//! configuration without the child, or [`super::aftermath`] takes it back. A wanted child is up, or an attempt is
+//! under way, or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
 
 mod elsewhere;
 pub(crate) mod ended;
