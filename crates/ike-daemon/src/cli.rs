@@ -10,6 +10,7 @@ use crate::config;
 use crate::demo;
 use crate::log::LogFormat;
 use crate::pki::PkiArgs;
+use crate::plane::DataPlaneKind;
 
 /// The default path of the control socket.
 pub const CONTROL: &str = "/run/ike-daemon.sock";
@@ -157,19 +158,6 @@ pub enum KeysIn {
     Daemon,
 }
 
-/// What carries the traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DataPlaneKind {
-    /// The kernel if it has ESP, else this process
-    Auto,
-    /// The kernel's XFRM
-    Kernel,
-    /// ESP in this process, over a TUN device
-    Userspace,
-    /// None: SAs are negotiated and carry no traffic
-    None,
-}
-
 /// Arguments of `up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -207,25 +195,7 @@ pub struct NameArgs {
     pub timeout: Duration,
 }
 
-/// How the process ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// The command succeeded.
-    Done = 0,
-    /// The command failed; the reason is on standard error.
-    Failed = 1,
-    /// The command line is wrong (clap's own status).
-    Usage = 2,
-    /// The configuration file has mistakes.
-    Config = 3,
-    /// No daemon answers at the control socket.
-    Unreachable = 4,
-    /// No outcome within the time given.
-    TimedOut = 5,
-}
-
-/// [`Status`] for `--help`.
+/// [`Status`](crate::exit::Status) for `--help`.
 const STATUSES: &str = "Exit status:
   0  the command succeeded
   1  the command failed; standard error says why

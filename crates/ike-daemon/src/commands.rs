@@ -5,19 +5,21 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::cli::{Cli, Command, NameArgs, Status, UpArgs};
+use crate::cli::{Cli, Command, NameArgs, UpArgs};
 use crate::config;
 use crate::control::leases::{self, Pool};
 use crate::control::protocol::{Named, Request, Response};
 use crate::control::sas::IkeSa;
 use crate::control::{client, render};
 use crate::demo;
+use crate::exit::Status;
 use crate::man;
 use crate::offload;
 use crate::{pki, signer};
 
 mod check;
 mod run;
+mod watchdog;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Status {

@@ -22,8 +22,9 @@ use crate::driver::{
 };
 use crate::eap::accounting::Accounting;
 use crate::eap::dae::DaeSocket;
+use crate::exporter::MetricsSocket;
 use crate::fetch::Fetcher;
-use crate::metrics::{Metered, Meters, MetricsSocket};
+use crate::metrics::{Metered, Meters};
 use crate::operator::{Operator, Target, endpoint_config};
 use crate::plane::{NoPlane, Plane};
 use crate::roam;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use xfrm::offload::{Device, Devices, Feature};
 
-use crate::cli::Status;
+use crate::exit::Status;
 
 /// Lists them.
 pub(crate) fn run(json: bool) -> Status {

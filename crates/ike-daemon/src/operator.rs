@@ -10,39 +10,18 @@ use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{Answer, ChildSaId, ChildState, Command, IkeSaId, IkeState, Ticket};
 use tokio::sync::watch;
 
-use crate::config::{Config, HostSpec, Hosts, Ports};
+use crate::config::{Config, Ends, HostSpec, Hosts, Ports};
+pub use crate::driver::Target;
 use crate::driver::{Credentials, Handle, IkeView, PolicyView};
 use crate::eap::radius::RadiusConfig;
-use crate::net::resolve::{self, Ends};
 use crate::pools::Pools;
 
 mod loading;
 mod reloading;
+mod resolve;
 
 /// How long name servers may take.
 const RESOLVING: Duration = Duration::from_secs(15);
-
-/// Names what a command is about.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Target {
-    /// A child, or a connection.
-    pub name: Option<String>,
-    /// A connection, exactly.
-    pub ike: Option<String>,
-    /// A child, exactly.
-    pub child: Option<String>,
-    /// The number of an IKE SA.
-    pub ike_id: Option<u64>,
-    /// The number of a Child SA.
-    pub child_id: Option<u64>,
-}
-
-impl Target {
-    /// A child or connection of this name.
-    pub fn named(name: impl Into<String>) -> Self {
-        Self { name: Some(name.into()), ..Self::default() }
-    }
-}
 
 /// Carries out what operators, signals and traffic ask for. Clones share one daemon.
 #[derive(Debug, Clone)]

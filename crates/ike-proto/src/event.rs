@@ -45,6 +45,16 @@ pub enum Transport {
     Tcp,
 }
 
+impl Transport {
+    /// The name of the transport protocol: `udp` or `tcp`.
+    pub fn protocol(self) -> &'static str {
+        match self {
+            Self::Udp | Self::UdpEncap => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// A local and a remote socket address and the transport between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Path {

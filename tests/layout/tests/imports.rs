@@ -50,7 +50,7 @@ fn no_crate_is_left_out() {
     assert_eq!(members, CRATES.iter().copied().collect());
 }
 
-/// Fault: in `crates/vici/src/packet.rs`, import something of `message.rs`, which imports `packet.rs`.
+/// Fault: in `crates/vici/src/message.rs`, import something of `packet.rs`, which imports `message.rs`.
 #[test]
 fn no_circle_is_new_and_none_is_forgotten() {
     let mut report = String::new();

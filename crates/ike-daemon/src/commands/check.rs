@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::cli::{DataPlaneKind, Status};
 use crate::config;
-use crate::plane::{self, Choice};
+use crate::exit::Status;
+use crate::plane::{self, Choice, DataPlaneKind};
 use crate::qcd;
 
 /// Tells every mistake in the file at `path`, and what the data plane `kind` could not do of it. Without `kind`

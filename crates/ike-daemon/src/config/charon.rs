@@ -10,21 +10,7 @@ use super::diagnostic::Report;
 use super::redirect;
 use super::section::{Section, Text, Unsupported};
 use super::units;
-
-/// UDP ports the daemon listens on; 0 lets the system choose one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ports {
-    /// `port`.
-    pub ike: u16,
-    /// `port_nat_t`.
-    pub nat_t: u16,
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        Self { ike: 500, nat_t: 4500 }
-    }
-}
+use crate::net::Ports;
 
 /// TCP encapsulation (RFC 9329) as the whole daemon has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

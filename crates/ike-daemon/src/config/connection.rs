@@ -11,7 +11,7 @@ use ike_proto::config::{
 use ike_proto::crypto::SigningKey;
 use ike_proto::wire::registry::CertEncoding;
 
-use super::charon::{Ports, set};
+use super::charon::set;
 use super::child::{self, Child};
 use super::credentials::Credentials;
 use super::diagnostic::Report;
@@ -20,6 +20,7 @@ use super::ocsp::{self, Ocsp};
 use super::round::{self, LocalRound, RemoteRound};
 use super::section::{Section, Text, Unsupported, join};
 use super::{packets, remote_access, tcp, values};
+use crate::net::Ports;
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[

@@ -4,8 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ike_proto::config::AddressSpec;
 
-use crate::net::resolve::Ends;
-
 /// What [`HostSpec::parse`] takes, for messages.
 pub(crate) const HOST: &str =
     "an address, a subnet, a range \"from-to\", a host name, \"%any\", \"%any4\" or \"%any6\"";
@@ -47,6 +45,15 @@ impl Hosts {
         };
         Ends { local: known(&self.local), remote: known(&self.remote) }
     }
+}
+
+/// The ends of a connection with every name resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// `local_addrs`.
+    pub local: Vec<AddressSpec>,
+    /// `remote_addrs`.
+    pub remote: Vec<AddressSpec>,
 }
 
 impl HostSpec {

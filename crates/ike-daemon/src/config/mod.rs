@@ -50,10 +50,11 @@ mod units;
 mod values;
 mod wipe;
 
+pub use crate::net::Ports;
 use charon::Work;
-pub use charon::{PlaneOptions, Ports, TcpOptions};
+pub use charon::{PlaneOptions, TcpOptions};
 pub use diagnostic::{ConfigError, Diagnostic};
-pub use hosts::{HostSpec, Hosts};
+pub use hosts::{Ends, HostSpec, Hosts};
 pub use metrics::{MetricsListen, MetricsOptions};
 pub use remote_access::{RemoteAccess, Resolve};
 pub use resumption::make_ticket_key;
@@ -64,11 +65,11 @@ pub use units::duration as parse_duration;
 pub(crate) use units::seconds;
 
 use crate::eap::EapBook;
+use crate::files::readable_by_others;
 use crate::lookup::LookupRules;
 use crate::pools::{BY_RADIUS, PoolConfig};
 use connection::Connection;
 use credentials::Credentials;
-pub(crate) use credentials::{list_files, load_file};
 use diagnostic::Report;
 use loaded::Base;
 use plugins::Plugins;
@@ -516,9 +517,4 @@ fn read_text(path: &Path) -> Result<Zeroizing<String>, String> {
             Err(format!("the file is not UTF-8 text from byte {at} on"))
         }
     }
-}
-
-pub(crate) fn readable_by_others(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
 }

@@ -272,7 +272,7 @@ impl IkeSa {
             initiator: s.initiator,
             local_host: s.path.local.ip().to_string(),
             local_port: s.path.local.port(),
-            transport: transport(s.path.transport).to_owned(),
+            transport: s.path.transport.protocol().to_owned(),
             local_id: text(&s.local_id),
             remote_host: s.path.remote.ip().to_string(),
             remote_port: s.path.remote.port(),
@@ -367,14 +367,7 @@ fn offload(used: HwOffload) -> Option<String> {
 
 /// What daemons spoke that did not say.
 fn udp() -> String {
-    transport(Transport::Udp).to_owned()
-}
-
-pub(crate) fn transport(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Udp | Transport::UdpEncap => "udp",
-        Transport::Tcp => "tcp",
-    }
+    Transport::Udp.protocol().to_owned()
 }
 
 fn ike_state(state: IkeState) -> &'static str {

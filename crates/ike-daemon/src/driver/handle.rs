@@ -11,11 +11,11 @@ use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::Request;
+use super::census::{AT_A_TIME, ShardState, Tally};
 use super::counters::Counters;
 use super::shards::{home, part};
+use super::target::Target;
 use super::usage::{IkeView, PolicyView};
-use crate::metrics::{AT_A_TIME, ShardState, Tally};
-use crate::operator::Target;
 
 /// What became of a command.
 pub type Outcome = Result<(), Failure>;

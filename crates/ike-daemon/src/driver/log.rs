@@ -14,7 +14,6 @@ use ike_proto::{
 use tracing::{debug, info, warn};
 
 use super::questions::Peer;
-use crate::control::sas::transport;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -104,7 +103,7 @@ impl Log {
                     ike = ike.0,
                     local = %local(path),
                     remote = %path.remote,
-                    transport = transport(path.transport),
+                    transport = path.transport.protocol(),
                     "peer address changed"
                 );
             }
@@ -297,7 +296,7 @@ fn ike_up(id: IkeSaId, endpoint: &Endpoint) {
         remote = %ike.path.remote,
         remote_id = %name(&ike.remote_id),
         remote_auth = %Rounds(&ike.remote_auth),
-        transport = transport(ike.path.transport),
+        transport = ike.path.transport.protocol(),
         resumed = ike.resumed,
         ms = ike.setup_time.map_or(0, |time| time.as_millis() as u64),
         "IKE SA established"

@@ -15,19 +15,22 @@ use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
 use crate::eap::accounting::Accounting;
 use crate::metrics::Meters;
-use crate::plane::control::{AT_A_TIME, Control};
 use crate::system::System;
+use control::{AT_A_TIME, Control};
 use pressure::{Pressure, Source};
 use receive::{Arrived, Receiver};
 use shards::{Lines, News};
 use shunts::Shunts;
 
+mod census;
 mod clock;
+pub(crate) mod control;
 mod counters;
 mod events;
 mod handle;
 mod log;
 mod outputs;
+mod plane;
 mod pmtu;
 mod pressure;
 mod questions;
@@ -39,18 +42,23 @@ mod shards;
 mod shunts;
 mod sockets;
 mod streams;
+mod target;
 mod trace;
 mod usage;
 
+pub(crate) use census::{CHILD_STATES, IKE_STATES};
+pub use census::{Counts, ShardState, Tally};
 pub(crate) use clock::now;
 pub use counters::{Counters, Values};
 pub use handle::{Handle, Outcome, PAGE, Stopped};
+pub use plane::{Adopted, NoPlane, Plane};
 pub use questions::Credentials;
 pub(crate) use receive::WAITING;
 pub(crate) use requests::Request;
 pub(crate) use seats::{Acquire, Alarm, Common, Seat, Why, run_on_thread, seats};
 pub(crate) use shards::part;
 pub use sockets::{Listen, Sockets};
+pub use target::Target;
 pub use trace::{Direction, Message};
 pub use usage::{ChildView, IkeView, PolicyView};
 

@@ -8,10 +8,10 @@ use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Answer, IkeSaId, IkeStatus, Input, Network, RequestId, Ticket, Transport};
 use tokio::sync::oneshot;
 
+use super::census::{ShardState, Tally};
+use super::target::Target;
 use super::{Driver, IkeView, Outcome, PolicyView, now, usage};
-use crate::metrics::{ShardState, Tally};
 use crate::net::source::source;
-use crate::operator::Target;
 
 /// What a driver is asked to do.
 pub(crate) enum Request {

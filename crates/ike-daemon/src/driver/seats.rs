@@ -12,12 +12,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::control::Control;
 use super::counters::Counters;
+use super::plane::Plane;
 use super::shards::Lines;
 use super::shunts::Shunts;
 use super::{Driver, EVENTS, Handle, REQUESTS, Request};
-use crate::plane::Plane;
-use crate::plane::control::Control;
 
 /// What all drivers share: the data plane, and the policies of the daemon's own.
 #[derive(Clone)]

@@ -16,9 +16,9 @@ use ike_proto::dataplane::{
 };
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
-use crate::operator::Target;
-use crate::plane::Adopted;
-use crate::plane::control::Control;
+use super::control::Control;
+use super::plane::Adopted;
+use super::target::Target;
 
 /// The policies of shunts have numbers that the engine never reaches.
 const FIRST: u64 = 1 << 63;

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::streams::{Happened, Streams};
-use crate::config::Ports;
+use crate::net::Ports;
 use crate::net::marker::NON_ESP_MARKER;
 use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
 use crate::net::stream;

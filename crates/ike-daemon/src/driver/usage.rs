@@ -5,7 +5,7 @@ use std::time::Instant;
 use ike_proto::dataplane::{PolicySpec, Usage};
 use ike_proto::{ChildState, ChildStatus, IkeStatus, TrapStatus};
 
-use crate::plane::control::Line;
+use super::control::Line;
 
 /// An IKE SA.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use self::account::{Account, Cause, Told, attributes};
 use super::grants;
 use super::radius::RadiusConfig;
 use crate::driver::Handle;
-use crate::plane::control::Line;
+use crate::driver::control::Line;
 
 mod account;
 mod dynamic;

@@ -31,7 +31,7 @@ impl Way {
 
 /// The ESP SAs there are, and what was seen of them last.
 #[derive(Debug)]
-pub(super) struct Esp {
+pub(crate) struct Esp {
     bytes: IntCounterVec,
     packets: IntCounterVec,
     known: Mutex<HashMap<SaId, Known>>,
@@ -86,7 +86,7 @@ impl Esp {
     }
 
     /// The counters of an SA.
-    pub(super) fn sample(&self, id: SaId, usage: Usage) {
+    pub(crate) fn sample(&self, id: SaId, usage: Usage) {
         if let Some(known) = self.known().get_mut(&id) {
             known.add(usage);
         }
@@ -106,7 +106,7 @@ impl Esp {
     }
 
     /// The SAs to look at now, if that is not too soon; then [`Self::sampled`] is to be told.
-    pub(super) fn due(&self, now: Instant) -> Option<Vec<SaId>> {
+    pub(crate) fn due(&self, now: Instant) -> Option<Vec<SaId>> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         if next.is_some_and(|next| now < next) {
             return None;
@@ -116,13 +116,13 @@ impl Esp {
     }
 
     /// How long that took.
-    pub(super) fn sampled(&self, now: Instant, took: Duration) {
+    pub(crate) fn sampled(&self, now: Instant, took: Duration) {
         let pause = SOONEST.max(took.saturating_mul(SHARE));
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(now + pause);
     }
 
     /// How many SAs a device handles: crypto in, crypto out, packet in, packet out.
-    pub(super) fn offloaded(&self) -> [(&'static str, &'static str, i64); 4] {
+    pub(crate) fn offloaded(&self) -> [(&'static str, &'static str, i64); 4] {
         let mut all =
             [("crypto", "in", 0), ("crypto", "out", 0), ("packet", "in", 0), ("packet", "out", 0)];
         for known in self.known().values() {

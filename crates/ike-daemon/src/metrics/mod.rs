@@ -1,28 +1,21 @@
-//! Metrics for Prometheus: counters that run all the time, and figures that are read for a scrape.
+//! Counters for Prometheus, which run all the time. The driver's thread only adds to them.
 //!
-//! The engine's thread only adds to counters. A scrape reads the states of SAs, a few SAs at a time (`census.rs`).
-//! Counters of ESP SAs are read as often as that costs little (`esp.rs`).
+//! `esp.rs` sums the counters of ESP SAs, which the exporter reads as often as that costs little.
 
-mod census;
 mod esp;
 mod hooks;
 mod plane;
-mod scrape;
-mod server;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
-pub(crate) use census::{AT_A_TIME, established as ike_established};
-pub use census::{Counts, ShardState, Tally};
 pub(crate) use plane::Metered;
-pub use scrape::scrape;
-pub use server::MetricsSocket;
 
 /// What stands in `connection` for all connections beyond the bound.
 pub const OTHERS: &str = "_other";
@@ -199,6 +192,28 @@ impl Meters {
     }
 }
 
+impl Meters {
+    /// Counts a scrape.
+    pub(crate) fn scraped(&self) {
+        self.0.scrapes.inc();
+    }
+
+    /// The name of `connection` in a label: [`OTHERS`] beyond the bound.
+    pub(crate) fn label<'a>(&self, connection: &'a str) -> &'a str {
+        self.0.labels.of(connection)
+    }
+
+    /// The counters of ESP SAs.
+    pub(crate) fn esp(&self) -> &esp::Esp {
+        &self.0.esp
+    }
+
+    /// The values of all counters.
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
+        self.0.registry.gather()
+    }
+}
+
 /// The values of `connection`, which must not become ever more.
 #[derive(Debug)]
 struct Labels {
@@ -222,10 +237,16 @@ impl Labels {
 }
 
 /// Makes metrics that a registry has. Names are constants of this program and differ.
-struct Make(Registry);
+#[derive(Default)]
+pub(crate) struct Make(Registry);
 
 impl Make {
-    fn register<C: prometheus::core::Collector + Clone + 'static>(
+    /// The values of all metrics made.
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
+        self.0.gather()
+    }
+
+    pub(crate) fn register<C: prometheus::core::Collector + Clone + 'static>(
         &self,
         made: prometheus::Result<C>,
     ) -> C {
@@ -238,15 +259,20 @@ impl Make {
         self.register(IntCounter::new(name, help))
     }
 
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    pub(crate) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
     }
 
-    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+    pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
         self.register(IntGauge::new(name, help))
     }
 
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::IntGaugeVec {
+    pub(crate) fn gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::IntGaugeVec {
         self.register(prometheus::IntGaugeVec::new(Opts::new(name, help), labels))
     }
 

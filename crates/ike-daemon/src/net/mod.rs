@@ -6,8 +6,10 @@ pub mod local;
 pub mod marker;
 pub mod path_mtu;
 pub mod places;
-pub mod resolve;
+mod ports;
 pub mod socket;
 pub mod source;
 pub mod steering;
 pub mod stream;
+
+pub use ports::Ports;

@@ -16,8 +16,7 @@ use toml::de::DeTable;
 
 use super::{Operator, Target, names_of};
 use crate::config::loaded::{Base, Blobs, Difference, Kind, Loaded};
-use crate::config::{Config, Hosts};
-use crate::net::resolve::Ends;
+use crate::config::{Config, Ends, Hosts};
 
 /// Longer than this, and what is loaded is put in force by a task,
 const QUICK: Duration = Duration::from_millis(25);

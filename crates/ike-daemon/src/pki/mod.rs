@@ -11,7 +11,7 @@ use ::pki::{Certificate, LoadError, files, issue};
 use ike_proto::crypto::{CryptoError, SecureRandom, SignatureScheme, SigningKey};
 use zeroize::Zeroizing;
 
-use crate::cli::Status;
+use crate::exit::Status;
 
 mod args;
 mod make;

@@ -13,22 +13,10 @@ use xfrm::policy::PolicyDirection;
 use xfrm::selector::{Port, Prefix};
 
 use crate::config::{Config, HostSpec};
+use crate::driver::Adopted;
 
 /// What a child without `life_time` has, if nobody brings it up again.
 const LIFE: Duration = Duration::from_secs(66 * 60);
-
-/// A child that goes on as an earlier run left it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adopted {
-    /// Connection.
-    pub connection: String,
-    /// Child.
-    pub child: String,
-    /// This end.
-    pub local: IpAddr,
-    /// The peer's end.
-    pub remote: IpAddr,
-}
 
 /// The child of `config` that `orphan` was, and how long it may stay.
 pub(super) fn find(config: &Config, orphan: &Orphan) -> Option<(Adopted, Duration)> {

@@ -23,9 +23,9 @@ use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{WithLinks, XfrmNetlink};
 use xfrm::probe::Features;
 
-use super::adopt::{self, Adopted};
-use super::{Earlier, Plane};
-use crate::config::{PlaneOptions, Ports};
+use super::{Adopted, Earlier, Plane, adopt};
+use crate::config::PlaneOptions;
+use crate::net::Ports;
 
 /// The kernel with its events.
 type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;

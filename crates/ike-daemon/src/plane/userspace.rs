@@ -9,8 +9,9 @@ use ike_proto::crypto::SecureRandom;
 use tokio::sync::mpsc;
 
 use super::Plane;
-use crate::config::{PlaneOptions, Ports};
+use crate::config::PlaneOptions;
 use crate::driver::{Sockets, WAITING};
+use crate::net::Ports;
 
 impl Plane {
     /// ESP in this process over a TUN device. Needs CAP_NET_ADMIN and CAP_NET_RAW.

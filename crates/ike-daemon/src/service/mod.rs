@@ -3,4 +3,3 @@
 pub(crate) mod activation;
 pub(crate) mod notify;
 pub mod sandbox;
-pub(crate) mod watchdog;

@@ -34,6 +34,6 @@ pub(crate) fn stopping() {
 }
 
 /// All is well.
-pub(super) fn alive() {
+pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }

@@ -7,7 +7,7 @@ use ::pki::{LoadError, files};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 
 use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, token};
-use crate::config::{list_files, load_file, readable_by_others};
+use crate::files::{list, load_file, readable_by_others};
 
 /// Reads files itself, and talks to tokens itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,7 +15,7 @@ pub struct Local;
 
 impl KeySource for Local {
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
-        match list_files(folder) {
+        match list(folder) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             names => names,
         }

@@ -13,5 +13,4 @@ mod session;
 mod show;
 mod watch;
 
-pub(crate) use feed::Feed;
 pub use server::ViciSocket;

@@ -125,7 +125,7 @@ impl Session {
             self.watching = Some(tokio::spawn(watch));
         }
         if name == LOG && self.feeding.is_none() {
-            self.feeding = Some(tokio::spawn(feed::run(feed::listen(), self.outlet.clone())));
+            self.feeding = Some(tokio::spawn(feed::run(crate::log::listen(), self.outlet.clone())));
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ike_daemon::config::MetricsListen;
 use ike_daemon::daemon::Daemon;
-use ike_daemon::metrics::MetricsSocket;
+use ike_daemon::exporter::MetricsSocket;
 use ike_daemon::operator::Target;
 use prometheus_parse::{Scrape, Value};
 use promql_parser::label::MatchOp;

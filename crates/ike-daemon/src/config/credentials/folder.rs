@@ -1,16 +1,12 @@
 //! Reading the files of a folder.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ::pki::{Certificate, LoadError, files};
-use zeroize::Zeroizing;
 
 use crate::config::diagnostic::Report;
-
-/// What a file holds; it may be a secret.
-pub(super) type Content = Zeroizing<Vec<u8>>;
+use crate::files::{Content, list, load_file};
 
 /// A file of one of the folders.
 #[derive(Debug)]
@@ -74,38 +70,6 @@ pub(super) fn entries(parent: &Path, folder: &str, report: &mut Report<'_>) -> V
 /// The names in a folder, as far as they can be read.
 pub(super) fn names(parent: &Path, folder: &str) -> Vec<String> {
     list(&parent.join(folder)).unwrap_or_default()
-}
-
-/// The names of the files at `path`, in order.
-pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // Of a link, what it points to.
-        let is_file = fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file());
-        if is_file && !name.starts_with('.') && !name.ends_with('~') {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// The content of a regular file of at most `limit` octets.
-pub(crate) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
-    let failed = |why: io::Error| format!("cannot read {path:?}: {why}");
-    let meta = fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(format!("cannot read {path:?}: not a file"));
-    }
-    let mut content = Zeroizing::new(Vec::with_capacity(meta.len().min(limit as u64) as usize + 1));
-    let file = File::open(path).map_err(failed)?;
-    file.take(limit as u64 + 1).read_to_end(&mut content).map_err(failed)?;
-    match content.len() {
-        length if length > limit => Err(format!("{path:?} is longer than {limit} octets")),
-        _ => Ok(content),
-    }
 }
 
 /// Octets of a file with certificates or keys.

@@ -8,11 +8,12 @@ use ::pki::Certificate;
 use ike_proto::crypto::Secret;
 use toml::de::DeTable;
 
-use super::folder::{Entry, load_file};
+use super::folder::Entry;
 use super::{Credentials, LoadedKey};
 use crate::config::diagnostic::{ELSEWHERE, Report};
 use crate::config::paths;
 use crate::config::section::{Section, join};
+use crate::files::load_file;
 use crate::signer::{Holds, KeySource, LoadRequest, Loaded, Refused, TokenKey};
 
 /// A private key that `[secrets]` names: `secrets.private<suffix>` and the like.

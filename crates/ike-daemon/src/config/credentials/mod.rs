@@ -12,6 +12,7 @@ use ike_proto::crypto::SigningKey;
 use super::diagnostic::Report;
 use super::nearest::nearest;
 use super::section::Text;
+use crate::files::{Content, load_file};
 use crate::signer::KeySource;
 
 mod fingerprint;
@@ -19,7 +20,6 @@ mod folder;
 mod keys;
 
 pub(crate) use fingerprint::fingerprint;
-pub(crate) use folder::{list as list_files, load_file};
 pub(crate) use keys::{KeyFile, KeyInToken, Modules, open_token, read_key_files, read_tokens};
 
 use folder::{Entry, entries};
@@ -244,9 +244,9 @@ impl Credentials {
         option: &str,
         kind: &'static str,
         report: &mut Report<'_>,
-    ) -> Option<folder::Content> {
+    ) -> Option<Content> {
         if let Some(blob) = self.blobs.get(file.text) {
-            return Some(folder::Content::new(blob.to_vec()));
+            return Some(Content::new(blob.to_vec()));
         }
         let path = self.folder.join(kind).join(file.text);
         match load_file(&path, folder::LARGEST) {

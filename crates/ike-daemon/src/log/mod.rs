@@ -14,7 +14,11 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::vici::Feed;
+use feed::Feed;
+
+mod feed;
+
+pub(crate) use feed::{Line, listen};
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::notify;
-use crate::metrics::{Tally, ike_established};
+use crate::driver::Tally;
 use crate::operator::Operator;
+use crate::service::notify;
 
 /// The status line is made anew so often, at the most.
 const STATUS: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ async fn status(operator: &Operator) {
     loop {
         tokio::time::sleep(STATUS).await;
         let Ok((tally, _)) = operator.handle().census().await else { return };
-        let now = ike_established(&tally);
+        let now = tally.established();
         if last.replace(now) != Some(now) {
             tell(&tally);
         }
@@ -50,6 +50,6 @@ async fn status(operator: &Operator) {
 }
 
 fn tell(tally: &Tally) {
-    let (ike, children) = ike_established(tally);
+    let (ike, children) = tally.established();
     notify::status(format_args!("{ike} IKE SAs established, {children} Child SAs installed"));
 }

@@ -5,20 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ike_proto::config::AddressSpec;
 
-use crate::config::{HostSpec, Hosts};
-
-/// The ends of a connection with every name resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ends {
-    /// `local_addrs`.
-    pub local: Vec<AddressSpec>,
-    /// `remote_addrs`.
-    pub remote: Vec<AddressSpec>,
-}
+use crate::config::{Ends, HostSpec, Hosts};
 
 /// Resolves the names in `hosts`. A name that has no address falls away; if nothing is left, the list
 /// is empty and matches nobody.
-pub async fn resolve(hosts: &Hosts) -> Ends {
+pub(super) async fn resolve(hosts: &Hosts) -> Ends {
     Ends { local: resolve_list(&hosts.local).await, remote: resolve_list(&hosts.remote).await }
 }
 
@@ -38,7 +29,7 @@ async fn resolve_list(hosts: &[HostSpec]) -> Vec<AddressSpec> {
 
 /// The local and the remote address to initiate between: the first host of `remote`, and the first
 /// of `local` that is of its family, or else what the routing table says.
-pub fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), String> {
+pub(super) fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), String> {
     let remotes: Vec<IpAddr> = ends.remote.iter().filter_map(|spec| spec.host()).collect();
     if remotes.is_empty() {
         return Err("remote_addrs has no address to initiate to".to_owned());
@@ -54,7 +45,7 @@ pub fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), String> {
 }
 
 /// As [`choose`]. If the configuration names no host as the peer, the peer is the host at `last`.
-pub fn choose_again(ends: &Ends, last: Option<IpAddr>) -> Result<(IpAddr, IpAddr), String> {
+pub(super) fn choose_again(ends: &Ends, last: Option<IpAddr>) -> Result<(IpAddr, IpAddr), String> {
     let named = ends.remote.iter().any(|spec| spec.host().is_some());
     match last.filter(|_| !named && !ends.remote.is_empty()) {
         Some(remote) => Ok((choose_local(&ends.local, remote)?, remote)),
@@ -78,7 +69,7 @@ fn choose_local(local: &[AddressSpec], remote: IpAddr) -> Result<IpAddr, String>
 }
 
 /// The source address the kernel would take to reach `remote`: connecting a UDP socket sends nothing.
-pub fn route(remote: IpAddr) -> io::Result<IpAddr> {
+pub(super) fn route(remote: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match remote {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

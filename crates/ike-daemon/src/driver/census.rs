@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ike_proto::{ChildState, Endpoint, IkeSaId, IkeState};
 
 /// SAs that a shard looks at in one go: some 50 µs.
-pub(crate) const AT_A_TIME: usize = 256;
+pub(super) const AT_A_TIME: usize = 256;
 
 /// What a shard knows of itself.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +61,13 @@ impl Tally {
         tally
     }
 
+    /// IKE SAs established and Child SAs in use.
+    pub fn established(&self) -> (u64, u64) {
+        let all = self.0.values();
+        let both = all.map(|c| (u64::from(c.ike[1]), u64::from(c.children[1] + c.children[2])));
+        both.fold((0, 0), |(ike, children), (more, others)| (ike + more, children + others))
+    }
+
     /// Adds what another one has counted.
     pub(crate) fn add(&mut self, other: Self) {
         for (connection, theirs) in other.0 {
@@ -77,9 +84,9 @@ impl Tally {
 }
 
 /// Labels of [`Counts::ike`], in its order.
-pub(super) const IKE_STATES: [&str; 4] = ["connecting", "established", "rekeyed", "deleting"];
+pub(crate) const IKE_STATES: [&str; 4] = ["connecting", "established", "rekeyed", "deleting"];
 /// Labels of [`Counts::children`], in its order.
-pub(super) const CHILD_STATES: [&str; 5] =
+pub(crate) const CHILD_STATES: [&str; 5] =
     ["installing", "installed", "rekeying", "rekeyed", "deleting"];
 
 fn ike_index(state: IkeState) -> usize {
@@ -99,11 +106,4 @@ fn child_index(state: ChildState) -> usize {
         ChildState::Rekeyed => 3,
         ChildState::Deleting => 4,
     }
-}
-
-/// IKE SAs established and Child SAs in use.
-pub(crate) fn established(tally: &Tally) -> (u64, u64) {
-    let all = tally.0.values();
-    let both = all.map(|c| (u64::from(c.ike[1]), u64::from(c.children[1] + c.children[2])));
-    both.fold((0, 0), |(ike, children), (more, others)| (ike + more, children + others))
 }

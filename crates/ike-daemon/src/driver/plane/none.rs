@@ -9,7 +9,7 @@ pub struct NoPlane;
 
 impl NoPlane {
     /// What it accepts.
-    pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    pub const CAPABILITIES: Capabilities = Capabilities {
         transport_mode: true,
         esn: true,
         plain_esp: true,

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ike_proto::config::Action;
-use prometheus::{Encoder, Registry, TextEncoder};
+use prometheus::{Encoder, TextEncoder};
 
-use super::census::{CHILD_STATES, Counts, IKE_STATES};
-use super::{Make, Meters};
 use crate::config::Config;
-use crate::driver::Values;
+use crate::driver::{CHILD_STATES, Counts, IKE_STATES, Values};
+use crate::metrics::{Make, Meters};
 use crate::operator::Operator;
 
 /// SAs whose counters are asked for at a time.
@@ -19,11 +18,11 @@ const SAMPLED: usize = 512;
 /// The text of a scrape (Prometheus' text format 0.0.4). The error says that the daemon is on its way out.
 pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, String> {
     let begun = Instant::now();
-    meters.0.scrapes.inc();
+    meters.scraped();
     sample(operator, meters).await?;
     let (tally, shards) =
         operator.handle().census().await.map_err(|stopped| stopped.to_string())?;
-    let looked_up = Make(Registry::new());
+    let looked_up = Make::default();
     let config = operator.config();
     build_info(&looked_up);
     sas(&looked_up, meters, &config, &tally.0);
@@ -51,14 +50,14 @@ pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, Stri
         "ESP SAs that a network device handles, when they were looked at last",
         &["kind", "direction"],
     );
-    for (kind, direction, count) in meters.0.esp.offloaded() {
+    for (kind, direction, count) in meters.esp().offloaded() {
         offloaded.with_label_values(&[kind, direction]).set(count);
     }
     messages(&looked_up, meters, &operator.handle().counters().by_connection());
     let took = prometheus::Gauge::new("ike_scrape_seconds", "How long this scrape has taken");
     looked_up.register(took).set(begun.elapsed().as_secs_f64());
-    let mut families = meters.0.registry.gather();
-    families.extend(looked_up.0.gather());
+    let mut families = meters.gather();
+    families.extend(looked_up.gather());
     let mut text = Vec::new();
     TextEncoder::new().encode(&families, &mut text).map_err(|error| error.to_string())?;
     String::from_utf8(text).map_err(|error| error.to_string())
@@ -66,7 +65,7 @@ pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, Stri
 
 /// Looks at the counters of ESP, unless that was done lately.
 async fn sample(operator: &Operator, meters: &Meters) -> Result<(), String> {
-    let esp = &meters.0.esp;
+    let esp = meters.esp();
     let begun = Instant::now();
     let Some(ids) = esp.due(begun) else { return Ok(()) };
     for few in ids.chunks(SAMPLED) {
@@ -100,7 +99,7 @@ fn sas(make: &Make, meters: &Meters, config: &Config, tally: &BTreeMap<String, C
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     // What is configured has its name first, in the order of the file.
     for connection in &config.endpoint.connections {
-        let row = rows.entry(meters.0.labels.of(&connection.name)).or_default();
+        let row = rows.entry(meters.label(&connection.name)).or_default();
         let up = tally.get(&connection.name).map(|counts| &counts.up);
         row.configured += connection.children.len();
         let started = connection.children.iter().filter(|c| c.start_action == Action::Start);
@@ -111,7 +110,7 @@ fn sas(make: &Make, meters: &Meters, config: &Config, tally: &BTreeMap<String, C
     }
     for (connection, counts) in tally {
         // Strangers that are not known to be of a connection yet.
-        let label = if connection.is_empty() { "" } else { meters.0.labels.of(connection) };
+        let label = if connection.is_empty() { "" } else { meters.label(connection) };
         let row = rows.entry(label).or_default();
         for (sum, more) in row.counts.ike.iter_mut().zip(counts.ike) {
             *sum += more;
@@ -160,7 +159,7 @@ fn messages(make: &Make, meters: &Meters, counted: &[(String, Arc<Values>)]) {
     );
     let rekeys = of("ike_connection_rekeys_total", "SAs rekeyed, by connection and kind", "kind");
     for (name, values) in counted {
-        let label = meters.0.labels.of(name);
+        let label = meters.label(name);
         for (direction, sum) in ["in", "out"].into_iter().zip(values.messages()) {
             messages.with_label_values(&[label, direction]).inc_by(sum);
         }

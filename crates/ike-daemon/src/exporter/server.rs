@@ -16,8 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-use super::{Meters, scrape};
+use super::scrape;
 use crate::config::MetricsListen;
+use crate::metrics::Meters;
 use crate::net::local::LocalSocket;
 use crate::net::places::{Place, Places};
 use crate::operator::Operator;
