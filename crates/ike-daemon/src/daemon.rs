@@ -17,20 +17,24 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
 use crate::driver::{
-    Acquire, Alarm, Credentials, Driver, Listen, Message, Seat, Sockets, Why, part, run_on_thread,
+    Acquire, Alarm, Answerer, Driver, Listen, Message, Seat, Sockets, Why, part, run_on_thread,
     seats,
 };
-use crate::eap::accounting::Accounting;
+use crate::eap::accounting::{Accounted, Accounting};
 use crate::eap::dae::DaeSocket;
 use crate::exporter::MetricsSocket;
 use crate::fetch::Fetcher;
-use crate::metrics::{Metered, Meters};
+use crate::metrics::{Counted, Metered, Meters};
 use crate::operator::{Operator, Target, endpoint_config};
 use crate::plane::{NoPlane, Plane};
+use crate::questions::Credentials;
 use crate::roam;
 use crate::system::System;
 use crate::vici::ViciSocket;
 use crate::void_tickets::VoidTickets;
+use services::Services;
+
+mod services;
 
 /// How often host names are resolved anew.
 const REFRESH: Duration = Duration::from_secs(300);
@@ -80,11 +84,12 @@ impl Daemon {
             config.endpoint.qcd.quiet = QUIET;
         }
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
+        let (accounting, mut unheard) = Accounting::new();
+        let mut control = std::mem::replace(&mut plane.control, Box::new(NoPlane));
         if let Some(meters) = &meters {
-            let none = Box::new(NoPlane);
-            let metered = std::mem::replace(&mut plane.control, none);
-            plane.control = Box::new(Metered::new(metered, meters.clone()));
+            control = Box::new(Metered::new(control, meters.clone()));
         }
+        plane.control = Box::new(Accounted::new(control, accounting.clone()));
         let ports = sockets.ports();
         let table = config.plane.routes.table;
         // Names are resolved by a task of their own; until then they match nobody.
@@ -105,7 +110,6 @@ impl Daemon {
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;
         }
-        let (accounting, mut unheard) = Accounting::new();
         let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
         let registry = Registry::default();
         let void_tickets = config.void_tickets.clone().and_then(|path| {
@@ -120,12 +124,14 @@ impl Daemon {
             crypto,
             capabilities,
             registry,
-            credentials: credentials.clone(),
             tap,
             alarm: alarm.clone(),
-            meters: meters.clone(),
-            system: system.clone(),
-            accounting: accounting.clone(),
+            services: Services {
+                credentials: credentials.clone(),
+                system: system.clone(),
+                accounting: accounting.clone(),
+                meters: meters.clone(),
+            },
         };
         let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
@@ -304,12 +310,9 @@ struct Shared {
     crypto: Arc<CryptoProvider>,
     capabilities: Capabilities,
     registry: Registry,
-    credentials: Credentials,
     tap: Option<mpsc::UnboundedSender<Message>>,
     alarm: Alarm,
-    meters: Option<Meters>,
-    system: System,
-    accounting: Accounting,
+    services: Services,
 }
 
 impl Shared {
@@ -324,28 +327,18 @@ impl Shared {
         let shard = seat.shard();
         let alarm = self.alarm.clone();
         let make = move |sockets| {
-            let Self {
-                crypto,
-                capabilities,
-                registry,
-                credentials,
-                tap,
-                alarm: _,
-                meters,
-                system,
-                accounting,
-            } = self;
+            let Self { crypto, capabilities, registry, tap, alarm: _, services } = self;
             let rng = Box::new(pq_kem::os_random());
             let config = part(&config, shard);
             let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
-            let mut driver = Driver::new(endpoint, sockets, seat, credentials);
-            driver.set_system(system);
-            driver.set_accounting(accounting);
+            let mut answerer: Arc<dyn Answerer> = Arc::new(services.credentials.clone());
+            if let Some(meters) = &services.meters {
+                answerer = Arc::new(Counted::new(answerer, meters.clone()));
+            }
+            let mut driver = Driver::new(endpoint, sockets, seat, answerer);
+            driver.set_observer(Box::new(services));
             if let Some(tap) = tap {
                 driver.set_tap(tap);
-            }
-            if let Some(meters) = meters {
-                driver.set_meters(meters);
             }
             driver
         };

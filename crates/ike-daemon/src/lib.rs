@@ -26,6 +26,7 @@ pub mod pki;
 pub mod plane;
 pub mod pools;
 mod qcd;
+pub mod questions;
 mod roam;
 pub mod service;
 pub mod signer;

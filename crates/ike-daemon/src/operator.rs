@@ -12,9 +12,10 @@ use tokio::sync::watch;
 
 use crate::config::{Config, Ends, HostSpec, Hosts, Ports};
 pub use crate::driver::Target;
-use crate::driver::{Credentials, Handle, IkeView, PolicyView};
+use crate::driver::{Handle, IkeView, PolicyView};
 use crate::eap::radius::RadiusConfig;
 use crate::pools::Pools;
+use crate::questions::Credentials;
 
 mod loading;
 mod reloading;

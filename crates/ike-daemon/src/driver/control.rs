@@ -5,6 +5,7 @@
 //! But it does not block the thread it runs on, nor the other tasks there. Counters of many SAs are read a few at
 //! a time, so that commands need not wait for all of them.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_proto::dataplane::{
@@ -30,14 +31,20 @@ pub(crate) const AT_A_TIME: usize = 64;
 /// A driver's end of it; drivers of several shards have clones.
 #[derive(Clone)]
 pub(crate) struct Control {
-    line: Line,
+    handle: PlaneHandle,
     /// None if there is no need of one.
     thread: Arc<Option<JoinHandle<()>>>,
 }
 
-/// What somebody can ask of the data plane beside the driver. The thread lasts as long as any of them.
+/// Asks the data plane of a driver about its SAs. The data plane lasts as long as any of its handles.
 #[derive(Clone)]
-pub(crate) struct Line(Way);
+pub struct PlaneHandle(Way);
+
+impl fmt::Debug for PlaneHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlaneHandle")
+    }
+}
 
 /// How the data plane is reached.
 #[derive(Clone)]
@@ -50,8 +57,8 @@ impl Control {
     /// Moves `plane` to a thread, unless it never waits. Must be called in a tokio runtime.
     pub(crate) fn start(mut plane: Box<dyn DataPlane + Send>, waits: bool) -> Self {
         if !waits {
-            let line = Line(Way::Here(Arc::new(Mutex::new(plane))));
-            return Self { line, thread: Arc::new(None) };
+            let handle = PlaneHandle(Way::Here(Arc::new(Mutex::new(plane))));
+            return Self { handle, thread: Arc::new(None) };
         }
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let thread = tokio::task::spawn_blocking(move || {
@@ -59,33 +66,33 @@ impl Control {
                 run(plane.as_mut(), job);
             }
         });
-        Self { line: Line(Way::Thread(jobs)), thread: Arc::new(Some(thread)) }
+        Self { handle: PlaneHandle(Way::Thread(jobs)), thread: Arc::new(Some(thread)) }
     }
 
     /// Applies a batch in order and stops at the first failure.
     pub(crate) async fn apply(&self, batch: Vec<Command>) -> Result<Vec<Reply>, DataPlaneError> {
-        self.line.apply(batch).await
+        self.handle.apply(batch).await
     }
 
-    /// A way to ask for counters while the driver goes on.
-    pub(crate) fn line(&self) -> Line {
-        self.line.clone()
+    /// Asks for counters while the driver goes on.
+    pub(crate) fn handle(&self) -> &PlaneHandle {
+        &self.handle
     }
 
     /// The events that are due, up to [`AT_A_TIME`]; if there are as many there may be more.
     pub(crate) async fn events(&self) -> Vec<Event> {
-        self.line.ask(Job::Events).await.unwrap_or_default()
+        self.handle.ask(Job::Events).await.unwrap_or_default()
     }
 
     /// Empties the data plane unless it is to be left as it is, and waits until it is gone with all that
     /// it had in the system. Of several drivers the last one does.
     pub(crate) async fn close(self, leave: bool) {
-        let Self { line, thread } = self;
+        let Self { handle, thread } = self;
         let Some(thread) = Arc::into_inner(thread) else { return };
-        if !leave && let Err(error) = line.apply(vec![Command::Flush]).await {
+        if !leave && let Err(error) = handle.apply(vec![Command::Flush]).await {
             tracing::warn!(%error, "data plane not emptied");
         }
-        drop(line);
+        drop(handle);
         if let Some(thread) = thread
             && let Err(error) = thread.await
         {
@@ -94,14 +101,14 @@ impl Control {
     }
 }
 
-impl Line {
+impl PlaneHandle {
     async fn apply(&self, batch: Vec<Command>) -> Result<Vec<Reply>, DataPlaneError> {
         let died = || DataPlaneError("the data plane has died".to_owned());
         self.ask(|answer| Job::Apply(batch, answer)).await.unwrap_or_else(|| Err(died()))
     }
 
     /// The counters of SAs, in their order; zero for one that is just being made or removed.
-    pub(crate) async fn usage(&self, ids: &[SaId]) -> Vec<Usage> {
+    pub async fn usage(&self, ids: &[SaId]) -> Vec<Usage> {
         let mut counted = Vec::with_capacity(ids.len());
         for few in ids.chunks(COUNTED) {
             let answer = self.ask(|answer| Job::Usage(few.to_vec(), answer)).await;

@@ -14,26 +14,10 @@ impl Driver {
                 shunts.child_up(status, child, &self.plane).await;
             }
         }
-        if let Event::Unassigned(assignment) = &event
-            && !assignment.ours
-        {
-            self.credentials.pools().release(assignment);
-        }
-        if let Some(system) = &self.system {
-            system.run_hooks(&event, &self.endpoint);
-            system.event(&event).await;
+        if let Some(work) = self.observer.event(&event, &self.endpoint, self.plane.handle()) {
+            work.await;
         }
         self.log.event(now().mono, &event, &self.endpoint);
-        if let Some(accounting) = &self.accounting {
-            let radius = || self.credentials.radius();
-            if let Some(over) = accounting.event(&event, &self.endpoint, radius) {
-                let (accounting, plane) = (accounting.clone(), self.plane.line());
-                accounting.over(over, &plane).await;
-            }
-        }
-        if let Some(meters) = &self.meters {
-            meters.event(&event, &self.endpoint);
-        }
         if let Event::Done(id, outcome) = &event {
             if let Some(answer) = self.pending.remove(id) {
                 // The asker may have stopped waiting.

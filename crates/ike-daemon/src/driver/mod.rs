@@ -13,9 +13,6 @@ use esp::io::IkeDatagram;
 use ike_proto::{Endpoint, Event, IkeState, Input, Path, RequestId, StreamEvent};
 use tokio::sync::{Mutex, Notify, broadcast, mpsc, oneshot};
 
-use crate::eap::accounting::Accounting;
-use crate::metrics::Meters;
-use crate::system::System;
 use control::{AT_A_TIME, Control};
 use pressure::{Pressure, Source};
 use receive::{Arrived, Receiver};
@@ -24,11 +21,12 @@ use shunts::Shunts;
 
 mod census;
 mod clock;
-pub(crate) mod control;
+mod control;
 mod counters;
 mod events;
 mod handle;
 mod log;
+mod observe;
 mod outputs;
 mod plane;
 mod pmtu;
@@ -49,10 +47,11 @@ mod usage;
 pub(crate) use census::{CHILD_STATES, IKE_STATES};
 pub use census::{Counts, ShardState, Tally};
 pub(crate) use clock::now;
+pub use control::PlaneHandle;
 pub use counters::{Counters, Values};
 pub use handle::{Handle, Outcome, PAGE, Stopped};
+pub use observe::{Answerer, Observer, Work};
 pub use plane::{Adopted, NoPlane, Plane};
-pub use questions::Credentials;
 pub(crate) use receive::WAITING;
 pub(crate) use requests::Request;
 pub(crate) use seats::{Acquire, Alarm, Common, Seat, Why, run_on_thread, seats};
@@ -86,7 +85,7 @@ pub struct Driver {
     mtus: pmtu::PathMtus,
     /// What is about to leave.
     run: run::Run,
-    credentials: Credentials,
+    answerer: Arc<dyn Answerer>,
     answering: mpsc::UnboundedSender<questions::Answered>,
     answers: mpsc::UnboundedReceiver<questions::Answered>,
     /// Taken out while its datagrams are handled.
@@ -108,19 +107,17 @@ pub struct Driver {
     stopped: bool,
     leaving: Option<oneshot::Sender<()>>,
     log: log::Log,
-    meters: Option<Meters>,
-    system: Option<System>,
-    accounting: Option<Accounting>,
+    observer: Box<dyn Observer>,
 }
 
 impl Driver {
-    /// The driver of `endpoint` that has `seat`, over `sockets`, which signs and judges by `credentials`.
+    /// The driver of `endpoint` that has `seat`, over `sockets`. `answerer` answers its engine's questions.
     /// Must be called in the tokio runtime it is to run in.
     pub(crate) fn new(
         endpoint: Endpoint,
         mut sockets: Sockets,
         seat: Seat,
-        credentials: Credentials,
+        answerer: Arc<dyn Answerer>,
     ) -> Self {
         // One question for each IKE SA that is being made, and those are bounded.
         let (answering, answers) = mpsc::unbounded_channel();
@@ -140,7 +137,7 @@ impl Driver {
             mtus: pmtu::PathMtus::new(sockets.options()),
             run: run::Run::default(),
             sockets,
-            credentials,
+            answerer,
             answering,
             answers,
             receiver,
@@ -159,25 +156,13 @@ impl Driver {
             stopped: false,
             leaving: None,
             log: log::Log::default(),
-            meters: None,
-            system: None,
-            accounting: None,
+            observer: Box::new(()),
         }
     }
 
-    /// Counts what happens.
-    pub(crate) fn set_meters(&mut self, meters: Meters) {
-        self.meters = Some(meters);
-    }
-
-    /// Tells `accounting` of sessions.
-    pub(crate) fn set_accounting(&mut self, accounting: Accounting) {
-        self.accounting = Some(accounting);
-    }
-
-    /// Tells `system` of what concerns the rest of this host.
-    pub fn set_system(&mut self, system: System) {
-        self.system = Some(system);
+    /// Tells `observer` what happens.
+    pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
+        self.observer = observer;
     }
 
     /// Tells every IKE message sent and received to `tap`.
@@ -203,10 +188,8 @@ impl Driver {
             }
             self.look_at_queues(turn.mono);
             let suppressed = self.log.summarise(turn.mono);
-            if suppressed > 0
-                && let Some(meters) = &self.meters
-            {
-                meters.suppressed(suppressed);
+            if suppressed > 0 {
+                self.observer.suppressed(suppressed);
             }
             let relieved = self.pressure.judge(turn.mono);
             self.pressed(relieved);
@@ -356,9 +339,7 @@ impl Driver {
 
     fn datagram(&mut self, path: Path, octets: &[u8]) {
         self.trace(Direction::In, path, false, octets);
-        if let Some(meters) = &self.meters {
-            meters.received(octets);
-        }
+        self.observer.received(octets);
         self.count(true, octets);
         self.endpoint.handle(now(), Input::Datagram(path, octets));
     }
@@ -402,9 +383,7 @@ impl Driver {
         match happened.what {
             streams::What::Message(octets) => {
                 self.trace(Direction::In, path, false, &octets);
-                if let Some(meters) = &self.meters {
-                    meters.received(&octets);
-                }
+                self.observer.received(&octets);
                 self.count(true, &octets);
                 self.endpoint.handle(now(), Input::Datagram(path, &octets));
             }

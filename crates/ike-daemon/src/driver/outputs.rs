@@ -1,10 +1,10 @@
 //! Executes the engine's outputs.
 
-use ike_proto::dataplane::{Command, DataPlaneError, Reply};
+use std::sync::Arc;
+
 use ike_proto::{Answer, Input, Output, Path, Question, StreamCommand, StreamEvent, Ticket};
 
 use super::{Acquire, Direction, Driver, Why, now, questions};
-use crate::eap::accounting::Accounting;
 
 /// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
 const AT_ONCE: u32 = 4;
@@ -26,14 +26,12 @@ impl Driver {
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
                         self.trace(Direction::Out, transmit.path, again, &transmit.octets);
                     }
-                    if let Some(meters) = &self.meters {
-                        meters.sent(&transmit);
-                    }
+                    self.observer.sending(&transmit);
                     self.run.push(transmit);
                 }
                 Output::Stream(path, command) => self.stream_command(path, command),
                 Output::DataPlane(ticket, batch) => {
-                    let result = self.apply(batch).await;
+                    let result = self.plane.apply(batch).await;
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
                 Output::Ask(ticket, question) => self.ask(ticket, question, &mut at_once),
@@ -46,23 +44,6 @@ impl Driver {
                 }
             }
         }
-    }
-
-    /// Has the data plane do what the engine wants; the last figures of SAs that go are for who accounts for them.
-    pub(super) async fn apply(
-        &mut self,
-        batch: Vec<Command>,
-    ) -> Result<Vec<Reply>, DataPlaneError> {
-        let Some(accounting) = self.accounting.clone() else {
-            return self.plane.apply(batch).await;
-        };
-        accounting.last_words(&batch, &self.plane.line()).await;
-        let moves = Accounting::moves(&batch);
-        let done = self.plane.apply(batch).await;
-        if done.is_ok() {
-            accounting.moved(&moves);
-        }
-        done
     }
 
     /// Sends what is about to leave. True if the engine was told something by it.
@@ -79,9 +60,7 @@ impl Driver {
                 news = self.mtus.on_too_large(now.mono, &path).or(news);
             }
             self.log.not_sent(now.mono, &path, &error);
-            if let Some(meters) = &self.meters {
-                meters.not_sent();
-            }
+            self.observer.not_sent();
         }
         self.run.reuse(run);
         if let Some(octets) = news {
@@ -124,27 +103,17 @@ impl Driver {
             return;
         }
         if *at_once > 0
-            && let Some(answer) = self.credentials.answer_at_once(&question)
+            && let Some(answer) = self.answerer.answer_at_once(&question)
         {
             *at_once -= 1;
-            if let Some(meters) = &self.meters {
-                meters.asked(&question, false);
-            }
             let failed = matches!(answer, Answer::Failed(_) | Answer::Untrusted(..));
             let about = failed.then(|| questions::Peer::of(&question)).flatten();
             return self.answered(questions::Answered { ticket, about, answer });
         }
-        let (credentials, answering) = (self.credentials.clone(), self.answering.clone());
-        let meters = self.meters.clone();
-        if let Some(meters) = &meters {
-            meters.asked(&question, true);
-        }
+        let (answerer, answering) = (Arc::clone(&self.answerer), self.answering.clone());
         tokio::spawn(async move {
             let about = questions::Peer::of(&question);
-            let answer = credentials.answer(question).await;
-            if let Some(meters) = meters {
-                meters.answered();
-            }
+            let answer = answerer.answer(question).await;
             if let Some(answer) = answer {
                 // The driver may be gone.
                 let _ = answering.send(questions::Answered { ticket, about, answer });

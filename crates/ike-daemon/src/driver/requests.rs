@@ -63,9 +63,7 @@ impl Driver {
                     // As it was at the start, whatever the file says by now.
                     config.accepts_tcp = self.sockets.tcp_port().is_some();
                     self.shunts.lock().await.reload(config, &self.plane).await;
-                    if let Some(system) = &self.system {
-                        system.reload(config);
-                    }
+                    self.observer.reloading(config);
                 }
                 let id = self.next_request();
                 self.pending.insert(id, answer);
@@ -80,11 +78,11 @@ impl Driver {
             Request::State(answer) => _ = answer.send(ShardState::of(&self.endpoint)),
             Request::Census(ids, answer) => _ = answer.send(Tally::of(&self.endpoint, &ids)),
             Request::Usage(ids, answer) => {
-                let plane = self.plane.line();
+                let plane = self.plane.handle().clone();
                 tokio::spawn(async move { _ = answer.send(plane.usage(&ids).await) });
             }
             Request::Pulse(answer) => {
-                let plane = self.plane.line();
+                let plane = self.plane.handle().clone();
                 tokio::spawn(async move {
                     if plane.pulse().await {
                         let _ = answer.send(());
@@ -179,7 +177,7 @@ impl Driver {
                 None => path.local.set_port(0),
             }
         }
-        usage::views(sas, self.plane.line(), now().mono)
+        usage::views(sas, self.plane.handle().clone(), now().mono)
     }
 
     pub(super) fn next_request(&mut self) -> RequestId {

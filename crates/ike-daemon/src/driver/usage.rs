@@ -5,7 +5,7 @@ use std::time::Instant;
 use ike_proto::dataplane::{PolicySpec, Usage};
 use ike_proto::{ChildState, ChildStatus, IkeStatus, TrapStatus};
 
-use super::control::Line;
+use super::control::PlaneHandle;
 
 /// An IKE SA.
 #[derive(Debug, Clone)]
@@ -39,7 +39,11 @@ pub enum PolicyView {
 }
 
 /// `sas`, which were so `at` that time, with the counters as they are by now.
-pub(super) async fn views(mut sas: Vec<IkeStatus>, plane: Line, at: Instant) -> Vec<IkeView> {
+pub(super) async fn views(
+    mut sas: Vec<IkeStatus>,
+    plane: PlaneHandle,
+    at: Instant,
+) -> Vec<IkeView> {
     let there = |child: &&ChildStatus| child.state != ChildState::Installing;
     let children = sas.iter().flat_map(|sa| &sa.children);
     let ids = children.filter(there).flat_map(|child| [child.inbound, child.outbound]);

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::eap::accounting::Status;
 use ::eap::radius::attribute;
-use ike_proto::dataplane::{Command, SaId, Usage};
+use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Endpoint, Event, IkeSaId, IkeStatus};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -19,13 +19,14 @@ use tokio::time::Instant;
 use self::account::{Account, Cause, Told, attributes};
 use super::grants;
 use super::radius::RadiusConfig;
-use crate::driver::Handle;
-use crate::driver::control::Line;
+use crate::driver::{Handle, PlaneHandle};
 
 mod account;
 mod dynamic;
+mod plane;
 #[cfg(test)]
 pub(super) use dynamic::known;
+pub(crate) use plane::Accounted;
 
 /// `accounting` and its like.
 #[derive(Debug, Clone)]
@@ -149,7 +150,7 @@ impl Accounting {
     }
 
     /// Ends a session, with the last figures of the SAs that it still has.
-    pub(crate) async fn over(&self, over: Over, plane: &Line) {
+    pub(crate) async fn over(&self, over: Over, plane: &PlaneHandle) {
         let Over { account, stop, cause } = over;
         self.look(&Self::sas_of(&account), plane).await;
         {
@@ -162,37 +163,6 @@ impl Accounting {
 
     fn account(&self, ike: IkeSaId) -> Option<Arc<Account>> {
         lock(&self.0.sessions).get(&ike).map(|(account, _)| Arc::clone(account))
-    }
-
-    /// Looks once more at SAs that `batch` takes away.
-    pub(crate) async fn last_words(&self, batch: &[Command], plane: &Line) {
-        let going: Vec<SaId> = {
-            let sas = lock(&self.0.sas);
-            if sas.is_empty() {
-                return;
-            }
-            let ids = batch.iter().filter_map(|command| match command {
-                Command::RemoveSa(id) => Some(*id),
-                _ => None,
-            });
-            ids.filter(|id| sas.contains_key(id)).collect()
-        };
-        self.look(&going, plane).await;
-        let mut sas = lock(&self.0.sas);
-        for id in &going {
-            if let Some(tracked) = sas.remove(id) {
-                lock(&tracked.account.sas).remove(id);
-            }
-        }
-    }
-
-    /// Old and new names of the SAs that `batch` moves.
-    pub(crate) fn moves(batch: &[Command]) -> Vec<(SaId, SaId)> {
-        let moves = batch.iter().filter_map(|command| match command {
-            Command::UpdateSa { id, dst, .. } => Some((*id, SaId { dst: dst.ip(), ..*id })),
-            _ => None,
-        });
-        moves.collect()
     }
 
     /// SAs that were moved to other addresses have other names.
@@ -226,7 +196,7 @@ impl Accounting {
         lock(&account.sas).iter().copied().collect()
     }
 
-    async fn look(&self, ids: &[SaId], plane: &Line) {
+    async fn look(&self, ids: &[SaId], plane: &PlaneHandle) {
         if !ids.is_empty() {
             self.seen(ids, plane.usage(ids).await);
         }

@@ -88,7 +88,13 @@ fn group(target: &str) -> &'static str {
     match () {
         () if has("::driver::log") => "IKE",
         () if has("::driver::control") => "KNL",
-        () if has("::driver") || has("::net") || has("::operator::resolve") => "NET",
+        () if has("::driver")
+            || has("::questions")
+            || has("::net")
+            || has("::operator::resolve") =>
+        {
+            "NET"
+        }
         () if has("::operator") || has("::config") || has("::control") || has("::vici") => "CFG",
         () if has("::plane") || has("xfrm") || has("routes") => "KNL",
         () if has("esp") => "ESP",

@@ -52,8 +52,8 @@ impl Meters {
         self.0.send_errors.inc();
     }
 
-    /// A question is answered beside the engine; call [`Self::answered`] once that is done.
-    pub(crate) fn asked(&self, question: &Question, waits: bool) {
+    /// A question is answered beside the engine.
+    pub(super) fn asked(&self, question: &Question) {
         let kind = match question {
             Question::Sign(_) => "sign",
             Question::Judge(_) => "judge",
@@ -64,14 +64,6 @@ impl Meters {
             Question::Lease(_) => "lease",
         };
         self.0.questions.with_label_values(&[kind]).inc();
-        if waits {
-            self.0.questions_waiting.inc();
-        }
-    }
-
-    /// One that waited was answered.
-    pub(crate) fn answered(&self) {
-        self.0.questions_waiting.dec();
     }
 
     /// Log lines were left out.

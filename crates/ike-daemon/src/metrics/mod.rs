@@ -5,6 +5,7 @@
 mod esp;
 mod hooks;
 mod plane;
+mod questions;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,7 @@ use prometheus::{
 };
 
 pub(crate) use plane::Metered;
+pub(crate) use questions::Counted;
 
 /// What stands in `connection` for all connections beyond the bound.
 pub const OTHERS: &str = "_other";

@@ -94,6 +94,11 @@ impl System {
         self.0.hooked.store(any, Ordering::Relaxed);
     }
 
+    /// True if [`Self::event`] has something to do.
+    pub(crate) fn concerns(event: &Event) -> bool {
+        matches!(event, Event::Assigned(given) | Event::Unassigned(given) if given.ours)
+    }
+
     /// Changes addresses and name servers as an event calls for.
     pub(crate) async fn event(&self, event: &Event) {
         match event {

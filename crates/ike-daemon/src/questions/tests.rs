@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId};
+use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId, Ticket};
 use ike_tests::{Seeded, World};
 
 use super::*;

@@ -1,0 +1,76 @@
+//! The services of the daemon that hear what its drivers do.
+
+use ike_proto::config::EndpointConfig;
+use ike_proto::{Endpoint, Event, Transmit};
+
+use crate::driver::{Observer, PlaneHandle, Work};
+use crate::eap::accounting::Accounting;
+use crate::metrics::Meters;
+use crate::questions::Credentials;
+use crate::system::System;
+
+/// All of them; clones have the same ones.
+#[derive(Clone)]
+pub(super) struct Services {
+    pub(super) credentials: Credentials,
+    pub(super) system: System,
+    pub(super) accounting: Accounting,
+    pub(super) meters: Option<Meters>,
+}
+
+impl Observer for Services {
+    fn event<'a>(
+        &'a self,
+        event: &'a Event,
+        endpoint: &Endpoint,
+        plane: &'a PlaneHandle,
+    ) -> Option<Work<'a>> {
+        if let Event::Unassigned(assignment) = event
+            && !assignment.ours
+        {
+            self.credentials.pools().release(assignment);
+        }
+        self.system.run_hooks(event, endpoint);
+        let over = self.accounting.event(event, endpoint, || self.credentials.radius());
+        if let Some(meters) = &self.meters {
+            meters.event(event, endpoint);
+        }
+        if over.is_none() && !System::concerns(event) {
+            return None;
+        }
+        Some(Box::pin(async move {
+            self.system.event(event).await;
+            if let Some(over) = over {
+                self.accounting.over(over, plane).await;
+            }
+        }))
+    }
+
+    fn reloading(&self, config: &EndpointConfig) {
+        self.system.reload(config);
+    }
+
+    fn received(&self, octets: &[u8]) {
+        if let Some(meters) = &self.meters {
+            meters.received(octets);
+        }
+    }
+
+    fn sending(&self, transmit: &Transmit) {
+        if let Some(meters) = &self.meters {
+            meters.sent(transmit);
+        }
+    }
+
+    fn not_sent(&self) {
+        if let Some(meters) = &self.meters {
+            meters.not_sent();
+        }
+    }
+
+    fn suppressed(&self, lines: u32) {
+        if let Some(meters) = &self.meters {
+            meters.suppressed(lines);
+        }
+    }
+}
