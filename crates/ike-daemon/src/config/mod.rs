@@ -33,8 +33,7 @@ mod metrics;
 mod nearest;
 mod ocsp;
 mod packets;
-pub(crate) mod paths;
-mod plugins;
+pub(crate) mod plugins;
 mod pools;
 mod qcd;
 mod redirect;
@@ -51,6 +50,7 @@ mod values;
 mod wipe;
 
 pub use crate::net::Ports;
+pub use crate::service::sandbox::SandboxOptions;
 use charon::Work;
 pub use charon::{PlaneOptions, TcpOptions};
 pub use diagnostic::{ConfigError, Diagnostic};
@@ -58,7 +58,6 @@ pub use hosts::{Ends, HostSpec, Hosts};
 pub use metrics::{MetricsListen, MetricsOptions};
 pub use remote_access::{RemoteAccess, Resolve};
 pub use resumption::make_ticket_key;
-pub use sandbox::SandboxOptions;
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use units::duration as parse_duration;

@@ -12,10 +12,10 @@ use ike_proto::crypto::{Secret, SecureRandom};
 use zeroize::Zeroizing;
 
 use super::diagnostic::Report;
-use super::paths;
 use super::secrets::hex;
 use super::section::{Section, join};
 use super::units;
+use crate::files::paths;
 
 /// The first word of a file.
 const FORMAT: &str = "ike-ticket-key-1";

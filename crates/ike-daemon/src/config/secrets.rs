@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 use super::credentials::{KeyFile, KeyInToken, Modules, read_key_files, read_tokens};
 use super::diagnostic::Report;
 use super::eap;
-use super::paths;
 use super::section::{Section, join, list};
 use super::values;
 use crate::eap::EapSecrets;
+use crate::files::paths;
 
 /// Secrets of swanctl.conf(5) that are of no use here yet.
 const UNSUPPORTED: [&str; 1] = ["ntlm"];

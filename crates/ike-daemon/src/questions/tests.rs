@@ -5,6 +5,7 @@ use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId
 use ike_tests::{Seeded, World};
 
 use super::*;
+use crate::driver::Answerer as _;
 
 const STRANGERS: u8 = 24;
 

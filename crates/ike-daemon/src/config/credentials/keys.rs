@@ -11,9 +11,8 @@ use toml::de::DeTable;
 use super::folder::Entry;
 use super::{Credentials, LoadedKey};
 use crate::config::diagnostic::{ELSEWHERE, Report};
-use crate::config::paths;
 use crate::config::section::{Section, join};
-use crate::files::load_file;
+use crate::files::{load_file, paths};
 use crate::signer::{Holds, KeySource, LoadRequest, Loaded, Refused, TokenKey};
 
 /// A private key that `[secrets]` names: `secrets.private<suffix>` and the like.

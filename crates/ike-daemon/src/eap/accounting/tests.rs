@@ -6,6 +6,7 @@ use ::eap::accounting::attribute;
 use ::eap::radius::attribute as common;
 use ike_proto::Failure;
 use ike_proto::crypto::Secret;
+use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Reply};
 
 use crate::eap::radius::{EXCHANGES, Server};
 
@@ -250,4 +251,63 @@ async fn a_session_is_closed_under_the_name_that_it_has_by_now() {
     assert_eq!(*lock(&asked), [IkeSaId(7), IkeSaId(8)]);
     // What is over needs no end.
     accounting.close(Unheard(Arc::clone(&account)), async |_| panic!("it is over")).await;
+}
+
+/// A data plane whose SAs have these counters.
+struct Counters(HashMap<SaId, Usage>);
+
+impl DataPlane for Counters {
+    fn capabilities(&self) -> Capabilities {
+        crate::driver::NoPlane::CAPABILITIES
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        let absent = || DataPlaneError("no such SA".to_owned());
+        match command {
+            Command::QueryUsage(id) => {
+                self.0.get(&id).map(|usage| Reply::Usage(id, *usage)).ok_or_else(absent)
+            }
+            Command::RemoveSa(id) => self.0.remove(&id).map(|_| Reply::Done).ok_or_else(absent),
+            Command::UpdateSa { id, dst, .. } => {
+                let usage = self.0.remove(&id).ok_or_else(absent)?;
+                self.0.insert(SaId { dst: dst.ip(), ..id }, usage);
+                Ok(Reply::Done)
+            }
+            _ => Ok(Reply::Done),
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<ike_proto::dataplane::Event> {
+        None
+    }
+}
+
+/// Fault: in `Accounted::apply`, leave out `last_words`, or tell `moved` before the data plane has moved the SA.
+#[tokio::test]
+async fn an_sa_counts_until_it_is_removed_wherever_it_has_moved() {
+    let (accounting, _unheard) = Accounting::new();
+    let account = of(radius(SocketAddr::from(([127, 0, 0, 1], 9)), None, 1));
+    let sa = |spi, last: u8| SaId { spi, dst: [192, 0, 2, last].into() };
+    let usage = |bytes| Usage { bytes, packets: 1, ..Usage::default() };
+    install(&accounting, &account, sa(1, 1), 0);
+    install(&accounting, &account, sa(2, 1), 1);
+    let counters = [(sa(1, 1), usage(1000)), (sa(2, 1), usage(30)), (sa(3, 1), usage(7))];
+    let mut plane = Accounted::new(Box::new(Counters(HashMap::from(counters))), accounting.clone());
+    let to = |last: u8| SocketAddr::from(([192, 0, 2, last], 4500));
+    let update = |id| Command::UpdateSa { id, src: to(9), dst: to(2), encap: None };
+
+    assert!(plane.apply(update(sa(1, 1))).is_ok());
+    assert!(plane.apply(update(sa(2, 7))).is_err(), "no such SA");
+    let known = || {
+        let mut known: Vec<_> = Accounting::sas_of(&account).into_iter().collect();
+        known.sort_by_key(|id| id.spi);
+        known
+    };
+    assert_eq!(known(), [sa(1, 2), sa(2, 1)]);
+    for id in [sa(1, 2), sa(2, 1), sa(3, 1)] {
+        assert!(plane.apply(Command::RemoveSa(id)).is_ok());
+    }
+    assert_eq!(lock(&account.totals).octets, [1000, 30], "not those of another session's SA");
+    assert_eq!(known(), []);
+    assert!(lock(&accounting.0.sas).is_empty());
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
+pub(crate) mod paths;
+
 /// The content of a file; it may be a secret.
 pub(crate) type Content = Zeroizing<Vec<u8>>;
 

@@ -1,4 +1,4 @@
-//! Files that the configuration names.
+//! Names of files: a path, or a credential of systemd.
 
 use std::path::{Path, PathBuf};
 
