@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ike_proto::wire::registry::ExchangeType;
-use ike_tests::A;
 use ike_tests::network::Fate;
+use ike_tests::{A, B, Setup};
 
 use super::{large, up};
 
@@ -57,4 +57,23 @@ fn each_answer_is_lost_and_lost_again() {
             assert!(took < Duration::from_millis(bound), "{exchange} {times}: {took:?}");
         }
     }
+}
+
+/// The first request of the responder is answered after an outage. If the next one is lost, it is sent again soon.
+///
+/// Fault: in `Rtt::most_cost` (ike_sa/rtt.rs), leave `SLOWEST` out.
+#[test]
+fn what_is_lost_after_an_outage_is_sent_again_soon() {
+    let mut setup = Setup::new(72);
+    setup.b.connection.dpd_delay = Duration::from_secs(20);
+    let mut pair = setup.build();
+    pair.establish();
+    pair.net.conditions.loss = 1000;
+    pair.run_for(Duration::from_secs(90));
+    pair.net.conditions.loss = 0;
+    pair.run_for(Duration::from_secs(19));
+    pair.net.lose(1, |packet| packet.is(ExchangeType::CREATE_CHILD_SA, false));
+    let rekey = pair.rekey_child(B);
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(pair.b().done(rekey), Some(Ok(())), "{}", pair.story());
 }

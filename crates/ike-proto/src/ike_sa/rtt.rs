@@ -37,6 +37,10 @@ const KEPT: usize = 8;
 /// The octets by which exchanges must differ to separate propagation from serialization.
 const APART: f64 = 1000.0;
 
+/// The most seconds per octet that a timer allows for: 2.4 kbit/s. A retransmitted exchange of a few octets may have
+/// waited for the end of an outage.
+const SLOWEST: f64 = 1.0 / 300.0;
+
 /// How much slower the path there may be than the path back, which arriving fragments show.
 const ASYMMETRY: f64 = 16.0;
 
@@ -234,14 +238,14 @@ impl Rtt {
         self.samples.push_back(Sample { octets: size(octets), seconds, ambiguous });
     }
 
-    /// The highest possible seconds per octet. Each exchange limits it, as if its whole time were serialization.
-    /// So do two exchanges of different sizes, and the rate of the path back.
+    /// The highest possible seconds per octet, at most [`SLOWEST`]. Each exchange limits it, as if its whole time were
+    /// serialization. So do two exchanges of different sizes, and the rate of the path back.
     fn most_cost(&self) -> f64 {
         let alone = self.samples.iter().map(|sample| sample.seconds / sample.octets);
         let slope = self.slope().map(|(slope, margin)| slope + margin).filter(|most| *most > 0.0);
         let back = self.back.map(|back| back * ASYMMETRY);
         let most = alone.chain(slope).chain(back).fold(f64::INFINITY, f64::min);
-        if most.is_finite() { most } else { 0.0 }
+        if most.is_finite() { most.min(SLOWEST) } else { 0.0 }
     }
 
     /// The lowest possible seconds per octet.

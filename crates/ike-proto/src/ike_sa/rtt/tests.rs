@@ -188,6 +188,18 @@ fn what_is_ambiguous_bounds_the_cost() {
     assert_eq!(rtt.round_trip(), Some(11 * MS));
 }
 
+/// The end of an outage is not the end of a long transmission: what follows is sent again in good time.
+///
+/// Fault: in `Rtt::most_cost`, leave `SLOWEST` out.
+#[test]
+fn an_outage_does_not_make_octets_dear() {
+    let mut rtt = Rtt::default();
+    rtt.back_off(LONGEST_TIMER);
+    rtt.ambiguous(180, Duration::from_secs(66), 20 * MS);
+    let wait = rtt.timer() + rtt.cost(900);
+    assert!(wait < Duration::from_secs(5), "{wait:?}");
+}
+
 /// A first exchange that the peer took long for must not make the second look free of cost.
 #[test]
 fn a_slow_peer_does_not_hide_a_slow_link() {
