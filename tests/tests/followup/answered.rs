@@ -106,6 +106,28 @@ fn a_child_that_is_gone_has_no_successor() {
     bench.assert_nothing_leaked();
 }
 
+/// The rekey of a child that is gone puts off no rekey of the IKE SA, neither the peer's nor the endpoint's.
+///
+/// Fault: in `IkeSa::drop_child`, leave `drop_chains` out.
+#[test]
+fn a_rekey_of_a_child_that_is_gone_puts_nothing_off() {
+    let mut bench = bench();
+    let mut peer = bench.established(1007);
+    opened(&mut bench, &mut peer, For::Rekey(2007, 1007));
+    delete(&mut bench, &mut peer, 1007);
+    let link = opened(&mut bench, &mut peer, For::Ike(0x77));
+    assert_eq!(follow(&mut bench, &mut peer, &link), []);
+
+    let mut bench = self::bench();
+    let mut peer = bench.established(1007);
+    opened(&mut bench, &mut peer, For::Rekey(2007, 1007));
+    delete(&mut bench, &mut peer, 1007);
+    let ike = bench.host().ike().id;
+    bench.world.command(0, Command::RekeyIke(ike));
+    let sent = bench.sent();
+    request(&peer, &sent, ExchangeType::CREATE_CHILD_SA);
+}
+
 /// One child has one successor, however many were agreed on.
 #[test]
 fn a_child_is_not_forked() {

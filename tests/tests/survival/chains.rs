@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ike_proto::Command;
 use ike_proto::crypto::CryptoProvider;
+use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::wire::registry::ExchangeType;
 use ike_tests::network::Conditions;
 use ike_tests::{A, B, Pair, Setup, cheap};
@@ -114,6 +115,37 @@ fn a_chain_goes_on_after_two_minutes_of_silence() {
         pair.run_for(10 * SECOND);
         let rekeys = (pair.b().ike_rekeys().len(), pair.b().child_rekeys().len());
         assert_eq!(rekeys, if ike { (1, 0) } else { (0, 1) }, "{}", pair.story());
+        pair.assert_agreement();
+    }
+}
+
+/// Both ends rekey the child at once, and its hard limit comes before the rekey that wins is done: both end. The rekey that
+/// has lost stays nowhere, so the IKE SA is rekeyed at once, by either end.
+///
+/// Fault: in `drop_child`, do not call `drop_chains`.
+#[test]
+fn a_rekey_that_has_lost_does_not_outlive_its_child() {
+    for seed in 60..66 {
+        let mut pair = pair(setup(seed, 3), 0);
+        let ends = [A, B].map(|host| pair.hosts[host].child().outbound);
+        pair.rekey_child(A);
+        pair.rekey_child(B);
+        // Each end has the other one's answer; the first additional key exchange is under way.
+        pair.run_for(Duration::from_millis(200));
+        for (host, sa) in [A, B].into_iter().zip(ends) {
+            pair.plane_event(host, PlaneEvent::HardExpire(sa));
+        }
+        // A makes the child anew, because a command has brought it up.
+        pair.run_for(20 * SECOND);
+        for host in [A, B] {
+            let rekey = pair.rekey_ike(host);
+            assert!(
+                pair.run_until(3 * SECOND, |w| w.hosts[host].done(rekey).is_some()),
+                "{seed}: by {host}"
+            );
+            assert_eq!(pair.hosts[host].done(rekey), Some(Ok(())), "{seed}: by {host}");
+            pair.run_for(10 * SECOND);
+        }
         pair.assert_agreement();
     }
 }

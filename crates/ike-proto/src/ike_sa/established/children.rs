@@ -154,6 +154,9 @@ impl IkeSa {
         let child = established.children.remove(index);
         established.children.shrink_to_fit();
         self.timers.clear_child(id);
+        // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
+        self.drop_chains(ctx, |chain| chain.child().is_some_and(|new| new.replaces == Some(id)));
+        let State::Established(established) = &mut self.state else { return };
         // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
         let heir = established.heir(&child);
