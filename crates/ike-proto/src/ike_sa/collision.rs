@@ -224,12 +224,13 @@ pub(crate) enum Meanwhile<'a> {
     /// Nothing.
     Nothing,
     /// The peer's own rekey of the same SA was accepted. It does not matter whether the peer has deleted the old
-    /// SA or its own new one since.
+    /// SA, or the new one of its own exchange, since.
     RekeyedByPeer(Nonces<'a>),
     /// The peer deleted the old SA, with no rekey of its own.
     OldDeleted,
-    /// The peer deleted the SA that it had made in answer, before the answer arrived.
-    NewDeleted,
+    /// The peer deleted the SA that it had made in answer, before the answer arrived. The nonces are those of its own
+    /// rekey of the same SA, if that was accepted.
+    NewDeleted(Option<Nonces<'a>>),
 }
 
 /// What to do when the answer to our request to rekey arrives.
@@ -264,7 +265,11 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
                 Verdict::DeleteTheirs => AfterRekey::DeleteOld,
             }
         }
-        (RekeyResponse::Created(_), Meanwhile::NewDeleted) => AfterRekey::DeleteOldOnly,
+        (RekeyResponse::Created(ours), Meanwhile::NewDeleted(theirs)) => match theirs {
+            // It was redundant anyway.
+            Some(theirs) if redundant(ours, theirs) == Verdict::DeleteOurs => AfterRekey::Done,
+            _ => AfterRekey::DeleteOldOnly,
+        },
         // A peer may delete the old SA by itself. The new one was still agreed upon.
         (RekeyResponse::Created(_), Meanwhile::Nothing | Meanwhile::OldDeleted) => {
             AfterRekey::DeleteOld

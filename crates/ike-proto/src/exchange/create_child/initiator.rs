@@ -186,6 +186,12 @@ impl IkeSa {
                     established.queue.push_front(task);
                 }
             }
+            // The peer has deleted what lost against its own child.
+            AfterRekey::Done => {
+                self.watch_child(ctx, &offer);
+                ctx.ids.esp.remove(&offer.spi_in);
+                ctx.done(offer.request, Ok(()));
+            }
             _ => {
                 // The peer does not continue a rekey that has lost either.
                 self.drop_chains(ctx, |chain| {
@@ -214,12 +220,15 @@ impl IkeSa {
         offer: &'a ChildOffer,
         spi_out: Option<u32>,
     ) -> Meanwhile<'a> {
-        if let Some(crossed) = &offer.crossed {
+        let theirs = offer.crossed.as_ref().map(|crossed| {
             let (i, r) = &crossed.nonces;
-            return Meanwhile::RekeyedByPeer(Nonces { i, r });
-        }
+            Nonces { i, r }
+        });
         if spi_out.is_some_and(|spi| offer.deleted.contains(&spi)) {
-            return Meanwhile::NewDeleted;
+            return Meanwhile::NewDeleted(theirs);
+        }
+        if let Some(theirs) = theirs {
+            return Meanwhile::RekeyedByPeer(theirs);
         }
         let State::Established(established) = &self.state else { return Meanwhile::Nothing };
         let lives = |id| established.children.iter().any(|child| child.id == id);

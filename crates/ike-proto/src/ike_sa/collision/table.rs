@@ -332,7 +332,7 @@ const CHILD_SCENARIOS: &[Scenario] = &[
         steps: &[
             (B, RekeyChild(IDLE, Ike::Idle, Accept)),
             (A, DeleteChild(Gone, WithoutDelete)),
-            (A, Answered(Created(LOW), NewDeleted, After::DeleteOldOnly)),
+            (A, Answered(Created(LOW), NewDeleted(None), After::DeleteOldOnly)),
             (B, DeleteChild(Rekeyed, WithDelete)),
         ],
     },
@@ -600,6 +600,15 @@ fn every_activity_has_its_answers() {
     assert!(may_rekey_ike(Ike::Idle, false));
     assert!(!may_rekey_ike(Ike::Idle, true));
     assert_eq!(after_rekey(Response::Refused, Nothing), After::KeepOld);
+}
+
+/// Both rekey, and the peer deletes what it has made in answer before this end knows of it: nothing is used that the
+/// peer does not have.
+#[test]
+fn a_deleted_answer_is_not_used_after_a_collision() {
+    let ours_wins = after_rekey(Created(HIGH), NewDeleted(Some(LOW)));
+    let theirs_wins = after_rekey(Created(LOW), NewDeleted(Some(HIGH)));
+    assert_eq!((ours_wins, theirs_wins), (After::DeleteOldOnly, After::Done));
 }
 
 #[test]
