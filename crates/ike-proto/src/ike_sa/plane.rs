@@ -110,7 +110,10 @@ impl IkeSa {
         match query {
             Query::Liveness => {
                 let delay = self.connection.dpd_delay;
-                let quiet = idle.is_none_or(|idle| idle >= delay);
+                // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
+                // which requests of this end wait does not go on by them.
+                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some());
+                let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
                 self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
                 if quiet {
