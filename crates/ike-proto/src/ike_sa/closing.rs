@@ -1,8 +1,10 @@
 //! How an established IKE SA ends, and which parts of a child end first.
 
+use std::sync::Arc;
+
 use super::IkeSa;
 use super::context::{Context, Effect};
-use super::state::{Established, IkePhase, Initiated, State, Task};
+use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::succession::Inheritance;
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
@@ -25,6 +27,14 @@ impl IkeSa {
             ctx.ids.esp.remove(&spi_in);
         }
         let crossed = ours.ike().and_then(|offer| offer.crossed.as_ref()?.ike);
+        let child = ours.child().filter(|offer| offer.rekeys.is_none());
+        let again = child.map(|offer| Task::CreateChild {
+            config: Arc::clone(&offer.config),
+            packet: offer.packet,
+            request: None,
+            retry: Retry::default(),
+            join: offer.join,
+        });
         let (request, wants_end) = ours.request();
         ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
         match crossed {
@@ -34,7 +44,13 @@ impl IkeSa {
             //# Such errors in parsing or
             //# processing response packets should still cause the recipient to clean
             //# up the IKE state (for example, by sending a Delete for a bad SA).
-            None => self.enqueue_urgent(Task::DeleteIke { reason, request: None }),
+            None => {
+                self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+                // A child that has not come up ends with the SA (`endings`). It may be wanted all the same.
+                if let Some(task) = again {
+                    self.enqueue(task);
+                }
+            }
         }
     }
 
