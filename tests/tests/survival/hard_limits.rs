@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ike_proto::Command;
 use ike_proto::dataplane::Event as PlaneEvent;
+use ike_proto::wire::registry::ExchangeType;
+use ike_tests::network::Fate;
 use ike_tests::{A, B, Pair, Setup, cheap};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -97,4 +99,41 @@ fn a_child_that_an_operator_ends_during_its_rekey_goes_altogether() {
     assert_eq!(pair.a().done(end), Some(Ok(())), "{}", pair.story());
     assert!(pair.a().children().is_empty() && pair.b().children().is_empty(), "{}", pair.story());
     pair.assert_agreement();
+}
+
+/// Both ends rekey the IKE SA. A's request never arrives, and the IKE SA of B's rekey reaches its hard limit meanwhile: the
+/// child, which has waited on the old IKE SA, ends with that one.
+///
+/// Fault: in `expire`, set the phase whatever it is.
+#[test]
+fn the_hard_limit_of_one_of_two_rekeys_leaves_nothing_behind() {
+    let mut setup = Setup::new(33);
+    setup.a.connection.rekey_time = 20 * SECOND;
+    setup.a.connection.over_time = 10 * SECOND;
+    setup.a.connection.rand_time = Duration::ZERO;
+    // A request of B on the new IKE SA would show that B uses it.
+    setup.both(|side| side.connection.dpd_delay = Duration::ZERO);
+    let mut pair = setup.build();
+    // A does not want the child: nothing is begun anew.
+    let up = pair.initiate(B, Some("net"));
+    assert!(pair.run_until(10 * SECOND, |w| w.hosts[B].done(up).is_some()));
+    pair.settle();
+    let (old, from) = (pair.a().ike().spi_i, pair.now());
+    pair.net.tap(move |packet| {
+        let of_old = packet.header().is_some_and(|header| header.spi_i == old);
+        let lost = of_old
+            && packet.sent >= from
+            && match packet.from {
+                Some(A) => packet.is(ExchangeType::CREATE_CHILD_SA, false),
+                _ => packet.is(ExchangeType::INFORMATIONAL, false),
+            };
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    pair.rekey_ike(A);
+    pair.rekey_ike(B);
+    pair.run_for(400 * SECOND);
+    for host in [A, B] {
+        assert!(pair.hosts[host].ikes().is_empty(), "{}", pair.story());
+        assert!(pair.hosts[host].plane.table().is_empty(), "{}", pair.story());
+    }
 }

@@ -134,7 +134,10 @@ impl IkeSa {
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
         let State::Established(established) = &mut self.state else { return };
-        established.phase = IkePhase::Closing;
+        // The end of an SA whose rekey crossed another one matters to that one: the phase says so.
+        if established.phase == IkePhase::Alive {
+            established.phase = IkePhase::Closing;
+        }
         let task = Task::DeleteIke { reason: Failure::Expired, request: None };
         established.queue.push_front(task);
     }
