@@ -651,3 +651,31 @@ fn what_an_action_has_brought_up_is_not_wanted_for_ever() {
     assert_eq!(pair.b().ikes().len(), 0, "{}", pair.story());
     assert_eq!(pair.b().endpoint.wanted(), [], "{}", pair.story());
 }
+
+/// A host without MOBIKE has left the address of an IKE SA that nobody wants, so nothing has replaced that one. It is
+/// reauthenticated all the same, from the address that the host has now.
+///
+/// Fault: in `reauthenticate`, call `begin` in any case.
+#[test]
+fn an_ike_sa_of_a_lost_address_is_reauthenticated_from_another_one() {
+    let mut setup = Setup::new(60);
+    setup.both(|side| {
+        side.connection.mobike = false;
+        side.connection.local_addrs = vec![AddressSpec::Any(None)];
+        side.connection.dpd_delay = Duration::ZERO;
+    });
+    setup.b.connection.remote_addrs = vec![AddressSpec::Any(None)];
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    let up = pair.initiate(A, None);
+    assert!(pair.run_until(10 * SECOND, |w| w.hosts[A].done(up).is_some()));
+    pair.settle();
+    pair.roam(A, address(9));
+    pair.run_for(SECOND);
+    let old = pair.a().ikes()[0].id;
+    let request = pair.command(A, Command::Reauthenticate(old));
+    assert!(pair.run_until(5 * SECOND, |w| w.hosts[A].done(request).is_some()), "{}", pair.story());
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    let ikes = pair.a().ikes();
+    assert!(ikes.iter().any(|ike| ike.path.local.ip() == address(9)), "{}", pair.story());
+}

@@ -448,7 +448,12 @@ impl Endpoint {
             return Ok(());
         }
         let new = self.replacement_of(ike, request).ok_or(Failure::NotFound)?;
-        self.begin(now, new);
+        let entry = self.entries.get(&ike).map(|slot| &slot.entry);
+        match matches!(entry, Some(Entry::Sa(sa)) if self.is_stranded(sa)) {
+            // Nothing leaves from the address of the old SA.
+            true => self.begin_elsewhere(now, new),
+            false => self.begin(now, new),
+        }
         Ok(())
     }
 

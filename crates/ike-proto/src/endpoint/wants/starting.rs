@@ -243,6 +243,12 @@ impl Endpoint {
         self.run_starts(now);
     }
 
+    /// Begins an attempt whose addresses the driver looks up first.
+    pub(in crate::endpoint) fn begin_elsewhere(&mut self, now: Now, new: NewAttempt) {
+        self.wants.again.push(Again { at: now.mono, begun: now.mono, new: Box::new(new) });
+        self.run_starts(now);
+    }
+
     /// True if `sa` cannot leave an address that this host does not have any more.
     pub(in crate::endpoint) fn is_stranded(&self, sa: &IkeSa) -> bool {
         let (own, here) = (&self.network.addresses, sa.path.local.ip().to_canonical());
