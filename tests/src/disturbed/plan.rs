@@ -141,7 +141,7 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
             side.add_child(name, local + net, remote + net);
         }
     }
-    let (ike_steps, esp_steps) = propose(&mut setup, &mut plan, rng);
+    let (ike, esp) = propose(&mut setup, &mut plan, rng);
     plan.unique = match rng.below(8) {
         // With `unique = never` two ends that start at once have two of each (docs/both-ends-start.md).
         0 if !plan.both_want => Unique::Never,
@@ -164,7 +164,7 @@ pub fn prepare(seed: u64, rng: &mut Seeded, tracing: bool) -> Prepared {
     if plan.ppk {
         setup.share_ppk(rng);
     }
-    plan.move_bound = after_move(&plan, &setup, ike_steps, esp_steps);
+    plan.move_bound = after_move(&plan, &setup, ike, esp);
     let dpd = setup.a.connection.dpd_delay.max(setup.b.connection.dpd_delay);
     plan.bound = dpd + retransmission.longest() + BACK_OFF;
     assert!(plan.bound <= LONGEST_BOUND, "seed {seed}: {:?}", plan.bound);
@@ -208,11 +208,19 @@ fn draw(rng: &mut Seeded) -> Plan {
     }
 }
 
+/// Additional key exchanges, and how many of them have messages of hundreds of octets.
+#[derive(Clone, Copy)]
+struct Steps {
+    all: u32,
+    large: u32,
+}
+
 /// How long three children take after an own change of address, at least ten seconds. With MOBIKE they move along. Without it,
 /// they are made anew, one round trip after the other: RFC 7296 §2.3 allows one request at a time. Seven additional key
 /// exchanges make 25 round trips, of up to 0.7 s each on the slowest link. Nine of 4,000 lives took more than ten seconds for
-/// that alone; of 10,000 the slowest took 13 s.
-fn after_move(plan: &Plan, setup: &Setup, ike_steps: u32, esp_steps: u32) -> Duration {
+/// that alone; of 10,000 the slowest took 13 s. A message in small fragments takes as long as the slowest of them: up to
+/// half of the jitter longer than the average.
+fn after_move(plan: &Plan, setup: &Setup, ike: Steps, esp: Steps) -> Duration {
     if plan.mobike {
         return AFTER_MOVE;
     }
@@ -220,22 +228,33 @@ fn after_move(plan: &Plan, setup: &Setup, ike_steps: u32, esp_steps: u32) -> Dur
     let cookie = u32::from(setup.b.settings.cookie_threshold == 1);
     // IKE_SA_INIT, perhaps with a cookie, IKE_INTERMEDIATE, IKE_AUTH; for each further child CREATE_CHILD_SA and
     // IKE_FOLLOWUP_KE.
-    let trips = 2 + cookie + ike_steps + (children - 1) * (1 + esp_steps);
+    let trips = 2 + cookie + ike.all + (children - 1) * (1 + esp.all);
     let Conditions { delay, jitter, .. } = setup.conditions;
     // The average, and four standard deviations of a sum of so many uniform times each way.
     let spread = jitter.mul_f64(4.0 * (f64::from(2 * trips) / 12.0).sqrt());
     let travel = (2 * delay + jitter) * trips + spread;
+    // IKE_AUTH and CREATE_CHILD_SA have large messages as well.
+    let large = 1 + ike.large + (children - 1) * (1 + esp.large);
+    let small_fragments = |side: &Side| u32::from(side.settings.fragment_size.is_some());
+    let ends = small_fragments(&setup.a) + small_fragments(&setup.b);
+    let slowest = jitter / 2 * (large * ends);
     // Each end makes its part of a key exchange, and the initiator finishes it.
-    let exchanges = 1 + ike_steps + (children - 1) * (1 + esp_steps);
+    let exchanges = 1 + ike.all + (children - 1) * (1 + esp.all);
     let computing = if plan.slow { 3 * SLOW_EXCHANGE * exchanges } else { Duration::ZERO };
     let installing = (setup.a.plane.delay + setup.b.plane.delay) * children;
-    (travel + computing + installing + STANDBY).max(AFTER_MOVE)
+    (travel + slowest + computing + installing + STANDBY).max(AFTER_MOVE)
 }
 
-/// Chooses what both ends propose. Returns how many additional key exchanges an IKE SA and a child have at the most.
-fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) -> (u32, u32) {
-    let steps = |text: &str| (1..8).filter(|n| text.contains(&format!("-ke{n}_"))).count();
-    let steps = |text: &str| u32::try_from(steps(text)).expect("seven at the most");
+/// Chooses what both ends propose. Returns the additional key exchanges that an IKE SA and a child have at the most.
+fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) -> (Steps, Steps) {
+    let count = |text: &str, kinds: &[&str]| {
+        let has = |n: &u32| kinds.iter().any(|kind| text.contains(&format!("-ke{n}_{kind}")));
+        u32::try_from((1..8).filter(has).count()).expect("seven at the most")
+    };
+    let steps = |text: &str| Steps {
+        all: count(text, &[""]),
+        large: count(text, &["mlkem", "frodo", "modp"]),
+    };
     let pick = |rng: &mut Seeded, seven: bool| match seven {
         true => 0,
         false => 1 + usize::try_from(rng.below(6)).unwrap_or_default(),
@@ -248,7 +267,10 @@ fn propose(setup: &mut Setup, plan: &mut Plan, rng: &mut Seeded) -> (u32, u32) {
         setup.a.esp_proposals(&[ESP[esp], ESP[other_esp]]);
         setup.b.ike_proposals(&[IKE[other_ike], IKE[ike]]);
         setup.b.esp_proposals(&[ESP[other_esp], ESP[esp]]);
-        let most = |one, other| steps(one).max(steps(other));
+        let most = |one: &str, other: &str| {
+            let (one, other) = (steps(one), steps(other));
+            Steps { all: one.all.max(other.all), large: one.large.max(other.large) }
+        };
         return (most(IKE[ike], IKE[other_ike]), most(ESP[esp], ESP[other_esp]));
     }
     setup.both(|side| {

@@ -151,7 +151,16 @@ impl Life {
     /// Within `bound` every wanted child carries traffic both ways, and there is one of each. It stays so. Returns how
     /// long it took until all carried traffic.
     pub(super) fn prove_alive(&mut self, bound: Duration) -> Result<Duration, String> {
-        self.prove(bound, bound, self.properties.alive)
+        // One SA of an earlier run that carries packets hides from the peer that others carry none any more. And what
+        // the earlier run left ends only when the peer begins anew: its children come back one after the other then.
+        let alive_by = bound + self.leftover_from(self.world.now());
+        self.prove(alive_by, bound, self.properties.alive)
+    }
+
+    /// How long after `begun` a kernel has SAs of an earlier run at the most.
+    fn leftover_from(&self, begun: Duration) -> Duration {
+        let left = self.leftover_until.iter().flatten().max();
+        left.map_or(Duration::ZERO, |at| at.saturating_sub(begun))
     }
 
     /// A moves: soon all is well again.
@@ -181,8 +190,7 @@ impl Life {
         let begun = self.world.now();
         // As long as the SAs of an earlier run carry the traffic (`--keep-sas`), the peer does not notice that the IKE SA
         // is gone.
-        let left = self.leftover_until.iter().flatten().max().copied();
-        let single_by = single_by + left.map_or(Duration::ZERO, |at| at.saturating_sub(begun));
+        let single_by = single_by + self.leftover_from(begun);
         let (mut alive, mut single) = (Streak::new(HICCUP), Streak::new(OVERLAP));
         loop {
             let took = self.world.now() - begun;
