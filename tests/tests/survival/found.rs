@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec};
-use ike_proto::dataplane::PolicyAction;
+use ike_proto::dataplane::{Event as PlaneEvent, PolicyAction};
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{Command, Failure, IkeState};
+use ike_tests::machine::Crash;
 use ike_tests::network::Fate;
+use ike_tests::packets::Inner;
 use ike_tests::setup::address;
-use ike_tests::{A, B, Pair, Setup, cheap};
+use ike_tests::{A, B, ExchangeFate, Pair, Setup, cheap};
 use xfrm::Fault;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -305,4 +307,93 @@ fn a_child_that_the_peer_does_not_finish_is_made_here() {
     pair.run_for(100 * SECOND);
     assert!(both_up(&pair), "{}", pair.story());
     pair.assert_agreement();
+}
+
+/// Both ends rekey a child at once. The peer's answer is lost for a while, and all that the peer has of the child
+/// reaches a hard limit meanwhile. The late answer makes no child that only this end has.
+///
+/// Fault: in `IkeSa::meanwhile`, look at `crossed` before `deleted`.
+#[test]
+fn a_late_answer_makes_no_child_that_the_peer_has_deleted() {
+    // The nonces decide whose child stays.
+    for seed in 50..58 {
+        let mut pair = wanting(seed).build();
+        want(&mut pair, "net");
+        pair.run_for(2 * SECOND);
+        pair.net.conditions.delay = SECOND / 10;
+        let end = pair.now() + 20 * SECOND;
+        pair.net.tap(move |packet| {
+            let answer = packet.is(ExchangeType::CREATE_CHILD_SA, true);
+            let lost = answer && packet.from == Some(B) && packet.sent < end;
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        pair.rekey_child(A);
+        pair.rekey_child(B);
+        pair.run_for(SECOND);
+        for sa in pair.b().plane.sas_in_order() {
+            pair.plane_event(B, PlaneEvent::HardExpire(sa));
+        }
+        pair.run_for(120 * SECOND);
+        for host in [A, B] {
+            assert_eq!(pair.hosts[host].children_up().len(), 1, "{seed}: {}", pair.story());
+        }
+        pair.assert_agreement();
+    }
+}
+
+/// A slow key exchange for the second child breaks off here, in the middle of the chain. The ends are out of step, and
+/// the IKE SA ends. Both children come back, not only the one that was up.
+///
+/// Fault: in `abandon`, enqueue no task.
+#[test]
+fn a_child_whose_key_exchange_breaks_off_is_made_again() {
+    let mut setup = wanting(40);
+    setup.both(|side| side.esp_proposals(&["aes128gcm16-x25519-ke1_modp2048"]));
+    let mut pair = setup.build();
+    // Its own half of the additional key exchange.
+    pair.hosts[A].exchange_fates.push_back(ExchangeFate::Broken);
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    assert!(pair.run_until(60 * SECOND, both_up), "{}", pair.story());
+    assert_eq!(pair.a().ike_downs().len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().endpoint.neglected(), []);
+    pair.run_for(32 * SECOND);
+    pair.assert_agreement();
+}
+
+/// The peer crashes in the middle of its rekey of the IKE SA. Its kernel keeps the SAs, and packets arrive by them. A
+/// child that waits for that rekey does not wait until the chain expires: this end looks whether the peer is there.
+///
+/// Fault: in `on_usage`, take no account of `held_since`.
+#[test]
+fn packets_do_not_hide_a_peer_that_crashed_in_its_rekey() {
+    let mut setup = wanting(41);
+    setup.both(|side| {
+        side.crypto = cheap::chains();
+        side.ike_proposals(&["aes128gcm16-prfsha256-x25519-ke1_mlkem768"]);
+        side.settings.retransmission.timeout = Some(SECOND);
+        side.settings.retransmission.tries = Some(3);
+    });
+    let mut pair = setup.build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    pair.net.tap(|packet| {
+        let lost = packet.is(ExchangeType::IKE_FOLLOWUP_KE, false) && packet.from == Some(B);
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    let old = pair.ike_id(A);
+    pair.rekey_ike(B);
+    pair.run_for(SECOND / 2);
+    pair.crash(B, &cheap::chains(), Crash::Program);
+    want(&mut pair, "voice");
+    let inner = Inner { src: [10, 2, 0, 5].into(), dst: [10, 1, 0, 5].into() };
+    // One `dpd_delay`, one schedule of retransmissions, and a little.
+    let end = pair.now() + 60 * SECOND;
+    while pair.now() < end && !both_up(&pair) {
+        let sent = pair.send_packet(B, A, inner, 84);
+        let is_over = pair.a().ikes().iter().all(|ike| ike.id != old);
+        assert!(sent.is_ok() || is_over, "{sent:?}");
+        pair.run_for(SECOND);
+    }
+    assert!(both_up(&pair), "{}", pair.story());
 }
