@@ -430,6 +430,9 @@ impl Life {
             if end.endpoint.half_open() != 0 || end.endpoint.reassembly_memory() != 0 {
                 return self.fail(&format!("host {host} holds something half-open"));
             }
+            if end.endpoint.offered() != 0 {
+                return self.fail(&format!("host {host} still offers an IKE SA"));
+            }
             if end.wake().is_some() {
                 return self.fail(&format!("host {host} has a timer left"));
             }

@@ -283,6 +283,7 @@ impl Life {
                 () if !end.plane.table().is_empty() => "something in its data plane",
                 () if end.endpoint.half_open() != 0 => "something half-open",
                 () if end.endpoint.reassembly_memory() != 0 => "fragments",
+                () if end.endpoint.offered() != 0 => "an offer of an IKE SA",
                 () if end.wake().is_some() => "a timer",
                 () => continue,
             };

@@ -144,6 +144,11 @@ impl Estate {
         self.asked
     }
 
+    /// They have.
+    pub(super) fn note_asked(&mut self) {
+        self.asked = true;
+    }
+
     /// The same with `asked`, if it is not set yet.
     pub(super) fn asked_for(mut self, asked: bool) -> Self {
         self.asked |= asked;
@@ -277,7 +282,7 @@ impl Endpoint {
             }
             Cover::Whole => self.with_sa(now, kept, |sa, _| sa.ask_for_life()),
             Cover::Lacks(lacks) if !estate.asked => {
-                self.registry.set_estate(redundant, Estate { asked: true, ..estate });
+                self.registry.note_asked(redundant);
                 self.with_sa(now, kept, |sa, _| sa.make_missing(lacks));
             }
             Cover::Lacks(_) | Cover::Later | Cover::Never => {}

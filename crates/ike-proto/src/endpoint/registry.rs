@@ -124,6 +124,7 @@ impl Registry {
         let mut tables = self.tables();
         tables.parties.remove(id);
         tables.newcomers.remove(&id);
+        tables.estates.remove(&id);
         let Some(all) = tables.established.get_mut(identities) else { return };
         all.remove(id);
         if all.is_empty() {
@@ -209,6 +210,19 @@ impl Registry {
         let mut tables = self.tables();
         let asked = tables.estates.get(&id).is_some_and(Estate::is_asked_for);
         tables.estates.insert(id, estate.asked_for(asked));
+    }
+
+    /// The children that another IKE SA lacks have been requested for `id`, if that is still on record: another shard
+    /// may have removed it.
+    pub(super) fn note_asked(&self, id: IkeSaId) {
+        if let Some(estate) = self.tables().estates.get_mut(&id) {
+            estate.note_asked();
+        }
+    }
+
+    /// The number of records.
+    pub(super) fn estates(&self) -> usize {
+        self.tables().estates.len()
     }
 
     /// What `id` carries, as last recorded.

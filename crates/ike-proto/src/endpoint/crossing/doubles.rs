@@ -90,6 +90,12 @@ impl IkeSa {
 }
 
 impl Endpoint {
+    /// IKE SAs on record because another one may take their place, of all shards. For tests: where there is no IKE SA,
+    /// there is none.
+    pub fn offered(&self) -> usize {
+        self.registry.estates()
+    }
+
     /// The IKE SA `ike` is new, or has taken the place of another one: it may be one too many, or make another one so.
     pub(in crate::endpoint) fn look_for_doubles(&mut self, now: Now, ike: IkeSaId) {
         let others = self.others_of(ike);
@@ -148,8 +154,9 @@ impl Endpoint {
         let others = self.others_of(ike);
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         if others.is_empty() || !sa.may_be_double() {
+            // What was asked for it does not count for the next double.
             self.crossings.doubles.remove(&ike);
-            return;
+            return self.registry.forget_estate(ike);
         }
         if ask_again <= now.mono {
             self.registry.forget_estate(ike);
