@@ -4,6 +4,7 @@
 mod addresses;
 mod chains;
 mod crowded;
+mod doubles;
 mod found;
 mod handover;
 mod hard_limits;

@@ -161,7 +161,16 @@ impl IkeSa {
             return None;
         }
         let own_reason = established.reason_to_delete(id).cloned();
-        self.drop_child(ctx, id, &own_reason.unwrap_or(Failure::DeletedByPeer));
+        let bring_back = match own_reason {
+            None => self.stood_in(id),
+            Some(_) => None,
+        };
+        let reason = match bring_back {
+            Some(_) => Failure::Replaced,
+            None => own_reason.unwrap_or(Failure::DeletedByPeer),
+        };
+        self.drop_child(ctx, id, &reason);
+        ctx.effects.extend(bring_back);
         match collision::on_child_delete_request(activity) {
             DeleteAnswer::WithDelete => Some(spi_in),
             DeleteAnswer::WithoutDelete => None,

@@ -16,7 +16,7 @@
 
 pub(crate) mod doubles;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use super::context::Context;
 use super::state::{Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
-use crate::config::{Action, ChildConfig};
+use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::{Command, Mode, TrafficSelector};
 use crate::event::{ChildSaId, Failure};
 
@@ -121,46 +121,87 @@ impl ChildSa {
         comparable.then_some(SetUp { ours: self.ours, began: self.started, done: self.installed })
     }
 
+    /// True if `other`, which has a policy of its own, carries the same. This is [`Carries`] without a copy: a peer may
+    /// have hundreds of children with hundreds of selectors, and what differs most often comes first.
+    fn is_like(&self, other: &Self) -> bool {
+        let single = |child: &Self| child.cpu.is_none() && !child.processing.per_cpu;
+        self.id != other.id
+            && self.policy != other.policy
+            && single(self)
+            && single(other)
+            && self.mode == other.mode
+            && self.config.name == other.config.name
+            && self.is_marked_like(&other.processing)
+            && self.local_ts == other.local_ts
+            && self.remote_ts == other.remote_ts
+    }
+
     /// True if `other` carries the same, and the two set-ups crossed.
     fn crosses(&self, other: &Self) -> bool {
         let late = match self.config.start_action {
             Action::Start => LATE_START,
             Action::None | Action::Trap => Duration::ZERO,
         };
-        self.id != other.id
-            && self.policy != other.policy
-            && Carries::of(self) == Carries::of(other)
-            && self.is_marked_like(&other.processing)
+        self.ours != other.ours
             && match (self.set_up(), other.set_up()) {
                 (Some(one), Some(another)) => crosses(one, another, late),
                 _ => false,
             }
+            && self.is_like(other)
     }
+}
+
+/// Of two children that crossed, the one that is redundant, and whether this end has begun it.
+fn redundant_of(one: &ChildSa, other: &ChildSa) -> (ChildSaId, bool) {
+    let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+    let redundant = if is_redundant(spis(one), spis(other)) { one } else { other };
+    (redundant.id, redundant.ours)
 }
 
 impl IkeSa {
     /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
     pub(crate) fn judge_crossing(&mut self, ctx: &Context<'_>, id: ChildSaId) {
+        if self.connection.unique == Unique::Never {
+            return;
+        }
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let Some(other) = established.children.iter().find(|other| child.crosses(other)) else {
-            return;
-        };
-        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let redundant = if is_redundant(spis(child), spis(other)) { child } else { other };
-        let stays = if redundant.ours { OWN_STAYS } else { THEIRS_STAYS };
-        let key = TimerKey::Child(redundant.id, ChildTimer::Crossing);
-        self.timers.set(key, ctx.now.mono + stays);
+        let other = established.children.iter().find(|other| child.crosses(other));
+        let redundant = other.map(|other| redundant_of(child, other));
+        self.end_redundant(ctx, redundant.into_iter().collect());
     }
 
-    /// As [`judge_crossing`](Self::judge_crossing), for all children, which belonged to another IKE SA until now.
+    /// Has children end that crossed others; with true for those that this end has begun.
+    fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
+        for (id, ours) in redundant {
+            let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
+            self.timers.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
+        }
+    }
+
+    /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
+    /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
+    /// are its own: each of these is compared with those of its name.
     pub(crate) fn judge_crossings(&mut self, ctx: &Context<'_>) {
         let State::Established(established) = &self.state else { return };
-        let all: Vec<_> = established.children.iter().map(|child| child.id).collect();
-        for child in all {
-            self.judge_crossing(ctx, child);
-            self.judge_double(ctx, child);
+        let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
+        for child in &established.children {
+            names.entry(&child.config.name).or_default().push(child);
         }
+        let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
+        for named in names.values().filter(|named| named.len() > 1) {
+            for own in named.iter().filter(|child| child.ours) {
+                let crossing = named.iter().filter(|other| own.crosses(other));
+                redundant.extend(crossing.map(|other| redundant_of(own, other)));
+                if named.iter().any(|other| own.doubles(other)) {
+                    doubles.push(own.id);
+                }
+            }
+        }
+        if self.connection.unique != Unique::Never {
+            self.end_redundant(ctx, redundant);
+        }
+        self.look_for_doubles(ctx, doubles);
     }
 
     /// Ends a child that is redundant. The other one carries the same, and stays.
@@ -168,8 +209,13 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let yields =
-            |other: &ChildSa| child.crosses(other) && is_redundant(spis(child), spis(other));
+        let one_stays = self.connection.unique != Unique::Never;
+        let yields = |other: &ChildSa| {
+            one_stays
+                && child.crosses(other)
+                && is_redundant(spis(child), spis(other))
+                && established.reason_to_delete(other.id).is_none()
+        };
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
         let fate = match established.children.iter().any(yields) {
             true => Fate::Ends,
@@ -177,9 +223,14 @@ impl IkeSa {
         };
         let busy = established.ike_activity() != IkeActivity::Idle
             || established.activity(child) != ChildActivity::Idle;
+        let policy = child.policy;
         let again = match fate {
             Fate::Stays => return,
             Fate::Waits(wait) => Some(wait),
+            Fate::AsksFirst => {
+                self.ask_for_life();
+                Some(doubles::THEIRS_FIRST)
+            }
             Fate::Ends if busy => Some(AGAIN),
             Fate::Ends => None,
         };
@@ -187,7 +238,6 @@ impl IkeSa {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
             return self.timers.set(key, ctx.now.mono + wait);
         }
-        let policy = child.policy;
         self.enqueue_urgent(Task::DeleteChild {
             child: id,
             reason: Failure::Replaced,

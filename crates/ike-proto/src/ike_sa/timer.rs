@@ -64,6 +64,8 @@ pub(crate) enum ChildTimer {
     Crossing,
     /// Its policy is not on standby any more.
     Standby,
+    /// A double of it has ended for it. Until this time a Delete of the peer may have crossed that.
+    StandsIn,
 }
 
 /// Names one timer of an IKE SA. Of timers due together, the lower comes first.

@@ -7,11 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carries, IkeSa, is_redundant};
+use super::{IkeSa, is_redundant};
 use crate::child::{ChildSa, Phase};
-use crate::config::Action;
-use crate::event::ChildSaId;
-use crate::ike_sa::context::Context;
+use crate::config::{Action, Unique};
+use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, State};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 
@@ -25,6 +25,12 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// The wait before a child that stays for now is looked at again.
 const LATER: Duration = Duration::from_secs(4);
 
+/// How long after the end of a double the peer may delete the other one because of a rule of its own.
+const OTHER_RULE: Duration = Duration::from_secs(5);
+/// The same, if the peer has let its own one live although that was the redundant one. A Delete that it has sent may
+/// still be on its way, and the peer repeats it ever more seldom.
+const OWN_RULE: Duration = Duration::from_secs(60);
+
 /// What is to become of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -32,26 +38,17 @@ pub(super) enum Fate {
     Stays,
     /// It may be its turn later.
     Waits(Duration),
+    /// It is its turn when the peer has shown that it is alive, and has had time to send its Delete once more.
+    AsksFirst,
     /// Another one carries the same.
     Ends,
 }
 
 impl ChildSa {
     /// True if both carry the same, and neither has come of the other one.
-    fn doubles(&self, other: &Self) -> bool {
-        let lives = |child: &Self| {
-            child.phase == Phase::Installed
-                && child.has_outbound()
-                && child.cpu.is_none()
-                && !child.processing.per_cpu
-        };
-        self.id != other.id
-            && self.policy != other.policy
-            && self.config.name == other.config.name
-            && lives(self)
-            && lives(other)
-            && Carries::of(self) == Carries::of(other)
-            && self.is_marked_like(&other.processing)
+    pub(super) fn doubles(&self, other: &Self) -> bool {
+        let lives = |child: &Self| child.phase == Phase::Installed && child.has_outbound();
+        lives(self) && lives(other) && self.is_like(other)
     }
 }
 
@@ -60,12 +57,18 @@ impl IkeSa {
     pub(crate) fn judge_double(&mut self, ctx: &Context<'_>, id: ChildSaId) {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let others: Vec<_> = established.children.iter().filter(|it| child.doubles(it)).collect();
-        if others.is_empty() {
-            return;
+        let all = &established.children;
+        let own = all.iter().filter(|other| other.ours && child.doubles(other));
+        let mut own: Vec<_> = own.map(|other| other.id).collect();
+        if child.ours && all.iter().any(|other| child.doubles(other)) {
+            own.push(id);
         }
-        let own = others.into_iter().chain([child]).filter(|child| child.ours);
-        for id in own.map(|child| child.id) {
+        self.look_for_doubles(ctx, own);
+    }
+
+    /// The children `own`, which this end has asked for, have doubles.
+    pub(super) fn look_for_doubles(&mut self, ctx: &Context<'_>, own: Vec<ChildSaId>) {
+        for id in own {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
             if self.timers.get(key).is_none() {
                 self.timers.set(key, ctx.now.mono + PATIENCE);
@@ -85,7 +88,12 @@ impl IkeSa {
             return Fate::Stays;
         }
         // What an operator begins beside the peer's is meant.
-        let configured = child.config.start_action == Action::Start;
+        //= RFC 7296 §2.8
+        //# deleting SAs on the basis of duplicate Traffic Selectors SHOULD NOT
+        //# be used.
+        // `unique = never` obeys that. Otherwise the configuration of this end asks for one.
+        let configured =
+            child.config.start_action == Action::Start && self.connection.unique != Unique::Never;
         let now = ctx.now.mono;
         let mut fate = Fate::Stays;
         for other in established.children.iter().filter(|other| child.doubles(other)) {
@@ -95,14 +103,58 @@ impl IkeSa {
             let age = |at: Instant| now.saturating_duration_since(at);
             let late = !other.ours && age(since) >= PATIENCE + THEIRS_FIRST;
             let concerns = if other.ours { redundant } else { configured };
-            if !concerns {
+            // It may be about to end itself.
+            let ends = established.reason_to_delete(other.id).is_some();
+            if !concerns || ends {
                 continue;
             }
-            if (redundant || late) && age(other.installed) >= SETTLED {
+            let settled = age(other.installed) >= SETTLED;
+            if redundant && settled {
                 return Fate::Ends;
             }
-            fate = Fate::Waits(LATER);
+            // The peer's Delete for its own one may be on a path that is dead.
+            let heard = self.last_heard >= since + PATIENCE;
+            match late && settled {
+                true if heard => return Fate::Ends,
+                true => fate = Fate::AsksFirst,
+                false if fate == Fate::Stays => fate = Fate::Waits(LATER),
+                false => {}
+            }
         }
         fate
+    }
+
+    /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
+    /// end these for a rule of its own, which does not know of this end's.
+    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
+        let State::Established(established) = &self.state else { return };
+        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+        let others = established.children.iter().filter(|other| gone.is_like(other));
+        for other in others {
+            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
+            let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
+            let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
+            self.timers.set(key, ctx.now.mono + wait);
+        }
+    }
+
+    /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
+    /// ends have ended both, and one is to be up again.
+    pub(crate) fn stood_in(&self, id: ChildSaId) -> Option<Effect> {
+        let State::Established(established) = &self.state else { return None };
+        let child = established.children.iter().find(|child| child.id == id)?;
+        let for_it = |other: &ChildSa| {
+            child.is_like(other)
+                && other.phase != Phase::Rekeyed
+                && established.reason_to_delete(other.id) == Some(&Failure::Replaced)
+        };
+        let ended = self.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
+        let stood_in =
+            child.phase == Phase::Installed && (ended || established.children.iter().any(for_it));
+        stood_in.then(|| Effect::BringBack {
+            connection: self.connection.name.clone(),
+            child: child.config.name.clone(),
+            ends: (self.path.local.ip(), self.path.remote.ip()),
+        })
     }
 }

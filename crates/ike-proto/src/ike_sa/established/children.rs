@@ -138,6 +138,8 @@ impl IkeSa {
         }
         ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
+        // Without its outbound SA it was none.
+        self.judge_double(ctx, id);
     }
 
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
@@ -171,6 +173,9 @@ impl IkeSa {
         established.full.retain(|policy| *policy != child.policy);
         if child.phase == Phase::Rekeyed || in_line {
             return self.linger(ctx, &child);
+        }
+        if child.phase == Phase::Deleting && *reason == Failure::Replaced {
+            self.note_stand_in(ctx, &child);
         }
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =

@@ -184,6 +184,8 @@ impl IkeSa {
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
             ChildTimer::Crossing => self.end_crossed_child(ctx, child),
             ChildTimer::Standby => self.end_standby(ctx, child),
+            // What counts is whether it is armed.
+            ChildTimer::StandsIn => {}
             ChildTimer::DeleteRekeyed => {
                 let State::Established(established) = &mut self.state else { return };
                 let gone: Vec<_> =
