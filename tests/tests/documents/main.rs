@@ -66,12 +66,8 @@ fn one_place_has_the_oldest_rust() {
     let manifest = read("Cargo.toml");
     let oldest = value(&manifest, "rust-version");
     assert!(read("README.md").contains(&format!("Rust {oldest} or later")), "README.md: {oldest}");
-    let toolchain = read("rust-toolchain.toml");
-    let pinned = value(&toolchain, "channel");
-    let numbers = |version: &str| -> Vec<u32> {
-        version.split('.').map(|number| number.parse().expect("a number")).collect()
-    };
-    assert!(numbers(pinned) >= numbers(oldest), "{pinned} is older than {oldest}");
+    // A version would have to be installed first where rustup does not do that by itself.
+    assert_eq!(value(&read("rust-toolchain.toml"), "channel"), "stable");
 }
 
 /// The names of the crates that a manifest takes from outside the workspace.
