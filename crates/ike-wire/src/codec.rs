@@ -43,21 +43,25 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `octets` from the start.
+    #[inline]
     pub fn new(octets: &'a [u8]) -> Self {
         Self { rest: octets }
     }
 
     /// The unread rest.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// True at the end.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Takes `n` octets.
+    #[inline]
     pub fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(DecodeError::Truncated(what))?;
         self.rest = rest;
@@ -65,6 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `N` octets as an array.
+    #[inline]
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
         let (head, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated(what))?;
         self.rest = rest;
@@ -72,31 +77,37 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes one octet.
+    #[inline]
     pub fn u8(&mut self, what: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(what).map(|[b]| b)
     }
 
     /// Takes a big-endian `u16`.
+    #[inline]
     pub fn u16(&mut self, what: &'static str) -> Result<u16, DecodeError> {
         self.array(what).map(u16::from_be_bytes)
     }
 
     /// Takes a big-endian `u32`.
+    #[inline]
     pub fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
         self.array(what).map(u32::from_be_bytes)
     }
 
     /// Takes a big-endian `u64`.
+    #[inline]
     pub fn u64(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         self.array(what).map(u64::from_be_bytes)
     }
 
     /// Takes everything that is left.
+    #[inline]
     pub fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
     /// Ends the reading: nothing may be left.
+    #[inline]
     pub fn all(self, what: &'static str) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(what)) }
     }

@@ -66,6 +66,7 @@ impl Header {
     ///
     /// The length field is not compared with the datagram: a peer of another version is answered
     /// from the header alone. [`DecodeError::Version`] if the major version is not 2.
+    #[inline]
     pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
         let (header, version) = Self::read(datagram)?;
         if version >> 4 != MAJOR_2 {
@@ -76,6 +77,7 @@ impl Header {
 
     /// The header of a datagram that [`decode`](Self::decode) may refuse because of its version. An answer has to
     /// repeat it. `None` if the datagram is too short.
+    #[inline]
     pub fn peek(datagram: &[u8]) -> Option<Self> {
         Self::read(datagram).ok().map(|(header, _)| header)
     }
@@ -87,6 +89,7 @@ impl Header {
             && !self.flags.response
     }
 
+    #[inline]
     fn read(datagram: &[u8]) -> Result<(Self, u8), DecodeError> {
         let mut r = Reader::new(datagram);
         let spi_i = r.u64("IKE header")?;

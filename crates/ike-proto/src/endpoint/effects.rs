@@ -20,46 +20,52 @@ impl Endpoint {
     /// Runs the effects that the input's SAs queued, and the effects that these cause.
     pub(super) fn run_effects(&mut self, now: Now) {
         while let Some(effect) = self.next_effect() {
-            match effect {
-                Effect::GiveWay(pool, ike) => self.give_way(now, pool, ike),
-                Effect::Established { ike, initial_contact } => {
-                    self.on_established(now, ike, initial_contact);
+            self.run_effect(now, effect);
+        }
+    }
+
+    /// Out of line: most inputs have no effect, and its stack frame is large.
+    #[inline(never)]
+    fn run_effect(&mut self, now: Now, effect: Effect) {
+        match effect {
+            Effect::GiveWay(pool, ike) => self.give_way(now, pool, ike),
+            Effect::Established { ike, initial_contact } => {
+                self.on_established(now, ike, initial_contact);
+            }
+            Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
+            Effect::Rekeyed(sa) => {
+                let (id, spi) = (sa.id, sa.local_spi());
+                self.insert(now, id, spi, Entry::Sa(sa));
+                self.index_identity(id, false);
+            }
+            Effect::Adopt { from, to } => {
+                self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
+            }
+            Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
+            Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.is_seen()),
+            Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
+            Effect::MoveChildren { from, to, estate } => {
+                self.move_children(now, from, to, estate);
+            }
+            Effect::Ended(ended) => self.on_ended(now, *ended),
+            Effect::BringBack { connection, child, ends } => {
+                self.bring_back(now, connection, child, ends);
+            }
+            Effect::Carried { connection, child } => {
+                self.on_carried(now, &connection, child.as_deref());
+            }
+            Effect::Redirect { ike, to, wanted } => {
+                if self.shutdown.is_none() {
+                    self.follow_redirect(now, ike, to, wanted);
                 }
-                Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
-                Effect::Rekeyed(sa) => {
-                    let (id, spi) = (sa.id, sa.local_spi());
-                    self.insert(now, id, spi, Entry::Sa(sa));
-                    self.index_identity(id, false);
-                }
-                Effect::Adopt { from, to } => {
-                    self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
-                }
-                Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
-                Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.is_seen()),
-                Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
-                Effect::MoveChildren { from, to, estate } => {
-                    self.move_children(now, from, to, estate);
-                }
-                Effect::Ended(ended) => self.on_ended(now, *ended),
-                Effect::BringBack { connection, child, ends } => {
-                    self.bring_back(now, connection, child, ends);
-                }
-                Effect::Carried { connection, child } => {
-                    self.on_carried(now, &connection, child.as_deref());
-                }
-                Effect::Redirect { ike, to, wanted } => {
-                    if self.shutdown.is_none() {
-                        self.follow_redirect(now, ike, to, wanted);
-                    }
-                }
-                Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
-                Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
-                Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
-                Effect::RemoveLater(all) => self.remove_later(now, all),
-                Effect::HandOver(ike) => self.look_at_handovers(now, ike),
-                Effect::Reauthenticate(ike) => {
-                    let _ = self.reauthenticate(now, ike, None);
-                }
+            }
+            Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
+            Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
+            Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
+            Effect::RemoveLater(all) => self.remove_later(now, all),
+            Effect::HandOver(ike) => self.look_at_handovers(now, ike),
+            Effect::Reauthenticate(ike) => {
+                let _ = self.reauthenticate(now, ike, None);
             }
         }
     }
