@@ -11,8 +11,17 @@ ctl() {
     timeout 30 "$DAEMON" --control "$STATE/$side.ctl" "$@"
 }
 
+# daemon_ended SIDE: has the one that ran last ended? A zombie has.
+daemon_ended() {
+    local pid
+    pid=$(cat "$STATE/$1.pid" 2>/dev/null) || return 0
+    ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status"
+}
+
 daemon_start() {
     local side=$1
+    # One that was told to end waits some seconds for the peer's answers. A service manager waits for it, too.
+    wait_for 20 daemon_ended "$side" || note "the daemon of $side still runs"
     # Beside it are the folders with certificates and keys.
     mkdir -p "$STATE/$side.d"
     local file=$STATE/$side.d/$side.toml
