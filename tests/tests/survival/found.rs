@@ -397,3 +397,39 @@ fn packets_do_not_hide_a_peer_that_crashed_in_its_rekey() {
     }
     assert!(both_up(&pair), "{}", pair.story());
 }
+
+/// The answer to a rekey is lost, and the Delete of the old child, which has reached a hard limit at the peer, comes
+/// first. The child is to be started again then, and its policy keeps the traffic in. The rekey is done all the same,
+/// and its child has that policy for good.
+///
+/// Fault: in `remove_each`, remove what is in use.
+#[test]
+fn a_rekey_that_outlives_the_old_child_keeps_its_policy() {
+    for seed in 40..48 {
+        let mut pair = wanting(seed).build();
+        want(&mut pair, "net");
+        pair.run_for(2 * SECOND);
+        let until = pair.now() + SECOND / 2;
+        pair.net.tap(move |packet| {
+            let lost = packet.sent < until && packet.is(ExchangeType::CREATE_CHILD_SA, true);
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        let old = pair.b().child().inbound;
+        pair.rekey_child(A);
+        pair.run_for(SECOND / 5);
+        pair.plane_event(B, PlaneEvent::HardExpire(old));
+        pair.run_for(SECOND / 5);
+        assert_eq!(pair.a().child_downs().len(), 1, "{}", pair.story());
+        pair.run_for(60 * SECOND);
+        assert_eq!(pair.a().child_rekeys().len(), 1, "{}", pair.story());
+        for host in [A, B] {
+            assert_eq!(pair.hosts[host].children_up().len(), 1, "{}", pair.story());
+        }
+        pair.assert_agreement();
+        let inner = Inner { src: [10, 1, 0, 5].into(), dst: [10, 2, 0, 5].into() };
+        for (from, inner) in [(A, inner), (B, inner.reversed())] {
+            let sent = pair.send_packet(from, 1 - from, inner, 84);
+            assert_eq!(sent, Ok(()), "{}", pair.story());
+        }
+    }
+}

@@ -114,9 +114,13 @@ impl Endpoint {
         }
     }
 
-    /// Removes each object by a batch of its own.
+    /// Removes each object by a batch of its own. A policy by which a child sends stays: it has kept the child's traffic
+    /// in until then.
     pub(super) fn remove_each(&mut self, removals: impl Iterator<Item = Removal>) {
         for removal in removals {
+            if matches!(removal, Removal::Policy(policy) if self.ids.user_of(policy).is_some()) {
+                continue;
+            }
             let ticket = self.ids.ticket();
             self.remove_one(ticket, removal, 0, ticket);
         }

@@ -44,11 +44,7 @@ impl IkeSa {
         match replaces {
             None => {
                 ctx.event(Event::ChildUp { ike, child: id });
-                if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
-                    let connection = self.connection.name.clone();
-                    let child = Some(config.name.clone());
-                    ctx.effects.push_back(Effect::Carried { connection, child });
-                }
+                self.tell_carried(ctx, &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
@@ -59,6 +55,10 @@ impl IkeSa {
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
+                if !established.children.iter().any(|child| child.id == old) {
+                    // Its end has had the child started again, and its traffic kept in.
+                    self.tell_carried(ctx, &config.name);
+                }
                 self.retire(ctx, old, id);
             }
         }
@@ -69,6 +69,14 @@ impl IkeSa {
         }
         self.judge_crossing(ctx, id);
         self.judge_double(ctx, id);
+    }
+
+    /// A child of this name is up.
+    fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
+        if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
+            let (connection, child) = (self.connection.name.clone(), Some(name.to_owned()));
+            ctx.effects.push_back(Effect::Carried { connection, child });
+        }
     }
 
     /// Makes the policy of `child` send by this child.
