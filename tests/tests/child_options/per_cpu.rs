@@ -567,3 +567,58 @@ fn a_chain_that_outlives_the_others_makes_no_child_without_a_policy() {
     }
     pair.assert_agreement();
 }
+
+/// The child by which the policy sends ends, and the data plane refuses the policy that is to send by another one. That
+/// one is deleted at both ends, and A makes the child again: no policy goes on to name an SA that is gone.
+///
+/// Fault: in `drop_child`, hand the policy of the heir to `ctx.data_plane`.
+#[test]
+fn a_policy_that_cannot_go_to_another_one_ends_that_one() {
+    for end in [A, B] {
+        let mut setup = per_cpu(14);
+        setup.a.net().close_action = Action::Start;
+        let mut pair = setup.build();
+        pair.establish();
+        acquire(&mut pair, A, 1);
+        let first = children(&pair, A).remove(0);
+        assert_eq!(first.cpu, None);
+        pair.hosts[end].plane.inner.fail(Fault::NthOf(CommandKind::InstallPolicy, 1));
+        pair.command(A, Command::TerminateChild(first.id));
+        pair.run_for(2 * WHILE);
+        assert_eq!(pair.hosts[end].plane.inner.failed(), 1, "{}", pair.story());
+        assert_eq!((cpus(&pair, A), cpus(&pair, B)), (vec![None], vec![None]), "{}", pair.story());
+        assert_policy(&pair, A);
+        assert_policy(&pair, B);
+        pair.assert_agreement();
+    }
+}
+
+/// The ends prefer different suites. Further children and those of rekeys have the suite of the first one all the same,
+/// whoever asks for them.
+///
+/// Fault: in `make_child`, let `alike` be `None`.
+#[test]
+fn the_suite_of_the_others_counts_more_than_preference() {
+    let (one, other) = ("aes128gcm16-x25519", "aes256-sha256-x25519");
+    let mut setup = per_cpu(15);
+    setup.a.esp_proposals(&[one, other]);
+    setup.b.esp_proposals(&[other, one]);
+    let mut pair = setup.build();
+    pair.establish();
+    for end in [B, A] {
+        acquire(&mut pair, end, 1);
+    }
+    for end in [B, A] {
+        assert_eq!(cpus(&pair, end).len(), 3, "{}", pair.story());
+        for child in children(&pair, end) {
+            let request = pair.command(end, Command::RekeyChild(child.id));
+            pair.run_for(WHILE);
+            assert_eq!(pair.hosts[end].done(request), Some(Ok(())), "{}", pair.story());
+        }
+        let suites: Vec<_> =
+            children(&pair, end).iter().map(|child| child.algorithms.suite).collect();
+        assert!(suites.iter().all(|suite| *suite == suites[0]), "{suites:?}");
+        assert_policy(&pair, end);
+    }
+    pair.assert_agreement();
+}

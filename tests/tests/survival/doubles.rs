@@ -8,7 +8,7 @@ use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildSaId, Command};
 use ike_tests::network::Fate;
 use ike_tests::packets::Inner;
-use ike_tests::{A, B, Pair, Setup, World};
+use ike_tests::{A, B, Pair, Setup, World, cheap};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -133,6 +133,81 @@ fn unique_never_lets_both_doubles_live() {
             assert_eq!(pair.a().children_up().len(), 2, "{}", pair.story());
             assert_eq!(pair.b().children_up().len(), 2, "{}", pair.story());
         }
+    }
+}
+
+/// `unique = never` keeps what each end wants. A child of an end that does not want it gives way to the peer's.
+///
+/// Fault: in `IkeSa::fate_of_double`, let `configured` be false with `unique = never`.
+#[test]
+fn unique_never_keeps_no_double_that_nobody_has_asked_for() {
+    for seed in 0..6 {
+        let mut setup = Setup::new(seed);
+        setup.a.add_child("other", 11, 12);
+        setup.b.add_child("other", 12, 11);
+        setup.both(|side| side.connection.unique = Unique::Never);
+        let mut pair = setup.build();
+        pair.establish();
+        for host in [A, B] {
+            let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
+            let (connection, child) = ("ab".to_owned(), "other".to_owned());
+            pair.command(host, Command::Ensure { connection, child, local, remote });
+        }
+        let crossed = |w: &World| [A, B].iter().all(|host| others(w, *host).len() == 2);
+        assert!(pair.run_until(SECOND, crossed), "{}", pair.story());
+        let (connection, child) = ("ab".to_owned(), Some("other".to_owned()));
+        pair.command(B, Command::Unwant { connection, child });
+        pair.run_for(60 * SECOND);
+        for host in [A, B] {
+            assert_eq!(others(&pair, host).len(), 1, "{}", pair.story());
+        }
+        pair.assert_agreement();
+    }
+}
+
+/// A's request for a child waits for the answer to another one. B makes the child meanwhile, at once or by key
+/// exchanges that take their time. A has no use for a second one, which `unique = never` would keep.
+///
+/// Fault: in `IkeSa::start`, take no account of `has_one`; or of `makes`.
+#[test]
+fn a_child_that_the_peer_makes_meanwhile_is_not_made_again() {
+    for slow in [false, true] {
+        let mut setup = Setup::new(9);
+        setup.a.add_child("other", 11, 12);
+        setup.b.add_child("other", 12, 11);
+        setup.both(|side| {
+            side.connection.unique = Unique::Never;
+            side.crypto = cheap::post_quantum();
+            side.esp_proposals(&["aes128gcm16-x25519-ke1_mlkem512"]);
+            side.settings.retransmission.timeout = Some(SECOND);
+            side.settings.retransmission.jitter = 0;
+        });
+        let mut pair = setup.build();
+        pair.establish();
+        let now = pair.now();
+        // A's rekey goes on after 2.8 s, and B's key exchange after 3.3 s.
+        pair.net.tap(move |packet| {
+            let rekey = packet.from == Some(A) && packet.is(ExchangeType::CREATE_CHILD_SA, false);
+            let chain = packet.from == Some(B) && packet.is(ExchangeType::IKE_FOLLOWUP_KE, false);
+            let lost = rekey && packet.sent < now + 2 * SECOND
+                || slow && chain && packet.sent < now + 3 * SECOND;
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        pair.rekey_child(A);
+        let mut requests = Vec::new();
+        for host in [A, B] {
+            let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
+            let (connection, child) = ("ab".to_owned(), "other".to_owned());
+            let ensure = Command::Ensure { connection, child, local, remote };
+            requests.push((host, pair.command(host, ensure)));
+            pair.run_for(SECOND / 2);
+        }
+        pair.run_for(14 * SECOND);
+        for (host, request) in requests {
+            assert_eq!(pair.hosts[host].done(request), Some(Ok(())), "{}", pair.story());
+            assert_eq!(others(&pair, host).len(), 1, "{slow}: {}", pair.story());
+        }
+        pair.assert_agreement();
     }
 }
 

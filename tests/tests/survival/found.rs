@@ -433,3 +433,36 @@ fn a_rekey_that_outlives_the_old_child_keeps_its_policy() {
         }
     }
 }
+
+/// The peer rekeys the child. It has sent a packet by the new one when its data plane refuses a part of that, and deletes
+/// the new one. Both ends go on with the old one, which can be rekeyed later.
+///
+/// Fault: in `drop_child`, leave `go_back` out.
+#[test]
+fn a_rekey_that_the_peer_takes_back_leaves_the_old_child() {
+    let mut pair = wanting(43).build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    let old = [A, B].map(|host| pair.child_id(host));
+    pair.hosts[B].plane.inner.fail(Fault::Nth(1));
+    pair.rekey_child(B);
+    assert!(pair.run_until(SECOND, |w| w.hosts[A].children_up().len() == 2), "{}", pair.story());
+    let new = pair.a().children_up().into_iter().find(|child| child.id != old[A]);
+    pair.plane_event(A, PlaneEvent::FirstPacket(new.expect("the new one").inbound));
+    pair.run_for(SECOND / 1000);
+    assert_eq!(pair.a().child_rekeys().len(), 1, "{}", pair.story());
+    pair.run_for(10 * SECOND);
+    assert_eq!([A, B].map(|host| pair.child_id(host)), old, "{}", pair.story());
+    assert!(pair.a().child_downs().is_empty(), "{}", pair.story());
+    pair.assert_agreement();
+    let inner = Inner { src: [10, 1, 0, 5].into(), dst: [10, 2, 0, 5].into() };
+    for (from, inner) in [(A, inner), (B, inner.reversed())] {
+        let sent = pair.send_packet(from, 1 - from, inner, 84);
+        assert_eq!(sent, Ok(()), "{}", pair.story());
+    }
+    // The next try, half a minute later, succeeds.
+    pair.run_for(40 * SECOND);
+    assert_eq!(pair.b().child_rekeys().len(), 1, "{}", pair.story());
+    assert_ne!(pair.child_id(A), old[A]);
+    pair.assert_agreement();
+}

@@ -27,14 +27,7 @@ impl Endpoint {
         match command {
             Command::Initiate { connection, child, local, remote, packet } => {
                 let ends = (local, remote);
-                let one_more = child.as_ref().filter(|child| {
-                    packet.is_none() && self.has_or_makes(&connection, remote, child)
-                });
-                let one_more = one_more.cloned();
                 self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
-                if let Some(child) = one_more {
-                    self.want_several(&connection, &child);
-                }
             }
             Command::Ensure { connection, child, local, remote } => {
                 self.on_ensure(now, request, &connection, &child, (local, remote));
@@ -155,7 +148,12 @@ impl Endpoint {
                 let path = self.path_to(&connection, local, remote);
                 if packet.is_none() {
                     let child = child.as_ref().map(|child| child.name.as_str());
+                    let there = |child: &&str| self.has_or_makes(&connection.name, remote, child);
+                    let one_more = child.filter(there);
                     self.want(now, &connection, child, Some((local, remote)));
+                    if let Some(child) = one_more {
+                        self.want_several(&connection.name, child);
+                    }
                 }
                 let wanted = Wanted { child, request: Some(request), packet };
                 self.initiate(now, connection, path, wanted);

@@ -101,13 +101,21 @@ impl IkeSa {
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let sent = payloads.ke()?.map(|ke| ke.method);
         let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true, sent };
-        let selected = proposal::select(&config.esp_proposals, sa, options)
+        let kin = old.filter(|old| old.processing.per_cpu);
+        let beside = match resource::is_asked(payloads) && old.is_none() {
+            true => self.same_traffic(&config, &local_ts, &remote_ts),
+            false => None,
+        };
+        // The suite of the others counts more than the preference of this end.
+        let alike = kin.or(beside).map(|other| resource::alike(sa, &other.selected));
+        let selected = alike
+            .and_then(|alike| proposal::select(&config.esp_proposals, &alike, options))
+            .or_else(|| proposal::select(&config.esp_proposals, sa, options))
             .filter(|selected| ctx.crypto.ciphers.lengths(selected.suite).is_some())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Esp(spi_out) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
-        let kin = old.filter(|old| old.processing.per_cpu);
         if kin.is_some_and(|old| !resource::is_alike(old, &selected, mode, &local_ts, &remote_ts)) {
             return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
         }

@@ -20,8 +20,8 @@ use crate::config::proposal::Selected;
 use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, Processing, TrafficSelector};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, State, Task};
-use crate::wire::payload::{Notify, Payload};
-use crate::wire::registry::NotifyType;
+use crate::wire::payload::{Notify, Payload, Sa, Transform};
+use crate::wire::registry::{IntegId, NotifyType, TransformType};
 
 /// The place of a further child among those that share a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,23 @@ pub(crate) fn payload(data: &[u8]) -> Payload<'_> {
 /// not matter.
 pub(crate) fn is_asked(payloads: &Payloads<'_, '_>) -> bool {
     payloads.notify(NotifyType::SA_RESOURCE_INFO).is_some()
+}
+
+/// What of the offer `sa` has the suite of `other`.
+pub(crate) fn alike(sa: &Sa, other: &Selected) -> Sa {
+    let fits = |transform: &Transform| match transform.kind {
+        // Beside AEAD a proposal may say that there is none.
+        TransformType::INTEG if transform.id == IntegId::NONE.0 => true,
+        TransformType::ENCR | TransformType::INTEG | TransformType::SN => {
+            other.transforms.contains(transform)
+        }
+        _ => true,
+    };
+    let mut alike = sa.clone();
+    for proposal in &mut alike.proposals {
+        proposal.transforms.retain(fits);
+    }
+    alike
 }
 
 /// True if a further child has in common with `other` what it must.

@@ -85,7 +85,7 @@ impl IkeSa {
             None => batch.insert(0, Command::RemovePolicy(policy)),
             Some(heir) if heir.carries() && routed => {
                 heir.routed = true;
-                ctx.data_plane(vec![heir.install_policy()]);
+                ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());
             }
             Some(_) => {}
         }

@@ -3,20 +3,16 @@
 //! The shard that lost the child keeps its traffic in by a policy of its own. The shard that brings the child up knows
 //! nothing of that policy, so it tells the shards that wait for the child.
 
-use std::time::Duration;
-
 use super::{Endpoint, Name, Removal};
 use crate::event::{Event, IkeSaId, Notice, Now, Output};
-
-/// How long a child that the peer makes may take.
-const THEIRS: Duration = Duration::from_secs(10);
+use crate::exchange::followup::PEER_GOES_ON;
 
 impl Endpoint {
     /// The peer is making a child that is wanted: this end makes it if the child is not up by then.
     pub(in crate::endpoint) fn look_again(&mut self, now: Now, connection: &str, child: &str) {
         let name = (connection.to_owned(), Some(child.to_owned()));
         if let Some(want) = self.wants.all.get_mut(&name) {
-            want.at = Some(now.mono + THEIRS);
+            want.at = Some(now.mono + PEER_GOES_ON);
         }
     }
 

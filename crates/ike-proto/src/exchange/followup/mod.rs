@@ -16,7 +16,7 @@ mod responder;
 pub(crate) use responder::drop_chain;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::child::{ChildSa, Phase};
 use crate::config::proposal::Selected;
@@ -28,6 +28,9 @@ use crate::ike_sa::state::Initiated;
 use crate::ike_sa::state::{ChildOffer, Established, IkePhase, RekeyOffer};
 use crate::keys::epoch::Opened;
 use crate::wire::registry::{KeMethodId, NotifyType};
+
+/// How long this end waits for the next exchange of a child that the peer makes, before it makes the child itself.
+pub(crate) const PEER_GOES_ON: Duration = Duration::from_secs(10);
 
 /// What this end has requested in CREATE_CHILD_SA.
 pub(crate) enum OurOffer {
@@ -99,6 +102,8 @@ pub(crate) struct Chain {
     ppk: Option<MixedPpk>,
     method: KeMethodId,
     rest: Vec<KeMethodId>,
+    /// When this end answered its last exchange.
+    answered: Instant,
     expires: Instant,
     /// The latest time to which it may be extended.
     latest: Instant,
@@ -123,6 +128,13 @@ impl Chain {
             TheirOffer::Child(child) => Some(child),
             TheirOffer::Ike { .. } => None,
         }
+    }
+
+    /// True if the chain makes a first child of this name, and goes on.
+    pub(crate) fn makes(&self, name: &str, now: Instant) -> bool {
+        let is =
+            |new: &ChildSa| new.config.name == name && new.replaces.is_none() && new.cpu.is_none();
+        self.child().is_some_and(is) && now < self.answered + PEER_GOES_ON
     }
 }
 

@@ -70,6 +70,7 @@ impl IkeSa {
             ppk,
             method,
             rest,
+            answered: ctx.now.mono,
             expires,
             latest,
         });
@@ -153,6 +154,7 @@ impl IkeSa {
         }
         chain.method = chain.rest.remove(0);
         (chain.expires, chain.latest) = self.chain_life(ctx, method, chain.method);
+        chain.answered = ctx.now.mono;
         ctx.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),

@@ -91,9 +91,13 @@ impl IkeSa {
         //= RFC 7296 §2.8
         //# deleting SAs on the basis of duplicate Traffic Selectors SHOULD NOT
         //# be used.
-        // `unique = never` obeys that. Otherwise the configuration of this end asks for one.
-        let configured =
-            child.config.start_action == Action::Start && self.connection.unique != Unique::Never;
+        // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has
+        // made without being asked, in place of one that the peer had lost, gives way to the peer's in any case.
+        let wanted = ctx.wants.has(&self.connection.name, &child.config.name);
+        let configured = match self.connection.unique {
+            Unique::Never => child.config.start_action == Action::None && !wanted,
+            _ => child.config.start_action == Action::Start,
+        };
         let now = ctx.now.mono;
         let mut fate = Fate::Stays;
         for other in established.children.iter().filter(|other| child.doubles(other)) {

@@ -26,6 +26,12 @@ impl Established {
         })
     }
 
+    /// True if there is a child of this name.
+    pub(super) fn has_one(&self, name: &str) -> bool {
+        let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
+        self.of_name(name).any(up)
+    }
+
     /// The configurations of children that this end requests, now or later. `rekeys` says whether rekeys count.
     fn requested(&self, rekeys: bool) -> impl Iterator<Item = &ChildConfig> {
         let delayed = self.delayed.iter().map(|(_, task)| task);
@@ -45,8 +51,7 @@ impl IkeSa {
     pub(crate) fn carries(&self, child: Option<&str>) -> bool {
         let State::Established(established) = &self.state else { return false };
         let there = |name: &str| {
-            let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
-            established.of_name(name).any(up)
+            established.has_one(name)
                 || established.requested(false).any(|config| config.name == name)
         };
         established.goes_on() && child.is_none_or(there)

@@ -166,6 +166,9 @@ impl IkeSa {
         self.timers.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
         self.drop_chains(ctx, |chain| chain.child().is_some_and(|new| new.replaces == Some(id)));
+        if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {
+            self.go_back(ctx, &child);
+        }
         let State::Established(established) = &mut self.state else { return };
         // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
@@ -175,7 +178,7 @@ impl IkeSa {
         // The policy may have named this child already.
         if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed) {
             heir.routed = true;
-            ctx.data_plane(vec![heir.install_policy()]);
+            ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());
         }
         // A peer that counted it has room for another child.
         established.full.retain(|policy| *policy != child.policy);
@@ -205,6 +208,25 @@ impl IkeSa {
         // Of several children of this name the last one counts: as long as another exists, nothing follows.
         let ended = self.ending(Some(&name), reason, true, held);
         ctx.effects.push_back(Effect::Ended(Box::new(ended)));
+    }
+
+    /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
+    /// completely, and goes on with the old child. So does this end.
+    fn go_back(&mut self, ctx: &mut Context<'_>, new: &ChildSa) {
+        let ike = self.id;
+        let State::Established(established) = &mut self.state else { return };
+        let left = established.children.iter().filter(|old| {
+            old.line == new.line
+                && old.policy == new.policy
+                && old.phase == Phase::Rekeyed
+                && old.has_outbound()
+                && established.reason_to_delete(old.id).is_none()
+        });
+        let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
+        let Some(old) = established.children.iter_mut().find(|old| old.id == id) else { return };
+        old.phase = Phase::Installed;
+        arm_child(&mut self.timers, old, ctx.now.mono);
+        ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
     }
 
     /// Keeps a child by which nothing is sent any more while packets may still be in flight.
@@ -301,14 +323,14 @@ impl IkeSa {
         let heir = established.children.iter_mut().find(|other| {
             other.policy == policy && other.id != id && other.carries() && other.has_outbound()
         });
-        let policy = match heir {
+        let (policy, sends) = match heir {
             Some(heir) => {
                 heir.routed = true;
-                heir.install_policy()
+                (heir.install_policy(), vec![heir.id])
             }
-            None => hold,
+            None => (hold, Vec::new()),
         };
-        ctx.change(vec![policy], Vec::new(), Vec::new());
+        ctx.change(vec![policy], sends, Vec::new());
         ctx.data_plane(vec![removal]);
     }
 }

@@ -155,6 +155,18 @@ impl IkeSa {
             self.is_put_off(ctx.now.mono, since);
             return self.retry_later(ctx, task);
         }
+        if let Task::CreateChild { config, packet: None, request, join: None, .. } = &task
+            && alive
+            && !ctx.wants.has_several(&self.connection.name, &config.name)
+        {
+            // The peer may have made it, or have begun to, while the task waited.
+            if established.has_one(&config.name) {
+                return ctx.done(*request, Ok(()));
+            }
+            if established.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono)) {
+                return self.retry_later(ctx, task);
+            }
+        }
         match task {
             Task::CreateChild { config, packet, request, retry, join } if alive => {
                 self.start_child(ctx, config, packet, request, retry, join);
