@@ -264,6 +264,55 @@ fn a_shard_lifts_its_hold_when_another_has_the_child() {
     assert_eq!(hosts.ends[0].plane.table().policies().count(), 0);
 }
 
+/// As above, but the other shard does not bring the child up: an operator takes it down there. Nothing of the first shard
+/// keeps the traffic in for ever.
+///
+/// Fault: in `unwant`, leave `tell_given_up` out.
+#[test]
+fn a_shard_lifts_its_hold_when_another_gives_the_child_up() {
+    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
+    hosts.ensure(0, (1, 2));
+    hosts.run_for(Duration::from_secs(1));
+    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
+    hosts.run_for(Duration::from_secs(5));
+    hosts.ensure(1, (1, 2));
+    assert_eq!(hosts.ends[0].plane.table().policies().count(), 1, "its traffic is kept in");
+    let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+    hosts.handle(1, Input::Command(RequestId(5), Command::Unwant { connection, child }));
+    hosts.run_for(Duration::from_secs(1));
+    assert_eq!(hosts.ends[0].plane.table().policies().count(), 0);
+    assert_eq!(hosts.ends[0].endpoint.wanted(), []);
+}
+
+/// A child of one shard ends, and another shard installs its trap, as the daemon has it. The first shard keeps the child's
+/// traffic in until then.
+///
+/// Fault: in `trap_again`, remove the policies in `held` at once.
+#[test]
+fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
+    for home in [0, 1] {
+        let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Trap);
+        hosts.ensure(0, (1, 2));
+        hosts.run_for(Duration::from_secs(1));
+        let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+        hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
+        hosts.run_for(Duration::from_secs(5));
+        let kept = |hosts: &Hosts| hosts.ends[0].plane.table().policies().count();
+        assert_eq!(kept(&hosts), 1, "its traffic is kept in");
+        let (connection, child) = ("ab".to_owned(), "net".to_owned());
+        let (local, remote) = (address(1), address(2));
+        let trap = Command::InstallTrap { connection, child, local, remote };
+        hosts.handle(home, Input::Command(RequestId(5), trap));
+        hosts.run_for(Duration::from_secs(1));
+        // The trap itself, if it is here.
+        assert_eq!(kept(&hosts), usize::from(home == 0));
+        assert_eq!(hosts.ends[home].endpoint.traps().len(), 1);
+    }
+}
+
 /// A peer reauthenticates, and its new IKE SA meets another shard than the old one. `unique = keep` is about peers at
 /// other addresses.
 ///

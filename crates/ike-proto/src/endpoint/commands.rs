@@ -84,6 +84,7 @@ impl Endpoint {
                 let waiting = Some(request);
                 let result = self.install_trap(now, waiting, &connection, &child, local, remote);
                 if let Err(failure) = result {
+                    self.tell_given_up(&(connection, Some(child)));
                     self.done(request, Err(failure));
                 }
             }
@@ -676,6 +677,7 @@ impl Endpoint {
         let gone: Vec<_> = self.traps.extract_if(.., is_gone).collect();
         for trap in &gone {
             self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+            self.tell_given_up(&trap.name());
         }
         self.remove_each(gone.into_iter().flat_map(Trap::into_removals));
         self.review_wants();

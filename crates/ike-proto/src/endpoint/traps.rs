@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Endpoint;
 use super::unattended::{NOBODY, Removal, Unattended};
+use super::wants::Name;
 use crate::child::processing::NoneLeft;
 use crate::config::{Action, ChildConfig};
 use crate::dataplane::{
@@ -45,6 +46,11 @@ impl Trap {
     /// What takes it away, along with the policies that drop its traffic until it is installed.
     pub(super) fn into_removals(self) -> impl Iterator<Item = Removal> {
         self.held.into_iter().chain([self.policy]).map(Removal::Policy)
+    }
+
+    /// The connection and its child.
+    pub(super) fn name(&self) -> Name {
+        (self.connection.clone(), Some(self.child.name.clone()))
     }
 
     /// True if the configuration wants the trap, not only a command.
@@ -125,6 +131,7 @@ impl Endpoint {
         let Some(at) = self.traps.iter().position(is) else { return Err(Failure::NotFound) };
         let trap = self.traps.remove(at);
         self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+        self.tell_given_up(&trap.name());
         self.remove_each(trap.into_removals());
         Ok(())
     }
@@ -153,11 +160,12 @@ impl Endpoint {
         let trap = self.traps.iter_mut().find(|trap| trap.policy == policy);
         let outcome = match (result, trap) {
             (Ok(()), trap) => {
-                let held = trap.map(|trap| {
+                if let Some(trap) = trap {
                     (trap.failures, trap.again) = (0, None);
-                    std::mem::take(&mut trap.held)
-                });
-                self.remove_each(held.into_iter().flatten().map(Removal::Policy));
+                    let (held, name) = (std::mem::take(&mut trap.held), trap.name());
+                    self.tell_trapped(&name);
+                    self.remove_each(held.into_iter().map(Removal::Policy));
+                }
                 Ok(())
             }
             (Err(error), Some(trap)) if trap.is_configured() => {
@@ -174,6 +182,7 @@ impl Endpoint {
                 let gone: Vec<_> = gone.collect();
                 for trap in &gone {
                     self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
+                    self.tell_given_up(&trap.name());
                 }
                 match gone.is_empty() {
                     true => self.remove_each(std::iter::once(Removal::Policy(policy))),

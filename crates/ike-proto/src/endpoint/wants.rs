@@ -142,6 +142,8 @@ pub(crate) struct Wants {
     all: Watched<BTreeMap<Box<Name>, Box<Want>>>,
     again: Watched<Vec<Again>>,
     asked: BTreeMap<Ticket, Asked>,
+    /// Policies that keep a child's traffic in until another shard has its trap installed, by the child's digest.
+    until_trapped: Vec<(u64, Vec<PolicyId>)>,
     /// The deadline that is armed.
     armed: Option<Instant>,
 }
@@ -315,7 +317,7 @@ impl Endpoint {
         let name = (connection.name.clone(), Some(child.to_owned()));
         if self.carries(&name.0, Some(child)) || self.wants.is_parked(&name) {
             if self.is_up(&name) {
-                self.tell_waiting_shards(&name);
+                self.tell_child_up(&name);
             }
             self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
             return Ok(());
@@ -351,16 +353,29 @@ impl Endpoint {
         for want in &gone {
             self.lift(want);
         }
+        for name in &names {
+            self.tell_given_up(name);
+        }
         let parked = self.drop_parked(&meant, true, &Err(Failure::Terminated));
         !gone.is_empty() || parked
     }
 
     /// As [`unwant`](Self::unwant), for one child.
     pub(super) fn unwant_name(&mut self, name: &Name) {
-        if let Some(want) = self.wants.all.remove(name) {
-            self.lift(&want);
+        if self.drop_want(name) {
+            self.tell_given_up(name);
+        }
+    }
+
+    /// As [`unwant_name`](Self::unwant_name), but other shards that wait for the child go on waiting. False if it was not
+    /// wanted.
+    fn drop_want(&mut self, name: &Name) -> bool {
+        let gone = self.wants.all.remove(name);
+        if let Some(want) = &gone {
+            self.lift(want);
         }
         self.drop_parked(&|other: &Name| other == name, true, &Err(Failure::Terminated));
+        gone.is_some()
     }
 
     /// Ends all wishes.
@@ -458,7 +473,7 @@ impl Endpoint {
     /// Handles that a child is up: removes the policies that kept its traffic from leaving.
     pub(super) fn on_carried(&mut self, now: Now, connection: &str, child: Option<&str>) {
         let name = (connection.to_owned(), child.map(str::to_owned));
-        self.tell_waiting_shards(&name);
+        self.tell_child_up(&name);
         let Some(want) = self.wants.all.get_mut(&name) else { return };
         (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
         want.put_off = false;

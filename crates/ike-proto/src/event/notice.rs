@@ -34,6 +34,10 @@ pub enum Notice {
     /// A child that this shard wants, and has no IKE SA for, is up on another shard. The number names no IKE SA, but the
     /// shard; this one names the child.
     ChildUp(u64),
+    /// Another shard has installed the trap of such a child. The numbers are as those of [`ChildUp`](Self::ChildUp).
+    ChildTrapped(u64),
+    /// Another shard brings such a child up no more. The numbers are as those of [`ChildUp`](Self::ChildUp).
+    ChildGivenUp(u64),
     /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
     UnknownSpi(SaId),
 }

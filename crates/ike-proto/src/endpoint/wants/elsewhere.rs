@@ -1,9 +1,10 @@
 //! A child that is wanted, and that somebody else brings up: the peer, or another shard.
 //!
-//! The shard that lost the child keeps its traffic in by a policy of its own. The shard that brings the child up knows
-//! nothing of that policy, so it tells the shards that wait for the child.
+//! The shard that lost the child keeps its traffic in by a policy of its own. The shard that brings the child up, traps
+//! it or gives it up knows nothing of that policy, so it tells the shards that wait for the child.
 
-use super::{Endpoint, Name, Removal};
+use super::{Endpoint, Name, Removal, Want};
+use crate::dataplane::PolicyId;
 use crate::event::{Event, IkeSaId, Notice, Now, Output};
 use crate::exchange::followup::PEER_GOES_ON;
 
@@ -25,29 +26,86 @@ impl Endpoint {
         self.registry.await_child(digest, self.config.shard.index);
     }
 
-    /// Tells the other shards that wait for `name` that it is up.
-    pub(super) fn tell_waiting_shards(&mut self, name: &Name) {
+    /// Keeps the policies in `held` until another shard, or this one, has installed the trap of `name`.
+    pub(super) fn hold_until_trapped_elsewhere(&mut self, name: &Name, held: Vec<PolicyId>) {
+        if held.is_empty() {
+            return;
+        }
+        let digest = self.registry.digest(name);
+        self.wants.until_trapped.push((digest, held));
+        self.registry.await_child(digest, self.config.shard.index);
+    }
+
+    /// Tells the shards that wait for `name` that this shard has brought it up.
+    pub(super) fn tell_child_up(&mut self, name: &Name) {
+        self.tell_waiting_shards(name, Notice::ChildUp);
+    }
+
+    /// Tells the shards that wait for `child` that its trap is installed.
+    pub(in crate::endpoint) fn tell_trapped(&mut self, name: &Name) {
+        self.tell_waiting_shards(name, Notice::ChildTrapped);
+    }
+
+    /// Tells the shards that wait for `name` that this shard neither brings it up nor traps it.
+    pub(in crate::endpoint) fn tell_given_up(&mut self, name: &Name) {
+        self.tell_waiting_shards(name, Notice::ChildGivenUp);
+    }
+
+    fn tell_waiting_shards(&mut self, name: &Name, notice: fn(u64) -> Notice) {
         let shard = self.config.shard;
         if shard.count <= 1 {
             return;
         }
         let digest = self.registry.digest(name);
-        let waiting = self.registry.take_waiting(digest);
-        for index in waiting.into_iter().filter(|index| *index != shard.index) {
-            // A number stands for its shard.
-            let to = IkeSaId(index.into());
-            self.out.push_back(Output::Event(Event::Notice(to, Notice::ChildUp(digest))));
+        for index in self.registry.take_waiting(digest) {
+            if index == shard.index {
+                self.lift_until_trapped(digest);
+            } else {
+                // A number stands for its shard.
+                let to = IkeSaId(index.into());
+                self.out.push_back(Output::Event(Event::Notice(to, notice(digest))));
+            }
         }
     }
 
     /// Another shard has the child with this digest up: what keeps its traffic in here is lifted.
     pub(in crate::endpoint) fn on_child_up_elsewhere(&mut self, digest: u64) {
-        let registry = &self.registry;
-        let waits = |name: &Name, elsewhere: bool| elsewhere && registry.digest(name) == digest;
-        let mut wants = self.wants.all.iter_mut();
-        let held = wants
-            .find(|(name, want)| waits(name, want.elsewhere))
-            .map(|(_, want)| std::mem::take(&mut want.held));
-        self.remove_each(held.into_iter().flatten().map(Removal::Policy));
+        self.lift_until_trapped(digest);
+        let Some(name) = self.waiting_for(digest) else { return };
+        if let Some(want) = self.wants.all.get_mut(&name) {
+            let held = std::mem::take(&mut want.held);
+            self.remove_each(held.into_iter().map(Removal::Policy));
+        }
+    }
+
+    /// Another shard has the trap of the child with this digest: so it is with that child as with one that this shard
+    /// has trapped.
+    pub(in crate::endpoint) fn on_child_trapped_elsewhere(&mut self, digest: u64) {
+        self.lift_until_trapped(digest);
+        if let Some(name) = self.waiting_for(digest) {
+            self.unwant_name(&name);
+        }
+    }
+
+    /// Another shard brings the child with this digest up no more. It has said so to the operator.
+    pub(in crate::endpoint) fn on_child_given_up_elsewhere(&mut self, digest: u64) {
+        self.lift_until_trapped(digest);
+        if let Some(name) = self.waiting_for(digest) {
+            self.unwant_name(&name);
+        }
+    }
+
+    /// The child with this digest that another shard was told to start.
+    fn waiting_for(&self, digest: u64) -> Option<Name> {
+        let is = |(name, want): &(&Box<Name>, &Box<Want>)| {
+            want.elsewhere && self.registry.digest(name) == digest
+        };
+        self.wants.all.iter().find(is).map(|(name, _)| Name::clone(name))
+    }
+
+    fn lift_until_trapped(&mut self, digest: u64) {
+        let lifted = self.wants.until_trapped.extract_if(.., |(other, _)| *other == digest);
+        let lifted: Vec<_> = lifted.flat_map(|(_, held)| held).collect();
+        self.remove_each(lifted.into_iter().map(Removal::Policy));
     }
 }

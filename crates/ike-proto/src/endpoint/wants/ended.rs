@@ -77,13 +77,16 @@ impl Endpoint {
                 lift(held, self);
                 self.give_up(&name, &reason);
             }
-            Next::Trap => {
-                match &name.1 {
-                    Some(child) => self.trap_again(now, &name.0, child, ends, held),
-                    None => lift(held, self),
+            Next::Trap => match &name.1 {
+                Some(child) => {
+                    self.trap_again(now, &name.0, child, ends, held);
+                    self.drop_want(&name);
                 }
-                self.unwant_name(&name);
-            }
+                None => {
+                    lift(held, self);
+                    self.unwant_name(&name);
+                }
+            },
             Next::Start | Next::StartLater => {
                 self.start_again(now, name, (next, was_up), Some(ends), held, &reason);
             }
@@ -131,17 +134,16 @@ impl Endpoint {
         held: Vec<PolicyId>,
     ) {
         let (connection, child) = (connection.to_owned(), child.to_owned());
-        let held = if self.config.shard.count > 1 {
-            // Another shard may install it. This one does not hear when.
+        if self.config.shard.count > 1 {
+            let name = (connection.clone(), Some(child.clone()));
+            self.hold_until_trapped_elsewhere(&name, held);
             let event = Event::Trap { connection, child, local, remote };
-            self.out.push_back(Output::Event(event));
-            held
-        } else {
-            match self.install_trap(now, None, &connection, &child, local, remote) {
-                Ok(()) => self.hold_until_trapped(&connection, &child, held),
-                // The configuration is gone by now. Then there is nothing to trap for.
-                Err(_) => held,
-            }
+            return self.out.push_back(Output::Event(event));
+        }
+        let held = match self.install_trap(now, None, &connection, &child, local, remote) {
+            Ok(()) => self.hold_until_trapped(&connection, &child, held),
+            // The configuration is gone by now. Then there is nothing to trap for.
+            Err(_) => held,
         };
         self.remove_each(held.into_iter().map(Removal::Policy));
     }
