@@ -5,6 +5,7 @@
 //! own address is gone.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use super::IkeSa;
 use super::context::Context;
@@ -79,11 +80,13 @@ impl IkeSa {
                 }
                 return;
             }
-            if leads != Some(here) || self.nat.local {
-                //= RFC 4555 §3.5
-                //# Unreliable information SHOULD be treated only as a hint
-                //# that there might be a problem, and the initiator SHOULD trigger Dead
-                //# Peer Detection
+            //= RFC 4555 §3.5
+            //# Unreliable information SHOULD be treated only as a hint
+            //# that there might be a problem, and the initiator SHOULD trigger Dead
+            //# Peer Detection
+            if self.nat.local {
+                self.check_mapping();
+            } else if leads != Some(here) {
                 self.check_liveness();
             }
         } else if !still {
@@ -122,11 +125,27 @@ impl IkeSa {
 
     /// Queues a liveness check, unless one is queued or a request is in flight.
     pub(crate) fn check_liveness(&mut self) {
+        let State::Established(established) = &self.state else { return };
+        if established.ours.is_none() {
+            self.check_mapping();
+        }
+    }
+
+    /// The same although a request is in flight: only the answer to a liveness check shows the mapping of a NAT.
+    fn check_mapping(&mut self) {
         let State::Established(established) = &mut self.state else { return };
         let asked = established.queue.iter().any(|task| matches!(task, Task::Liveness));
-        if established.ours.is_none() && !asked && established.phase == IkePhase::Alive {
+        if !asked && established.phase == IkePhase::Alive {
             established.queue.push_back(Task::Liveness);
         }
+    }
+
+    /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
+    /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
+    pub(crate) fn may_be_lost_behind_nat(&self, now: Instant) -> bool {
+        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
+        let lately = refused.is_some_and(|(_, last)| now < last + self.connection.dpd_delay);
+        lately && self.decides() && self.nat.local
     }
 
     /// The peer's addresses with the one in use first.

@@ -112,7 +112,8 @@ impl IkeSa {
                 let delay = self.connection.dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some());
+                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
+                    || self.may_be_lost_behind_nat(ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
                 self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);

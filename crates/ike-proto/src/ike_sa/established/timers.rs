@@ -154,6 +154,10 @@ impl IkeSa {
 
     fn on_dpd(&mut self, ctx: &mut Context<'_>) {
         let delay = self.connection.dpd_delay;
+        if self.may_be_lost_behind_nat(ctx.now.mono) {
+            // Answers to other requests do not show it.
+            return self.query(ctx, Query::Liveness);
+        }
         let due = self.last_heard + delay;
         if due > ctx.now.mono {
             return self.timers.set(TimerKey::Ike(Timer::Dpd), due);
