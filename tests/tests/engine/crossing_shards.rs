@@ -288,12 +288,12 @@ fn a_shard_lifts_its_hold_when_another_gives_the_child_up() {
 }
 
 /// A child of one shard ends, and another shard installs its trap, as the daemon has it. The first shard keeps the child's
-/// traffic in until then.
+/// traffic in until then, or until it ends itself.
 ///
-/// Fault: in `trap_again`, remove the policies in `held` at once.
+/// Fault: in `trap_again`, remove the policies in `held` at once; in `unwant_all`, leave `until_trapped`.
 #[test]
 fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
-    for home in [0, 1] {
+    for home in [Some(0), Some(1), None] {
         let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Trap);
         hosts.ensure(0, (1, 2));
         hosts.run_for(Duration::from_secs(1));
@@ -302,6 +302,11 @@ fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
         hosts.run_for(Duration::from_secs(5));
         let kept = |hosts: &Hosts| hosts.ends[0].plane.table().policies().count();
         assert_eq!(kept(&hosts), 1, "its traffic is kept in");
+        let Some(home) = home else {
+            hosts.handle(0, Input::Command(RequestId(6), Command::Shutdown));
+            assert_eq!(kept(&hosts), 0);
+            continue;
+        };
         let (connection, child) = ("ab".to_owned(), "net".to_owned());
         let (local, remote) = (address(1), address(2));
         let trap = Command::InstallTrap { connection, child, local, remote };

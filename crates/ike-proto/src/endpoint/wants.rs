@@ -384,6 +384,9 @@ impl Endpoint {
         for want in all.values() {
             self.lift(want);
         }
+        let waiting = std::mem::take(&mut self.wants.until_trapped);
+        let held = waiting.into_iter().flat_map(|(_, held)| held);
+        self.remove_each(held.map(Removal::Policy));
         self.drop_parked(&|_| true, true, &Err(Failure::Terminated));
     }
 
