@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ike_proto::config::{Action, FailureShunt, Retransmission, Unique};
-use ike_proto::dataplane::PolicyAction;
+use ike_proto::dataplane::{Flow, PolicyAction, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Command, Failure, IkeState};
+use ike_proto::{Command, Event, Failure, IkeState};
 use ike_tests::network::Fate;
 use ike_tests::setup::address;
 use ike_tests::{A, B, Pair, Setup, World, cheap};
@@ -215,6 +215,37 @@ fn a_host_without_a_way_still_wants_its_children() {
     runs_until(&mut pair, 10 * SECOND, |w| {
         w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
     });
+}
+
+/// An attempt for a packet finds no way to the peer, and is to be made again later. Meanwhile the next packet brings the
+/// child up: the attempt is not made again.
+///
+/// Fault: in `again_between`, ask `carries` only where there is no packet.
+#[test]
+fn what_a_packet_wants_is_made_once() {
+    let mut setup = wanting(63);
+    setup.a.net().start_action = Action::Trap;
+    let mut pair = setup.build();
+    let packet = Some(Flow {
+        local: TrafficSelector::host([10, 1, 0, 9].into()),
+        remote: TrafficSelector::host([10, 2, 0, 9].into()),
+    });
+    let initiate = || {
+        let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+        Command::Initiate { connection, child, local: address(1), remote: address(2), packet }
+    };
+    pair.offline.insert(A);
+    pair.command(A, initiate());
+    // The schedule takes four seconds, and the wait after it three at least.
+    pair.run_for(SECOND * 11 / 2);
+    assert_eq!(pair.a().ikes().len(), 0, "{}", pair.story());
+    pair.offline.clear();
+    pair.command(A, initiate());
+    runs_until(&mut pair, SECOND, |w| has(w, "net"));
+    pair.run_for(8 * SECOND);
+    let ups = pair.a().events(|event| matches!(event, Event::IkeUp(_)).then_some(()));
+    assert_eq!(ups.len(), 1, "{}", pair.story());
+    assert_eq!(pair.a().children_up().len(), 1);
 }
 
 /// The peer has made two children of one name, each for a part of the traffic. `dpd_action` brings the name back: both

@@ -172,18 +172,13 @@ impl Endpoint {
         wanted: Wanted,
     ) {
         let remote = path.remote.ip();
-        if let (Some(packet), Some(child)) = (wanted.packet, &wanted.child) {
-            // The trap may belong to another shard, and the decision may be a while ago.
-            let of_this = |trap: &&Trap| {
-                (&trap.connection, &trap.child.name) == (&connection.name, &child.name)
-            };
-            let trap = self.traps.iter().find(of_this).map(|trap| &*trap.processing);
-            if self.is_served(&connection.name, remote, &child.name, packet, trap) {
-                if let Some(request) = wanted.request {
-                    self.done(request, Ok(()));
-                }
-                return;
+        if let (Some(packet), Some(child)) = (wanted.packet, &wanted.child)
+            && self.needs_no_child(&connection.name, remote, &child.name, packet)
+        {
+            if let Some(request) = wanted.request {
+                self.done(request, Ok(()));
             }
+            return;
         }
         match self.sa_towards(&connection.name, remote) {
             Some(id) => {
@@ -364,7 +359,10 @@ impl Endpoint {
                     self.done(request, Err(reason.clone()));
                 }
             }
-            let begun = if stranded { now.mono } else { begun };
+            if stranded {
+                // No attempt has failed from where this host is now.
+                return self.attempt_at(now, (now.mono, now.mono), new, &reason);
+            }
             return self.attempt_again(now, begun, new, &reason);
         }
         self.tell_failed(id, &connection, &reason);
@@ -640,6 +638,20 @@ impl Endpoint {
             let (connection, child) = (connection.clone(), child.name.clone());
             self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
+    }
+
+    /// True if `packet`, which has met a trap, needs no further child of this name by now. The trap may belong to
+    /// another shard, and the decision to make a child may be a while ago.
+    pub(super) fn needs_no_child(
+        &self,
+        connection: &str,
+        remote: IpAddr,
+        child: &str,
+        packet: Flow,
+    ) -> bool {
+        let of_this = |trap: &&Trap| trap.connection == connection && trap.child.name == child;
+        let trap = self.traps.iter().find(of_this).map(|trap| &*trap.processing);
+        self.is_served(connection, remote, child, packet, trap)
     }
 
     /// True if `packet`, which met a trap, needs no further child of this name: one is being made, or one exists

@@ -531,6 +531,17 @@ impl Endpoint {
             false => new.tries,
         };
         let at = (begun + self.back_off(failures)).max(now.mono);
+        self.attempt_at(now, (begun, at), new, reason);
+    }
+
+    /// Repeats at `at` an attempt that last began at `begun`.
+    pub(super) fn attempt_at(
+        &mut self,
+        now: Now,
+        (begun, at): (Instant, Instant),
+        new: NewAttempt,
+        reason: &Failure,
+    ) {
         let children: Vec<_> =
             new.wanted.iter().map(|w| w.child.as_ref().map(|c| c.name.clone())).collect();
         for child in children {

@@ -143,8 +143,14 @@ impl Endpoint {
         if replaces.is_none() {
             // Another attempt or the peer may have brought them up meanwhile.
             for each in std::mem::take(&mut wanted) {
-                let child = each.child.as_ref().map(|child| child.name.clone());
-                if each.packet.is_none() && self.carries(&connection.name, child.as_deref()) {
+                let child = each.child.as_ref().map(|child| child.name.as_str());
+                let there = match (child, each.packet) {
+                    (Some(child), Some(packet)) => {
+                        self.needs_no_child(&connection.name, remote, child, packet)
+                    }
+                    _ => self.carries(&connection.name, child),
+                };
+                if there {
                     if let Some(request) = each.request {
                         self.done(request, Ok(()));
                     }
