@@ -344,6 +344,17 @@ impl IkeSa {
         }
     }
 
+    /// Where a peer behind a NAT is seen, if not at its address in use: its ESP or its latest request came from there.
+    fn seen_elsewhere(&self) -> impl Iterator<Item = SocketAddr> {
+        let mobike = self.mobike.as_deref();
+        let esp = mobike.and_then(|mobike| mobike.esp_remote.as_deref().copied());
+        let from = self.answer_to();
+        let follows = self.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
+        let moved = from.transport == self.path.transport && from.remote != self.path.remote;
+        let asked = (follows && moved).then_some(from.remote);
+        esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
+    }
+
     //= RFC 4555 §3.5
     //# An IKEv2 request has been re-transmitted several times, but no
     //# valid reply has been received.  This suggests the current path is
@@ -351,16 +362,17 @@ impl IkeSa {
     /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
         let Some(mobike) = &self.mobike else { return };
-        let tries = self.window.tries();
-        // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
-        // if the old mapping gives no answer, the request goes to the new one as well.
-        let elsewhere = mobike.esp_remote.as_deref().filter(|_| tries > 1).copied();
-        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
-        if !(due || elsewhere.is_some()) || self.path.transport == Transport::Tcp {
+        if self.path.transport == Transport::Tcp {
             return;
         }
+        let tries = self.window.tries();
+        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
         let mut paths = if due { self.other_paths(ctx) } else { Vec::new() };
-        paths.extend(elsewhere.map(|remote| Path { remote, ..self.path }));
+        // IKE does not follow a new mapping by itself (RFC 4555 §3.8). But if the old one gives no answer, the request
+        // goes to the new one as well.
+        if tries > 1 {
+            paths.extend(self.seen_elsewhere().map(|remote| Path { remote, ..self.path }));
+        }
         let Some(datagrams) = self.window.outstanding_datagrams().cloned() else { return };
         if let Some(mobike) = self.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
@@ -378,6 +390,7 @@ impl IkeSa {
         if self.mobike.is_some() {
             self.on_response_over(path.transport);
         }
+        let mapped = self.seen_elsewhere().any(|remote| remote == path.remote);
         let Some(mobike) = &mut self.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
         (mobike.probing, mobike.astray) = (false, false);
@@ -385,11 +398,14 @@ impl IkeSa {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
         let same_transport = path.transport == self.path.transport;
-        let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
         if probing && mapped && same_transport && !self.decides() {
-            // This is an authentic answer, not only ESP, so the peer is there.
+            // This is an authentic answer, not only ESP or a request, so the peer is there.
             self.take_path(ctx, path);
-            return self.move_children(ctx);
+            // Without COOKIE2 it does not prove an address that is to be proven.
+            if !self.is_held() {
+                self.move_children(ctx);
+            }
+            return;
         }
         if !probing || !same_transport || ends(path) == ends(self.path) {
             //= RFC 4555 §3.6
