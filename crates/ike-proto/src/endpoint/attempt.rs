@@ -390,7 +390,7 @@ impl Attempt {
             return ctx.dropped(path, "not an IKE_SA_INIT response");
         }
         for candidate in &mut self.candidates {
-            if candidate.spi_r == header.spi_r {
+            if candidate.core.spi_r == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
         }
@@ -416,14 +416,14 @@ impl Attempt {
     /// Handles a smaller path MTU.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
-            candidate.on_path_mtu(ctx);
+            candidate.core.on_path_mtu(ctx);
         }
     }
 
     /// Hands an answer to the candidate that asked.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         let asker = |candidate: &&mut IkeSa| {
-            candidate.state.ticket() == Some(ticket) || candidate.awaits_exchange(ticket)
+            candidate.state.ticket() == Some(ticket) || candidate.core.awaits_exchange(ticket)
         };
         if let Some(answer) = self.on_exchanged(ctx, ticket, answer)
             && let Some(candidate) = self.candidates.iter_mut().find(asker)
@@ -546,7 +546,7 @@ impl Attempt {
 
     /// True if no candidate seems to have a live peer.
     fn struggles(&self) -> bool {
-        self.candidates.iter().all(|candidate| candidate.window.tries() > 0)
+        self.candidates.iter().all(|candidate| candidate.core.channel.window.tries() > 0)
     }
 
     fn restart(&mut self, ctx: &mut Context<'_>, method: Option<KeMethodId>) {
@@ -589,7 +589,10 @@ impl Attempt {
                 }
             }
             Retransmit::Again => {
-                let patient = self.candidates.iter().any(|candidate| candidate.window.tries() < 2);
+                let patient = self
+                    .candidates
+                    .iter()
+                    .any(|candidate| candidate.core.channel.window.tries() < 2);
                 if self.struggles() && !patient {
                     (self.restarts, self.admitted, self.retrying) = (0, 0, true);
                     self.depart(ctx);
@@ -625,8 +628,8 @@ impl Attempt {
             .iter()
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
-        winner.reauthenticates = self.replaces;
-        winner.redirected = self.redirected.map(Box::new);
+        winner.core.reauthenticates = self.replaces;
+        winner.core.redirected = self.redirected.map(Box::new);
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }
@@ -647,7 +650,7 @@ impl Attempt {
     pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
         self.give_up_exchanges(ctx);
         for candidate in &mut self.candidates {
-            candidate.waiting.clear();
+            candidate.core.waiting.clear();
             candidate.close(ctx, reason.clone());
         }
     }
@@ -705,8 +708,11 @@ impl Attempt {
             state: IkeState::Connecting,
             initiator: true,
             spi_i: self.spi_i,
-            spi_r: self.candidates.first().map_or(0, |candidate| candidate.spi_r),
-            path: self.candidates.first().map_or(self.path, |candidate| candidate.path),
+            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spi_r),
+            path: self
+                .candidates
+                .first()
+                .map_or(self.path, |candidate| candidate.core.channel.path),
             local_id: None,
             remote_id: None,
             nat_local: false,

@@ -72,17 +72,17 @@ impl Closed {
     /// Keeps the last answer of `sa`, which is gone. `known` if its peer was authenticated. Returns when
     /// [`expire`](Self::expire) is due, if it was not due before.
     pub(super) fn keep(&mut self, now: Instant, sa: &mut IkeSa, known: bool) -> Option<Instant> {
-        let last = sa.window.take_answered()?;
+        let last = sa.core.channel.window.take_answered()?;
         let none = self.answers.is_empty();
         let until = now + KEPT;
-        let spi = sa.local_spi();
+        let spi = sa.core.local_spi();
         let answer = Answer {
-            peer_spi: if sa.initiator { sa.spi_r } else { sa.spi_i },
-            from_initiator: !sa.initiator,
-            to: sa.answer_to(),
-            roams: sa.nat.remote
-                || sa.mobike.is_some()
-                || sa.stream.as_ref().is_some_and(|stream| !stream.ours),
+            peer_spi: if sa.core.initiator { sa.core.spi_r } else { sa.core.spi_i },
+            from_initiator: !sa.core.initiator,
+            to: sa.core.answer_to(),
+            roams: sa.core.channel.nat.remote
+                || sa.core.channel.mobike.is_some()
+                || sa.core.channel.stream.as_ref().is_some_and(|stream| !stream.ours),
             last,
             until,
             known,

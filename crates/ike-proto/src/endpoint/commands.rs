@@ -112,7 +112,7 @@ impl Endpoint {
         let Some(child) = established.children.iter().find(|other| other.id == child) else {
             return;
         };
-        let name = (sa.connection.name.clone(), Some(child.config.name.clone()));
+        let name = (sa.core.connection.name.clone(), Some(child.config.name.clone()));
         self.unwant_name(&name);
     }
 
@@ -500,15 +500,19 @@ impl Endpoint {
             let name = wanted.child.as_ref().map(|child| child.name.clone());
             let several = name
                 .as_deref()
-                .is_some_and(|name| self.wants.has_several(&sa.connection.name, name));
+                .is_some_and(|name| self.wants.has_several(&sa.core.connection.name, name));
             seen.insert(name) || several
         });
         match wanted.first_mut() {
             Some(first) => first.request = request,
             None => wanted.push(Wanted { child: None, request, packet: None }),
         }
-        let connection = Arc::clone(&sa.connection);
-        let path = self.path_to(&connection, sa.path.local.ip(), sa.path.remote.ip());
+        let connection = Arc::clone(&sa.core.connection);
+        let path = self.path_to(
+            &connection,
+            sa.core.channel.path.local.ip(),
+            sa.core.channel.path.remote.ip(),
+        );
         let origin = Self::origin_of(&connection, path);
         Some(NewAttempt {
             connection,
@@ -543,7 +547,7 @@ impl Endpoint {
     /// A peer that does not answer the Delete of `ike` must not come back with a ticket meanwhile.
     fn void_tickets_of(&mut self, now: Now, ike: IkeSaId) {
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
-            self.end_ticket(now, ike, sa.spis_of_tickets());
+            self.end_ticket(now, ike, sa.core.spis_of_tickets());
         }
     }
 

@@ -190,7 +190,7 @@ impl Endpoint {
         message: &Message<'_>,
     ) -> bool {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&id) else { return false };
-        let Some(good) = sa.judge_token(message) else { return false };
+        let Some(good) = sa.core.judge_token(message) else { return false };
         //= RFC 6290 §4.5
         //# If the QCD_TOKEN cannot be
         //# validated, a response MUST NOT be sent, and the event may be logged.
@@ -202,7 +202,7 @@ impl Endpoint {
             self.drop_datagram(path, why);
             return true;
         }
-        let (peer, crossed) = (sa.path.remote, sa.crossed_rekey());
+        let (peer, crossed) = (sa.core.channel.path.remote, sa.crossed_rekey());
         // The crossed SA ends first, so that a new attempt does not find it.
         if let Some(theirs) = crossed {
             self.with_sa(now, theirs, |sa, ctx| sa.on_crossed_lost(ctx, id));
@@ -211,7 +211,7 @@ impl Endpoint {
         // Other SAs with that host may be lost as well: their own tokens will show it.
         for other in self.index.at(peer.ip()) {
             self.with_sa(now, other, |sa, _| {
-                if sa.path.remote == peer {
+                if sa.core.channel.path.remote == peer {
                     sa.check_liveness();
                 }
             });

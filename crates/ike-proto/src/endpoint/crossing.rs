@@ -67,19 +67,20 @@ impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
     pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
         let State::Established(established) = &sa.state else { return None };
-        let connection = &sa.connection;
+        let connection = &sa.core.connection;
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
-            && sa.assigned.is_none()
+            && sa.core.assigned.is_none()
             && established.owner_id().kind != IdType::NULL;
-        let took = established.since.saturating_duration_since(sa.started).as_micros();
+        let took = established.since.saturating_duration_since(sa.core.started).as_micros();
         single.then(|| Self {
-            with: registry.digest((&connection.name, sa.path.remote.ip().to_canonical())),
-            spis: (sa.spi_i, sa.spi_r),
+            with: registry
+                .digest((&connection.name, sa.core.channel.path.remote.ip().to_canonical())),
+            spis: (sa.core.spi_i, sa.core.spi_r),
             done: established.since,
             // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),
-            ours: sa.initiator,
+            ours: sa.core.initiator,
         })
     }
 
@@ -218,7 +219,7 @@ impl Endpoint {
     /// Handles the verdict that the IKE SA `ike` is redundant.
     pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let stays = if sa.initiator { OWN_STAYS } else { THEIRS_STAYS };
+        let stays = if sa.core.initiator { OWN_STAYS } else { THEIRS_STAYS };
         self.crossings.redundant.insert(ike, Redundant { kept, since: now.mono });
         self.look_at_crossing(ike, now.mono + stays);
     }
@@ -270,10 +271,10 @@ impl Endpoint {
         let Some(estate) = self.registry.estate(redundant) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
         match sa.covers(&estate.children) {
-            Cover::Whole if sa.last_heard > estate.since => {
+            Cover::Whole if sa.core.channel.last_heard > estate.since => {
                 let until = now.mono + OTHER_RULE;
                 let children = estate.children.iter().map(|child| child.name().to_owned());
-                let (connection, path) = (sa.connection.name.clone(), sa.path);
+                let (connection, path) = (sa.core.connection.name.clone(), sa.core.channel.path);
                 let children = children.collect();
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);

@@ -34,7 +34,7 @@ impl Endpoint {
             }
             Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
             Effect::Rekeyed(sa) => {
-                let (id, spi) = (sa.id, sa.local_spi());
+                let (id, spi) = (sa.core.id, sa.core.local_spi());
                 self.insert(now, id, spi, Entry::Sa(sa));
                 self.index_identity(id, false);
             }
@@ -42,7 +42,7 @@ impl Endpoint {
                 self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
             }
             Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
-            Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.is_seen()),
+            Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.core.is_seen()),
             Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
             Effect::MoveChildren { from, to, estate } => {
                 self.move_children(now, from, to, estate);
@@ -96,13 +96,13 @@ impl Endpoint {
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let matters = match sa.connection.unique {
+        let matters = match sa.core.connection.unique {
             Unique::Never => false,
             Unique::No => initial_contact,
             Unique::Keep | Unique::Replace => true,
         };
         // There may be many of them, so they are examined only if that matters.
-        let (matters, initiator) = (matters && !sa.initiator, sa.initiator);
+        let (matters, initiator) = (matters && !sa.core.initiator, sa.core.initiator);
         let resumes = if initiator { None } else { self.resumes(ike) };
         let mut others = self.index_identity(ike, matters || resumes.is_some());
         if let Some(spis) = resumes {
@@ -118,9 +118,9 @@ impl Endpoint {
         else {
             return;
         };
-        let replaced = sa.reauthenticates;
-        let unique = sa.connection.unique;
-        let waiting = std::mem::take(&mut sa.waiting);
+        let replaced = sa.core.reauthenticates;
+        let unique = sa.core.connection.unique;
+        let waiting = std::mem::take(&mut sa.core.waiting);
         let identity = identity.clone();
         let crossed = self.note_crossings(now, ike);
         self.look_for_doubles(now, ike);
@@ -132,7 +132,7 @@ impl Endpoint {
         if !self.wants.is_empty()
             && let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike)
         {
-            let connection = sa.connection.name.clone();
+            let connection = sa.core.connection.name.clone();
             self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {
@@ -215,7 +215,7 @@ impl Endpoint {
 
     fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
         match &self.entries.get(&ike)?.entry {
-            Entry::Sa(sa) => Some(sa.path.remote.ip().to_canonical()),
+            Entry::Sa(sa) => Some(sa.core.channel.path.remote.ip().to_canonical()),
             _ => None,
         }
     }
@@ -226,7 +226,9 @@ impl Endpoint {
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if sa.path.transport == Transport::Tcp => sa.path,
+            Some(Entry::Sa(sa)) if sa.core.channel.path.transport == Transport::Tcp => {
+                sa.core.channel.path
+            }
             _ => return,
         };
         for rival in self.index.users_of(&path) {
@@ -338,7 +340,7 @@ impl Endpoint {
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             match &mut slot.entry {
                 Entry::Attempt(attempt) => attempt.replaces = Some(to),
-                Entry::Sa(sa) => sa.reauthenticates = Some(to),
+                Entry::Sa(sa) => sa.core.reauthenticates = Some(to),
                 Entry::Parked(_) => {}
             }
             self.index.update(id, slot);
@@ -356,7 +358,7 @@ impl Endpoint {
     /// SAs wait.
     fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
-            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.predecessors),
+            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.predecessors),
             _ => Vec::new(),
         };
         predecessors.push(from);
@@ -365,7 +367,7 @@ impl Endpoint {
             self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
         }
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
-            sa.predecessors = predecessors;
+            sa.core.predecessors = predecessors;
         }
     }
 }

@@ -280,7 +280,7 @@ impl Endpoint {
         if names.is_empty() {
             return;
         }
-        let configs = names.iter().filter_map(|name| new.connection.child(name).cloned());
+        let configs = names.iter().filter_map(|name| new.core.connection.child(name).cloned());
         let configs: Vec<_> = configs.collect();
         if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
             asked.extend(names);
@@ -312,7 +312,7 @@ impl Endpoint {
         if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked)
             && self.handovers.of(ike).next().is_none()
         {
-            self.with_sa(now, ike, |sa, _| sa.reauthenticates = None);
+            self.with_sa(now, ike, |sa, _| sa.core.reauthenticates = None);
         }
         true
     }
@@ -341,8 +341,8 @@ impl Endpoint {
             let old = renamed(key);
             self.handovers.insert(old, Handover { to: new, ..handover });
             if asks && new == To::Here(to) {
-                self.with_sa(now, from, |sa, _| sa.reauthenticates = None);
-                self.with_sa(now, to, |sa, _| sa.reauthenticates = Some(old));
+                self.with_sa(now, from, |sa, _| sa.core.reauthenticates = None);
+                self.with_sa(now, to, |sa, _| sa.core.reauthenticates = Some(old));
             }
             self.look_at_handover(now, old);
         }

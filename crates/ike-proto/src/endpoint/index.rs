@@ -119,11 +119,14 @@ impl Index {
                 (Some(&attempt.connection), attempt.path, attempt.replaces, None)
             }
             Entry::Sa(sa) => match &sa.state {
-                State::Established(established) => {
-                    (Some(&sa.connection), sa.path, sa.reauthenticates, Some(established))
-                }
+                State::Established(established) => (
+                    Some(&sa.core.connection),
+                    sa.core.channel.path,
+                    sa.core.reauthenticates,
+                    Some(established),
+                ),
                 // Its peer is not authenticated yet.
-                _ => (None, sa.path, None, None),
+                _ => (None, sa.core.channel.path, None, None),
             },
         };
         if keys.replaces != replaces {

@@ -588,7 +588,7 @@ impl Endpoint {
         self.update_coming(id);
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
-            Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.path, octets)),
+            Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.core.channel.path, octets)),
             Entry::Parked(parked) => Some((parked.path(), parked.octets())),
             Entry::Attempt(_) => None,
         };
@@ -648,7 +648,7 @@ impl Endpoint {
         }
         let spi = match &slot.entry {
             Entry::Attempt(attempt) => attempt.spi_i,
-            Entry::Sa(sa) => sa.local_spi(),
+            Entry::Sa(sa) => sa.core.local_spi(),
             Entry::Parked(parked) => parked.spi(),
         };
         if self.by_spi.get(&spi) == Some(&id) {
@@ -660,8 +660,8 @@ impl Endpoint {
                 self.lose_ticket(id);
                 self.end_crossing(now, id, &reason);
                 self.leave_handovers(now, id);
-                if sa.ticketed {
-                    self.registry.take_back((sa.spi_i, sa.spi_r));
+                if sa.core.ticketed {
+                    self.registry.take_back((sa.core.spi_i, sa.core.spi_r));
                 }
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, NOBODY)));

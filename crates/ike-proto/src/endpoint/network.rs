@@ -22,10 +22,12 @@ impl Endpoint {
             _ => None,
         }));
         for (_, sa) in self.mobile() {
-            let here = sa.path.local.ip().to_canonical();
-            if sa.decides() || !addresses.contains(&here) {
-                peers.insert(sa.path.remote.ip().to_canonical());
-                peers.extend(sa.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied()));
+            let here = sa.core.channel.path.local.ip().to_canonical();
+            if sa.core.decides() || !addresses.contains(&here) {
+                peers.insert(sa.core.channel.path.remote.ip().to_canonical());
+                peers.extend(
+                    sa.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied()),
+                );
             }
         }
         peers
@@ -34,7 +36,7 @@ impl Endpoint {
     /// The established IKE SAs with MOBIKE.
     fn mobile(&self) -> impl Iterator<Item = (IkeSaId, &IkeSa)> {
         self.entries.iter().filter_map(|(id, slot)| match slot {
-            Slot { entry: Entry::Sa(sa), .. } if sa.mobike.is_some() => {
+            Slot { entry: Entry::Sa(sa), .. } if sa.core.channel.mobike.is_some() => {
                 matches!(sa.state, State::Established(_)).then_some((*id, &**sa))
             }
             _ => None,
@@ -61,7 +63,7 @@ impl Endpoint {
             let Some((entries, mut ctx)) = self.parts(now, id) else { return };
             match entries.get_mut(&id).map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
-                Some(Entry::Sa(sa)) => sa.on_path_mtu(&mut ctx),
+                Some(Entry::Sa(sa)) => sa.core.on_path_mtu(&mut ctx),
                 Some(Entry::Parked(_)) | None => continue,
             }
             self.settle(now, id);

@@ -220,11 +220,11 @@ impl Parked {
             started: self.started,
         };
         let mut sa = IkeSa::new(ctx, new);
-        sa.last_heard = self.answered;
-        sa.window = Window::after_init(ctx.config.retransmission, false);
-        sa.init_answered(self.answered, false);
-        sa.init_answered(self.sent, true);
-        sa.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
+        sa.core.channel.last_heard = self.answered;
+        sa.core.channel.window = Window::after_init(ctx.config.retransmission, false);
+        sa.core.init_answered(self.answered, false);
+        sa.core.init_answered(self.sent, true);
+        sa.core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
         Ok(sa)
     }
 

@@ -63,9 +63,9 @@ impl Endpoint {
     ) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let State::Established(established) = &sa.state else { return };
-        let (path, connection) = (sa.path, Arc::clone(&sa.connection));
+        let (path, connection) = (sa.core.channel.path, Arc::clone(&sa.core.connection));
         let from = path.remote.ip().to_canonical();
-        let redirected = Redirected::again(sa.redirected.as_deref().copied(), from, now.mono);
+        let redirected = Redirected::again(sa.core.redirected.as_deref().copied(), from, now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let children = established.children.iter();
@@ -97,7 +97,7 @@ impl Endpoint {
         };
         // The next redirect counts from here, whether or not this one succeeds.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
-            sa.redirected = Some(Box::new(redirected));
+            sa.core.redirected = Some(Box::new(redirected));
         }
         if replaces.is_some() {
             self.supersede(now, ike, &mut wanted);

@@ -273,9 +273,12 @@ impl Endpoint {
         let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
             // Later the request is an old duplicate.
             Some(Entry::Sa(sa)) => {
-                sa.init_answered(now.mono, true);
+                sa.core.init_answered(now.mono, true);
                 sa.state.half_open().map(|waiting| {
-                    (Arc::clone(&waiting.transcript.response), sa.path.remote == path.remote)
+                    (
+                        Arc::clone(&waiting.transcript.response),
+                        sa.core.channel.path.remote == path.remote,
+                    )
                 })
             }
             Some(Entry::Parked(parked)) => {
@@ -415,8 +418,8 @@ fn half_open(
         return Some(Entry::Parked(Box::new(parked)));
     }
     let mut sa = parked.wake(ctx).ok()?;
-    sa.stream = Some(Box::new(Stream::accepted()));
+    sa.core.channel.stream = Some(Box::new(Stream::accepted()));
     let beside = sa_init::beside(path, ctx.config.natt_port);
-    sa.separate = separate.then(|| Box::new(beside));
+    sa.core.channel.separate = separate.then(|| Box::new(beside));
     Some(Entry::Sa(Box::new(sa)))
 }

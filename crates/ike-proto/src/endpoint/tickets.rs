@@ -127,7 +127,7 @@ impl Endpoint {
     /// Handles a refusal of another ticket. The gateway may change its mind while the present ticket is valid.
     pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
         if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
-            self.with_sa(now, ike, |sa, ctx| sa.ask_again(ctx.now.mono));
+            self.with_sa(now, ike, |sa, ctx| sa.core.ask_again(ctx.now.mono));
         }
     }
 
@@ -195,12 +195,12 @@ impl Endpoint {
     //# invalidated, and the client SHOULD request a new ticket.
     pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else { return };
-        if !sa.connection.session_resumption {
+        if !sa.core.connection.session_resumption {
             return;
         }
-        let given = sa.spis_of_tickets();
+        let given = sa.core.spis_of_tickets();
         // A gateway that has given no ticket is not asked again.
-        let client = sa.wants_ticket() && self.tickets.of.contains_key(&from);
+        let client = sa.core.wants_ticket() && self.tickets.of.contains_key(&from);
         self.end_ticket(now, from, given);
         if client {
             self.with_sa(now, to, |sa, _| sa.enqueue(Task::RequestTicket));
@@ -220,7 +220,7 @@ impl Endpoint {
     /// only one, which it usually is when this matters, the SPIs tell.
     pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
         let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => (sa.spi_i, sa.spi_r) == spis,
+            Some(Entry::Sa(sa)) => (sa.core.spi_i, sa.core.spi_r) == spis,
             _ => false,
         };
         if let Some(found) = others.iter().find(is_it) {
@@ -243,7 +243,7 @@ impl Endpoint {
     /// Ends `ike` if it is the IKE SA that has been resumed.
     pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
         self.with_sa(now, ike, |sa, ctx| {
-            if (sa.spi_i, sa.spi_r) == spis {
+            if (sa.core.spi_i, sa.core.spi_r) == spis {
                 sa.close(ctx, Failure::Replaced);
             }
         });

@@ -53,7 +53,7 @@ impl Endpoint {
         for ike in self.index.at(remote.ip()) {
             let mut told = false;
             self.with_sa(now, ike, |sa, _| {
-                let port = sa.esp_path().remote.port();
+                let port = sa.core.esp_path().remote.port();
                 // Other hosts behind the same address may have lost their SAs.
                 if remote.port() == 0 || remote.port() == port {
                     told = sa.tell_invalid_spi(spi);
@@ -98,7 +98,7 @@ impl Endpoint {
         //# ignored.  Implementations MUST limit the rate at which they take
         //# actions based on unprotected messages.
         let Some(Slot { entry: Entry::Sa(known), .. }) = self.entries.get(&ike) else { return };
-        if now.mono.saturating_duration_since(known.last_heard) >= LATELY {
+        if now.mono.saturating_duration_since(known.core.channel.last_heard) >= LATELY {
             self.with_sa(now, ike, |sa, _| sa.check_liveness());
         }
     }

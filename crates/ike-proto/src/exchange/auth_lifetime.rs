@@ -9,10 +9,10 @@
 use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::NotifyType;
 
 //= RFC 4478 §2
@@ -39,25 +39,8 @@ impl IkeSa {
     pub(crate) fn may_reauthenticate(&self) -> bool {
         let State::Established(established) = &self.state else { return false };
         let eap = established.authenticated.remote.iter().any(|used| used.eap.is_some());
-        let gave = self.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
-        self.extensions.client || !(eap || gave)
-    }
-
-    /// Requires the peer to authenticate again after `lifetime`.
-    pub(crate) fn limit_authentication(&mut self, now: Instant, lifetime: Duration) {
-        let was_limited = self.timers.get(END).is_some();
-        let connection = &self.connection;
-        // The peer's time to do so. Most of a short lifetime is left.
-        let margin = (lifetime / 10 + SOONEST).min(connection.over_time).min(lifetime);
-        let soft = now + (lifetime - margin);
-        let configured = match connection.reauth_time {
-            Duration::ZERO => None,
-            // The timer may come from an earlier limit.
-            time if was_limited => Some(now + time),
-            _ => self.timers.get(REAUTH),
-        };
-        self.timers.set(REAUTH, configured.map_or(soft, |at| at.min(soft)));
-        self.timers.set(END, now + lifetime.max(AT_LEAST));
+        let gave = self.core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
+        self.core.extensions.client || !(eap || gave)
     }
 
     /// The same for an established SA. False if the SA is about to end.
@@ -70,10 +53,10 @@ impl IkeSa {
         if established.phase != IkePhase::Alive {
             return false;
         }
-        self.limit_authentication(ctx.now.mono, lifetime);
-        if self.connection.session_resumption && !self.extensions.client {
+        self.core.limit_authentication(ctx.now.mono, lifetime);
+        if self.core.connection.session_resumption && !self.core.extensions.client {
             // The ticket has the earlier limit.
-            ctx.effects.push_back(Effect::TicketOver(self.id, self.spis_of_tickets()));
+            ctx.effects.push_back(Effect::TicketOver(self.core.id, self.core.spis_of_tickets()));
         }
         if !self.may_reauthenticate() {
             self.enqueue(Task::AuthLifetime);
@@ -81,17 +64,10 @@ impl IkeSa {
         true
     }
 
-    /// Waits for the client's reauthentication, which is due.
-    pub(crate) fn await_reauthentication(&mut self, now: Instant) {
-        if self.timers.get(END).is_none() {
-            self.timers.set(END, now + self.connection.over_time.max(AT_LEAST));
-        }
-    }
-
     /// Limits a resumed SA to the time of the SA before it.
     pub(crate) fn await_reauthentication_by(&mut self, by: Instant) {
         if !self.may_reauthenticate() {
-            self.timers.set(END, by + self.connection.over_time.max(AT_LEAST));
+            self.core.channel.timers.set(END, by + self.core.connection.over_time.max(AT_LEAST));
         }
     }
 
@@ -102,7 +78,8 @@ impl IkeSa {
     //# time.
     /// The notify for the client, if it has to authenticate again.
     pub(crate) fn own_auth_lifetime(&self, now: Instant) -> OwnedNotifies {
-        let Some(at) = self.timers.get(REAUTH).filter(|_| !self.may_reauthenticate()) else {
+        let Some(at) = self.core.channel.timers.get(REAUTH).filter(|_| !self.may_reauthenticate())
+        else {
             return Vec::new();
         };
         let seconds = at.saturating_duration_since(now).as_secs();
@@ -125,19 +102,50 @@ impl IkeSa {
     /// Handles the notify of the gateway in a protected message.
     pub(crate) fn take_auth_lifetime(&mut self, now: Instant, payloads: &Payloads<'_, '_>) {
         let State::Established(established) = &self.state else { return };
-        if !self.extensions.client || established.phase != IkePhase::Alive {
+        if !self.core.extensions.client || established.phase != IkePhase::Alive {
             return;
         }
         let Some(told) = payloads.notify(NotifyType::AUTH_LIFETIME) else { return };
         let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
         let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
-        let margin = (lifetime / 10).min(self.connection.over_time);
+        let margin = (lifetime / 10).min(self.core.connection.over_time);
         let by = (now + (lifetime - margin)).max(established.since + SOONEST);
         //= RFC 4478 §5
         //# the
         //# Initiator may have a different policy regarding re-authentication,
         //# requiring more frequent re-authentication.
-        let own = self.timers.get(REAUTH).filter(|_| !self.connection.reauth_time.is_zero());
-        self.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
+        let own = self
+            .core
+            .channel
+            .timers
+            .get(REAUTH)
+            .filter(|_| !self.core.connection.reauth_time.is_zero());
+        self.core.channel.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
+    }
+}
+
+impl Core {
+    /// Requires the peer to authenticate again after `lifetime`.
+    pub(crate) fn limit_authentication(&mut self, now: Instant, lifetime: Duration) {
+        let was_limited = self.channel.timers.get(END).is_some();
+        let connection = &self.connection;
+        // The peer's time to do so. Most of a short lifetime is left.
+        let margin = (lifetime / 10 + SOONEST).min(connection.over_time).min(lifetime);
+        let soft = now + (lifetime - margin);
+        let configured = match connection.reauth_time {
+            Duration::ZERO => None,
+            // The timer may come from an earlier limit.
+            time if was_limited => Some(now + time),
+            _ => self.channel.timers.get(REAUTH),
+        };
+        self.channel.timers.set(REAUTH, configured.map_or(soft, |at| at.min(soft)));
+        self.channel.timers.set(END, now + lifetime.max(AT_LEAST));
+    }
+
+    /// Waits for the client's reauthentication, which is due.
+    pub(crate) fn await_reauthentication(&mut self, now: Instant) {
+        if self.channel.timers.get(END).is_none() {
+            self.channel.timers.set(END, now + self.connection.over_time.max(AT_LEAST));
+        }
     }
 }

@@ -19,9 +19,9 @@ use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
 use crate::dataplane::{Flow, Mode, TrafficSelector};
 use crate::event::{Event, Failure, Hint, IkeSaId, Path, RequestId};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Retry, State};
+use crate::ike_sa::{Core, IkeSa};
 use crate::question::Exchange;
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -291,7 +291,7 @@ impl IkeSa {
             //= RFC 7296 §2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
-            (local_ts, remote_ts) = self.as_seen_here(&local_ts, &remote_ts);
+            (local_ts, remote_ts) = self.core.as_seen_here(&local_ts, &remote_ts);
         }
         // RFC 7296 §2.9: the responder may narrow and must not widen. If it does widen, this end uses the
         // selectors that it has requested, because its policy lets nothing else through.
@@ -303,7 +303,7 @@ impl IkeSa {
             let answered = (std::mem::take(&mut local_ts), std::mem::take(&mut remote_ts));
             let child = offer.config.name.clone();
             (local_ts, remote_ts) = own.clone();
-            let hint = Hint::SelectorsTooWide { ike: self.id, child, answered, used: own };
+            let hint = Hint::SelectorsTooWide { ike: self.core.id, child, answered, used: own };
             ctx.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.
@@ -336,7 +336,7 @@ impl IkeSa {
             Some((policy, heritage)) => (policy, Some(heritage)),
             None => (offer.policy, offer.heritage.clone()),
         };
-        let shared = self.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
+        let shared = self.core.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
         let parts = Parts {
             id: offer.id,
             policy,
@@ -350,17 +350,12 @@ impl IkeSa {
             heritage,
             dont_fragment,
             takes_tfc: tfc::is_taken(payloads),
-            asker: self.asker(offer.packet),
+            asker: self.core.asker(offer.packet),
             started: offer.started,
         };
         let child = self.unkeyed(ctx, &offer.config, selected, parts)?;
         let shared: Vec<_> = shared.iter().chain(additional).collect();
         self.keyed(ctx, child, &shared, nonces, ppk)
-    }
-
-    /// The role for choosing numbers: this end, or this end for `packet`.
-    pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
-        if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
     }
 
     /// The child beside which `offer` is a further one, or which it replaces. Fails if there is none any more.
@@ -373,6 +368,13 @@ impl IkeSa {
         };
         let other = established.sharing(join.policy).next();
         other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
+    }
+}
+
+impl Core {
+    /// The role for choosing numbers: this end, or this end for `packet`.
+    pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
+        if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
     }
 
     fn complete_ke(

@@ -20,9 +20,9 @@ use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::Secret;
 use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Event, Path};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::State;
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -61,7 +61,7 @@ impl IkeSa {
     ) -> Result<AnsweredChild, Halt> {
         let answer = self.make_child(ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let Some(mut why) = detail::child(&self.connection.children, payloads, refusal)
+            && let Some(mut why) = detail::child(&self.core.connection.children, payloads, refusal)
         {
             let remote_id = match &self.state {
                 State::Established(established) => Some(established.remote_id.clone()),
@@ -70,7 +70,7 @@ impl IkeSa {
             if refusal.kind == NotifyType::TS_UNACCEPTABLE && self.has_certified_addresses() {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
-            ctx.event(Event::ChildRefused { ike: self.id, remote_id, why });
+            ctx.event(Event::ChildRefused { ike: self.core.id, remote_id, why });
         }
         answer
     }
@@ -131,7 +131,7 @@ impl IkeSa {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
-        let spi_in = ctx.ids.esp_spi(ctx.rng, (self.id, id));
+        let spi_in = ctx.ids.esp_spi(ctx.rng, (self.core.id, id));
         let parts = Parts {
             id,
             policy: match (old, &place) {
@@ -189,7 +189,7 @@ impl IkeSa {
         transport: bool,
     ) -> Result<(Mode, Chosen), Refusal> {
         if transport {
-            let (local, remote) = self.as_seen_here(local, remote);
+            let (local, remote) = self.core.as_seen_here(local, remote);
             if let Ok(chosen) = self.choose_child(old, &local, &remote)
                 && chosen.0.mode == Mode::Transport
             {
@@ -197,18 +197,6 @@ impl IkeSa {
             }
         }
         self.choose_child(old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
-    }
-
-    /// Selectors of transport mode, with the addresses of the IKE SA instead of those that a NAT changes (RFC 7296
-    /// §2.23.1).
-    pub(super) fn as_seen_here(
-        &self,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
-    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.esp_path();
-        let local = translated(local, self.nat.local, here.ip().to_canonical());
-        (local, translated(remote, self.nat.remote, there.ip().to_canonical()))
     }
 
     /// The child configuration that accepts the request's first selectors in full, otherwise the first one whose
@@ -228,7 +216,7 @@ impl IkeSa {
             }
         }
         let mut second_best = None;
-        for config in &self.connection.children {
+        for config in &self.core.connection.children {
             if old.is_some_and(|old| old.config.name != config.name) {
                 continue;
             }
@@ -266,7 +254,7 @@ impl IkeSa {
     ) -> Result<ReadyChild, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let session = &self.session;
+        let session = &self.core.channel.session;
         let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
@@ -276,16 +264,16 @@ impl IkeSa {
             }
             _ => None,
         };
-        if self.is_held()
+        if self.core.is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = self.esp_path();
-            let udp = match self.mobike {
-                Some(_) => self.nat.local || self.nat.remote,
+            let path = self.core.esp_path();
+            let udp = match self.core.channel.mobike {
+                Some(_) => self.core.channel.nat.local || self.core.channel.nat.remote,
                 None => child.encap.is_some(),
             };
             child.follow_addresses(path);
@@ -305,9 +293,9 @@ impl IkeSa {
         let mut heritage = match parts.heritage {
             Some(heritage) => heritage,
             None => {
-                let if_ids = self.if_ids.values;
+                let if_ids = self.core.if_ids.values;
                 let (mut processing, lease) = ctx
-                    .processing(&self.connection, config, if_ids, parts.asker)
+                    .processing(&self.core.connection, config, if_ids, parts.asker)
                     .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
                 if processing.per_cpu != parts.per_cpu {
                     Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
@@ -324,12 +312,12 @@ impl IkeSa {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = self.nat.local || self.nat.remote;
+        let behind_nat = self.core.channel.nat.local || self.core.channel.nat.remote;
         let owner = match &self.state {
             State::Established(established) => {
-                format!("{} [{}]", self.connection.name, established.remote_id)
+                format!("{} [{}]", self.core.connection.name, established.remote_id)
             }
-            _ => self.connection.name.clone(),
+            _ => self.core.connection.name.clone(),
         };
         Ok(ChildSa {
             id: parts.id,
@@ -349,9 +337,9 @@ impl IkeSa {
             ordinal,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
-            local: self.esp_path().local.ip(),
-            remote: self.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(self.esp_path(), behind_nat),
+            local: self.core.esp_path().local.ip(),
+            remote: self.core.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(self.core.esp_path(), behind_nat),
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,
@@ -365,6 +353,20 @@ impl IkeSa {
             expires_at: None,
             soft_at: None,
         })
+    }
+}
+
+impl Core {
+    /// Selectors of transport mode, with the addresses of the IKE SA instead of those that a NAT changes (RFC 7296
+    /// §2.23.1).
+    pub(super) fn as_seen_here(
+        &self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
+        let Path { local: here, remote: there, .. } = self.esp_path();
+        let local = translated(local, self.channel.nat.local, here.ip().to_canonical());
+        (local, translated(remote, self.channel.nat.remote, there.ip().to_canonical()))
     }
 }
 

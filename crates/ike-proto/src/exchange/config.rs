@@ -15,9 +15,9 @@ use crate::child::selectors::narrow;
 use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Event, Path, Ticket};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::ike_sa::{Core, IkeSa};
 use crate::question::{Answer, Assignment, Lease, LeaseRequest, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Attribute, Config, ConfigAttribute, Payload};
@@ -140,7 +140,7 @@ impl IkeSa {
     ) {
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let Some(first) = &waiting.first else { return };
-        let has_pools = !self.connection.pools.is_empty();
+        let has_pools = !self.core.connection.pools.is_empty();
         if !has_pools && !has_config(first.first, &first.octets) {
             // Nearly all peers: there is nothing to decode again.
             return self.finish_auth(ctx, auth, ppk, None);
@@ -167,14 +167,14 @@ impl IkeSa {
                     wanted.iter().all(|address| lent.contains(address))
                 });
                 let request = LeaseRequest {
-                    ike: self.id,
-                    connection: self.connection.name.clone(),
-                    pools: self.connection.pools.clone(),
+                    ike: self.core.id,
+                    connection: self.core.connection.name.clone(),
+                    pools: self.core.connection.pools.clone(),
                     identity,
                     granted,
-                    path: self.path,
+                    path: self.core.channel.path,
                     addresses: wanted,
-                    sole: match self.connection.unique {
+                    sole: match self.core.connection.unique {
                         Unique::Replace => true,
                         Unique::No | Unique::Keep => first_contact,
                         Unique::Never => false,
@@ -210,13 +210,13 @@ impl IkeSa {
         }
         let assignment = Arc::new(request.assignment(lease));
         auth.config = Some(OwnedConfig::reply(&assignment));
-        self.assigned = Some(Arc::new(Assigned(assignment)));
+        self.core.assigned = Some(Arc::new(Assigned(assignment)));
         self.finish_auth(ctx, auth, ppk, None);
     }
 
     fn say_why(&self, ctx: &mut Context<'_>, why: &str) {
         let remote_id = self.state.half_open().and_then(|w| w.rounds.remote_id().cloned());
-        ctx.event(Event::ChildRefused { ike: self.id, remote_id, why: why.to_owned() });
+        ctx.event(Event::ChildRefused { ike: self.core.id, remote_id, why: why.to_owned() });
     }
 
     // ---- initiator ----
@@ -258,47 +258,22 @@ impl IkeSa {
             _ => true,
         });
         let assignment = Arc::new(Assignment {
-            ike: self.id,
-            connection: self.connection.name.clone(),
+            ike: self.core.id,
+            connection: self.core.connection.name.clone(),
             ours: true,
             pools: Vec::new(),
             peer: established.remote_id.clone(),
-            path: self.path,
+            path: self.core.channel.path,
             addresses: own,
             attributes: others.collect(),
         });
-        self.assigned = Some(Arc::new(Assigned(assignment)));
-        self.tell_assigned(ctx);
-    }
-
-    // ---- both ----
-
-    /// Reports what an established SA has got or given.
-    pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
-        if let Some(assigned) = &self.assigned {
-            ctx.event(Event::Assigned(Arc::clone(&assigned.0)));
-        }
-    }
-
-    /// Gives the assignment back when this SA ends, unless another SA continues with it.
-    pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
-        let last = self.assigned.take().and_then(Arc::into_inner);
-        if let Some(Assigned(assignment)) = last {
-            ctx.event(Event::Unassigned(assignment));
-        }
-    }
-
-    /// The virtual IPs of one end.
-    fn virtual_ips(&self, local: bool) -> &[IpAddr] {
-        match &self.assigned {
-            Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
-            _ => &[],
-        }
+        self.core.assigned = Some(Arc::new(Assigned(assignment)));
+        self.core.tell_assigned(ctx);
     }
 
     /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
     pub(crate) fn resolve(&self, config: &ChildConfig, local: bool) -> Vec<TrafficSelector> {
-        let resolved = resolve(config, self.path, local, self.virtual_ips(local));
+        let resolved = resolve(config, self.core.channel.path, local, self.core.virtual_ips(local));
         if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 
@@ -325,11 +300,6 @@ impl IkeSa {
         remote_ts
     }
 
-    /// The virtual IPs of this end and of the peer, for an offer of a child.
-    pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
-        [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
-    }
-
     /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
     /// them.
     pub(crate) fn narrow_to_own(
@@ -338,10 +308,42 @@ impl IkeSa {
         mode: Mode,
         local_ts: Vec<TrafficSelector>,
     ) -> Vec<TrafficSelector> {
-        if self.connection.vips.is_empty() || mode == Mode::Transport {
+        if self.core.connection.vips.is_empty() || mode == Mode::Transport {
             return local_ts;
         }
         narrow(&self.resolve(config, true), &local_ts)
+    }
+}
+
+impl Core {
+    // ---- both ----
+
+    /// Reports what an established SA has got or given.
+    pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
+        if let Some(assigned) = &self.assigned {
+            ctx.event(Event::Assigned(Arc::clone(&assigned.0)));
+        }
+    }
+
+    /// Gives the assignment back when this SA ends, unless another SA continues with it.
+    pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
+        let last = self.assigned.take().and_then(Arc::into_inner);
+        if let Some(Assigned(assignment)) = last {
+            ctx.event(Event::Unassigned(assignment));
+        }
+    }
+
+    /// The virtual IPs of one end.
+    fn virtual_ips(&self, local: bool) -> &[IpAddr] {
+        match &self.assigned {
+            Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
+            _ => &[],
+        }
+    }
+
+    /// The virtual IPs of this end and of the peer, for an offer of a child.
+    pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
+        [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
     }
 
     /// The answer to a CP payload in an INFORMATIONAL request, if it has one.

@@ -28,8 +28,8 @@ impl IkeSa {
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
-        let mapped = self.decides() && self.nat.local;
-        let nat = (mapped && self.nat.supported).then(|| self.nat_hashes(ctx));
+        let mapped = self.core.decides() && self.core.channel.nat.local;
+        let nat = (mapped && self.core.channel.nat.supported).then(|| self.core.nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
             nat.push(&mut payloads);
@@ -39,7 +39,7 @@ impl IkeSa {
 
     /// Sends the peer the token of this SA (RFC 6290 §4.3). Its answer counts as that of a liveness check.
     pub(crate) fn send_token(&mut self, ctx: &mut Context<'_>) {
-        if let Some(token) = self.own_token(ctx) {
+        if let Some(token) = self.core.own_token(ctx) {
             self.inform(ctx, &[qcd::payload(&token)], Initiated::Liveness);
         }
     }
@@ -71,7 +71,7 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         ours: Initiated,
     ) {
-        self.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        self.core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(ours);
         }
@@ -106,13 +106,13 @@ impl IkeSa {
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
             return self.on_ike_delete(ctx);
         }
-        let this = self.window.in_progress().map(|(message_id, _)| message_id);
-        let follows_auth = this.is_some() && this == self.follows_auth;
+        let this = self.core.channel.window.in_progress().map(|(message_id, _)| message_id);
+        let follows_auth = this.is_some() && this == self.core.follows_auth;
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
-            self.respond(ctx, &[]);
+            self.core.respond(ctx, &[]);
             return self.close(ctx, Failure::Peer(kind));
         }
-        self.take_token(payloads);
+        self.core.take_token(payloads);
         self.take_auth_lifetime(ctx.now.mono, &parsed);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
@@ -124,12 +124,12 @@ impl IkeSa {
                 }
             }
         }
-        if let Some(to) = self.redirect_in(ctx, &parsed) {
+        if let Some(to) = self.core.redirect_in(ctx, &parsed) {
             let wanted = Vec::new();
-            ctx.effects.push_back(Effect::Redirect { ike: self.id, to, wanted });
+            ctx.effects.push_back(Effect::Redirect { ike: self.core.id, to, wanted });
         }
         let mobility = self.on_mobility_request(ctx, &parsed);
-        let config = self.answer_configuration(&parsed);
+        let config = self.core.answer_configuration(&parsed);
         let ticket = self.answer_ticket_request(ctx, &parsed);
         let mut reply = mobility.payloads();
         if !answered.is_empty() {
@@ -138,7 +138,7 @@ impl IkeSa {
         }
         reply.extend(config.as_ref().map(OwnedConfig::payload));
         reply.extend(payloads_of(&ticket));
-        self.respond(ctx, &reply);
+        self.core.respond(ctx, &reply);
     }
 
     /// Deletes the child whose outbound SA has `spi`. Returns the SPI of the inbound SA, if the answer is to name
@@ -178,7 +178,7 @@ impl IkeSa {
     }
 
     fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {
-        self.respond(ctx, &[]);
+        self.core.respond(ctx, &[]);
         let theirs = self.crossed_rekey();
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
             (IkeDelete::AdoptTheirs, Some(to)) => self.succeeded_by(ctx, to),
@@ -192,7 +192,7 @@ impl IkeSa {
         if let Some(ours) = established.ours.take() {
             ctx.done(ours.request().0, Ok(()));
         }
-        self.window.abandon_request();
+        self.core.channel.window.abandon_request();
         self.replaced_by(ctx, to);
         // A timer closes it after the children have moved. Nothing is sent on it any more.
         if let State::Established(established) = &mut self.state {
@@ -200,6 +200,6 @@ impl IkeSa {
                 ctx.done(task.request().0, Ok(()));
             }
         }
-        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        self.core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
 }

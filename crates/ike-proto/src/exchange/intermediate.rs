@@ -20,6 +20,7 @@ use super::{Payloads, Refusal, required};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::Failure;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{
@@ -77,23 +78,25 @@ impl IkeSa {
                 }
             }
         }
-        let ppks = if step.ppk { self.ppks_for_intermediate(ctx, &auth) } else { Vec::new() };
+        let ppks = if step.ppk { self.core.ppks_for_intermediate(ctx, &auth) } else { Vec::new() };
         let public = started.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
         let data: Vec<_> = ppks.iter().map(|ppk| ppk.data.clone()).collect();
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let offers = data.iter().map(|data| notify(NotifyType::PPK_IDENTITY_KEY, data));
         let payloads: Vec<_> = ke.chain(offers).collect();
-        let covered = self.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
-            let (front, inner) = self.own_front(id, false, &payloads);
-            let (prf, key) = (self.session.prf, &self.session.keys.pi);
-            auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
-        });
+        let covered =
+            self.core.channel.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
+                let (front, inner) = self.core.own_front(id, false, &payloads);
+                let (prf, key) =
+                    (self.core.channel.session.prf, &self.core.channel.session.keys.pi);
+                auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
+            });
         let next = ExpectIntermediateResponse { ke: started, ppks, rest, auth };
         self.state = State::ExpectIntermediateResponse(Box::new(next));
         if covered.is_err() {
             return self.close(ctx, Failure::Crypto);
         }
-        self.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
+        self.core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
     }
 
     /// The response to our key exchange. An error ends this candidate, not the attempt.
@@ -135,7 +138,7 @@ impl IkeSa {
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
-        if !waiting.ppks.is_empty() && ppk.is_none() && self.connection.requires_ppk() {
+        if !waiting.ppks.is_empty() && ppk.is_none() && self.core.connection.requires_ppk() {
             return self.close(ctx, Failure::Policy("the peer has none of the PPKs offered"));
         }
         let State::ExpectIntermediateResponse(waiting) =
@@ -145,17 +148,17 @@ impl IkeSa {
         };
         let ExpectIntermediateResponse { rest, mut auth, .. } = *waiting;
         auth.announced.read_methods(&parsed);
-        let (prf, key) = (self.session.prf, &self.session.keys.pr);
+        let (prf, key) = (self.core.channel.session.prf, &self.core.channel.session.keys.pr);
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
         let ppk = ppk.as_ref().map(|(id, key)| (id, &**key));
-        if covered.is_err() || self.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
+        if covered.is_err() || self.core.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
             self.state = State::ExpectAuthResponse(Box::new(auth));
             return self.close(ctx, Failure::Crypto);
         }
         // No message of the peer comes under the old keys any more.
-        self.session.previous = None;
+        self.core.channel.session.previous = None;
         self.proceed(ctx, rest, auth);
     }
 
@@ -190,7 +193,7 @@ impl IkeSa {
         let State::ExpectIntermediateRequest(waiting) = &self.state else { return Ok(()) };
         let Step { method, ppk: ppk_due, announce } = waiting.step;
         let parsed = Payloads(payloads);
-        let brings_ppk = self.extensions.ppk == Some(PpkPlace::Intermediate)
+        let brings_ppk = self.core.extensions.ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
         let brings_ke = parsed.ke()?.is_some();
         let announces = announce && method.is_none();
@@ -203,7 +206,8 @@ impl IkeSa {
         if !in_order || brings_ppk && !ppk_due {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk = if brings_ppk { self.take_initial_ppk(ctx, waiting, &parsed)? } else { None };
+        let ppk =
+            if brings_ppk { self.core.take_initial_ppk(ctx, waiting, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -217,16 +221,16 @@ impl IkeSa {
         let own = announce.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, connections));
         let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
         let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
-        let (message_id, _) = required(self.window.in_progress())?;
-        let (front, inner) = self.own_front(message_id, true, &reply);
+        let (message_id, _) = required(self.core.channel.window.in_progress())?;
+        let (front, inner) = self.core.own_front(message_id, true, &reply);
         let State::ExpectIntermediateRequest(waiting) = &mut self.state else { return Ok(()) };
-        let session = &self.session;
+        let session = &self.core.channel.session;
         let int_auth = &mut waiting.auth.transcript.int_auth;
         int_auth
             .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
             .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
             .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
-        self.respond(ctx, &reply);
+        self.core.respond(ctx, &reply);
         let State::ExpectIntermediateRequest(waiting) =
             std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
         else {
@@ -235,7 +239,7 @@ impl IkeSa {
         let ExpectIntermediateRequest { mut rest, auth, .. } = *waiting;
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
         let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
-        if self.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
+        if self.core.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
             self.close(ctx, Failure::Crypto);
             return Ok(());
         }
@@ -260,14 +264,14 @@ impl IkeSa {
     ) -> Result<(), Halt> {
         let parsed = Payloads(payloads);
         let foreign = parsed.ke()?.is_some() || ppk::offers(&parsed).next().is_some();
-        let (message_id, _) = required(self.window.in_progress())?;
+        let (message_id, _) = required(self.core.channel.window.in_progress())?;
         // IKE_SA_INIT had message ID 0.
         let too_many = message_id > MOST_EXCHANGES;
-        if foreign || parsed.error().is_some() || !self.extensions.intermediate || too_many {
+        if foreign || parsed.error().is_some() || !self.core.extensions.intermediate || too_many {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let (front, inner) = self.own_front(message_id, true, &[]);
-        let session = &self.session;
+        let (front, inner) = self.core.own_front(message_id, true, &[]);
+        let session = &self.core.channel.session;
         let waiting = match &mut self.state {
             State::ExpectIntermediateRequest(waiting) => &mut waiting.auth,
             State::ExpectAuthRequest(waiting) => waiting,
@@ -278,7 +282,7 @@ impl IkeSa {
             .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
             .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
             .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
-        self.respond(ctx, &[]);
+        self.core.respond(ctx, &[]);
         Ok(())
     }
 
@@ -291,7 +295,9 @@ impl IkeSa {
             self.state = State::ExpectAuthRequest(Box::new(waiting.auth));
         }
     }
+}
 
+impl Core {
     /// As [`choose_initial_ppk`](Self::choose_initial_ppk). The log hears if there is none.
     fn take_initial_ppk(
         &self,
@@ -318,7 +324,7 @@ impl IkeSa {
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
-        let chosen = ppk::choose(config, allowed, self.session.prf, payloads, &parts);
+        let chosen = ppk::choose(config, allowed, self.channel.session.prf, payloads, &parts);
         //= RFC 9867 §3.1
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
@@ -340,7 +346,7 @@ impl IkeSa {
     ) -> Vec<OfferedPpk> {
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.config, &self.connection.ppk, self.session.prf, &parts)
+        ppk::offer(ctx.config, &self.connection.ppk, self.channel.session.prf, &parts)
     }
 
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
@@ -355,7 +361,7 @@ impl IkeSa {
         if shared.is_none() && ppk.is_none() {
             return Ok(());
         }
-        let session = &mut self.session;
+        let session = &mut self.channel.session;
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
         let (prf, spi_i, spi_r) = (session.prf, self.spi_i, self.spi_r);

@@ -14,6 +14,7 @@ use super::sa_init::{NatHashes, status};
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, Path, Transport};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::mobility::Mobike;
 use crate::ike_sa::state::{Initiated, NatStatus, State, Task};
@@ -146,31 +147,26 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
 impl IkeSa {
     /// Addresses of this end besides the one in use that the connection allows.
     pub(crate) fn further_addresses(&self, ctx: &Context<'_>) -> Vec<IpAddr> {
-        let here = self.path.local.ip().to_canonical();
+        let here = self.core.channel.path.local.ip().to_canonical();
         let own = ctx.network.addresses.iter().copied();
         own.filter(|ip| *ip != here && self.may_have(*ip)).take(MOST_ADDRESSES).collect()
     }
 
     /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
     pub(crate) fn may_have(&self, address: IpAddr) -> bool {
-        let here = self.path.local.ip().to_canonical();
-        self.fits(address) && !self.selectors(true).any(|ts| is_inner(ts, address, here))
-    }
-
-    /// True if `local_addrs` has `address`.
-    pub(crate) fn fits(&self, address: IpAddr) -> bool {
-        self.connection.local_addrs.iter().any(|spec| spec.contains(address))
+        let here = self.core.channel.path.local.ip().to_canonical();
+        self.core.fits(address) && !self.selectors(true).any(|ts| is_inner(ts, address, here))
     }
 
     /// True if the peer may be reached at `address`, by the same rule.
     pub(crate) fn peer_may_have(&self, address: IpAddr) -> bool {
-        let there = self.path.remote.ip().to_canonical();
+        let there = self.core.channel.path.remote.ip().to_canonical();
         !self.selectors(false).any(|ts| is_inner(ts, address, there))
     }
 
     /// The traffic selectors of the children, configured and negotiated.
     fn selectors(&self, local: bool) -> impl Iterator<Item = &TrafficSelector> {
-        let configured = self.connection.children.iter().flat_map(move |child| {
+        let configured = self.core.connection.children.iter().flat_map(move |child| {
             let list = if local { &child.local_ts } else { &child.remote_ts };
             list.iter().filter_map(|ts| match ts {
                 TsSpec::Fixed(ts) => Some(ts),
@@ -188,38 +184,24 @@ impl IkeSa {
 
     /// The notifies of this end's IKE_AUTH message with the SA payload.
     pub(crate) fn mobike_in_auth(&mut self, ctx: &Context<'_>) -> OwnedNotifies {
-        let supported = if self.initiator { self.connection.mobike } else { self.mobike.is_some() };
+        let supported = if self.core.initiator {
+            self.core.connection.mobike
+        } else {
+            self.core.channel.mobike.is_some()
+        };
         if !supported {
             return Vec::new();
         }
         let further = self.further_addresses(ctx);
         let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.initiator && !self.nat.supported {
-            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.path, true)));
+        if self.core.initiator && !self.core.channel.nat.supported {
+            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.core.channel.path, true)));
         }
         notifies.extend(further.iter().map(additional));
-        if let Some(mobike) = &mut self.mobike {
+        if let Some(mobike) = &mut self.core.channel.mobike {
             mobike.told = further;
         }
         notifies
-    }
-
-    /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
-    /// it has no NAT traversal. `told` are the addresses in this end's own message.
-    pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
-        if !self.connection.mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
-            return true;
-        }
-        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
-            && !self.initiator
-            && said.data != no_nats(self.answer_to(), false)
-        {
-            return false;
-        }
-        let peer = read_addresses(payloads).unwrap_or_default();
-        self.mobike =
-            Some(Box::new(Mobike { decides: self.initiator, peer, told, ..Mobike::default() }));
-        true
     }
 
     /// Sends a request of MOBIKE.
@@ -227,7 +209,7 @@ impl IkeSa {
         let further = self.further_addresses(ctx);
         let mut cookie = [0; 16];
         ctx.rng.fill(&mut cookie);
-        let Some(mobike) = &mut self.mobike else { return };
+        let Some(mobike) = &mut self.core.channel.mobike else { return };
         mobike.probing = false;
         let number = mobike.moves;
         if what != Mobility::Routability {
@@ -237,10 +219,10 @@ impl IkeSa {
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
-        let nat = self.nat.supported && what != Mobility::Addresses;
-        let nat = nat.then(|| self.nat_hashes(ctx));
-        let protected = !self.nat.supported && what != Mobility::Routability;
-        let protected = protected.then(|| no_nats(self.path, true));
+        let nat = self.core.channel.nat.supported && what != Mobility::Addresses;
+        let nat = nat.then(|| self.core.nat_hashes(ctx));
+        let protected = !self.core.channel.nat.supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(self.core.channel.path, true));
         let list = AddressList::new(&further, true);
         let mut payloads = Vec::new();
         if what == Mobility::Update {
@@ -254,24 +236,11 @@ impl IkeSa {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        self.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        self.core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
         if let State::Established(established) = &mut self.state {
             let sent = SentMobility { what, number, cookie };
             established.ours = Some(Initiated::Mobility(Box::new(sent)));
         }
-    }
-
-    /// The NAT detection hashes of a message on the present path.
-    pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
-        let fake = self.connection.encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, self.path, fake)
-    }
-
-    /// The result of NAT detection in a message by `path`.
-    fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
-        let mut nat = NatStatus::detect(ctx.crypto, payloads, (self.spi_i, self.spi_r), path);
-        nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
-        nat
     }
 
     /// Handles the response to a request of MOBIKE.
@@ -292,7 +261,7 @@ impl IkeSa {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = &mut self.mobike else { return };
+        let Some(mobike) = &mut self.core.channel.mobike else { return };
         if sent.number != mobike.moves {
             //= RFC 4555 §3.5
             //# If an address change has occurred after the request was first
@@ -321,7 +290,7 @@ impl IkeSa {
 
     /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.
     fn on_updated(&mut self, ctx: &mut Context<'_>, payloads: &Payloads<'_, '_>, shown: bool) {
-        let Some(mobike) = &mut self.mobike else { return };
+        let Some(mobike) = &mut self.core.channel.mobike else { return };
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
@@ -335,27 +304,31 @@ impl IkeSa {
             return self.give_up_unproven();
         }
         (mobike.retries, mobike.confirmed) = (0, mobike.moves);
-        let before = (self.nat.local, self.nat.remote);
-        let detected = self.detect_nat(ctx, self.path, payloads);
+        let before = (self.core.channel.nat.local, self.core.channel.nat.remote);
+        let detected = self.core.detect_nat(ctx, self.core.channel.path, payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
-            if let Some(mobike) = &mut self.mobike {
+            if let Some(mobike) = &mut self.core.channel.mobike {
                 mobike.seen = seen;
             }
-            self.nat = detected;
+            self.core.channel.nat = detected;
         }
-        if before != (self.nat.local, self.nat.remote) && !self.is_held() {
+        if before != (self.core.channel.nat.local, self.core.channel.nat.remote)
+            && !self.core.is_held()
+        {
             self.move_children(ctx);
         }
         self.release_held(ctx);
-        self.arm_keepalive(ctx);
+        self.core.arm_keepalive(ctx);
     }
 
     /// Handles the response to a liveness check with NAT detection.
     pub(crate) fn on_mapping_seen(&mut self, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        let Some(mobike) = self.mobike.as_mut().filter(|mobike| mobike.decides) else { return };
+        let Some(mobike) = self.core.channel.mobike.as_mut().filter(|mobike| mobike.decides) else {
+            return;
+        };
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
         let Some(seen) = seen.and_then(|notify| notify.data.try_into().ok()) else { return };
         //= RFC 4555 §3.8
@@ -364,7 +337,7 @@ impl IkeSa {
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
         let before = mobike.seen.replace(seen);
-        if before.map_or(self.nat.local, |before| before != seen) {
+        if before.map_or(self.core.channel.nat.local, |before| before != seen) {
             mobike.moves += 1;
             self.tell_again(Mobility::Update);
         }
@@ -377,14 +350,15 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
     ) -> MobilityReply {
         let mut reply = MobilityReply::default();
-        if self.mobike.is_none() {
+        if self.core.channel.mobike.is_none() {
             return reply;
         }
-        let path = self.answer_to();
+        let path = self.core.answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update = !self.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
+        let update =
+            !self.core.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && (update || addresses.is_some())
@@ -393,20 +367,21 @@ impl IkeSa {
             reply.error = Some(NotifyType::UNEXPECTED_NAT_DETECTED);
             return reply;
         }
-        let detected = self.detect_nat(ctx, path, payloads);
+        let detected = self.core.detect_nat(ctx, path, payloads);
         //= RFC 4555 §3.8
         //# if the
         //# request includes them, the responder MUST also include them in the
         //# response
         if detected.supported {
-            let fake = self.connection.encap || !ctx.plane.plain_esp;
-            reply.nat = Some(NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, path, fake));
+            let fake = self.core.connection.encap || !ctx.plane.plain_esp;
+            reply.nat =
+                Some(NatHashes::new(ctx.crypto, self.core.spi_i, self.core.spi_r, path, fake));
         }
-        if update && !self.is_acceptable(path) {
+        if update && !self.core.is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
-        if let (Some(addresses), Some(mobike)) = (&addresses, &mut self.mobike) {
+        if let (Some(addresses), Some(mobike)) = (&addresses, &mut self.core.channel.mobike) {
             //= RFC 4555 §3.6
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
@@ -418,18 +393,57 @@ impl IkeSa {
             }
         }
         if update {
-            let nat = if detected.supported { detected } else { self.nat };
+            let nat = if detected.supported { detected } else { self.core.channel.nat };
             self.on_update(ctx, path, nat);
-        } else if addresses.is_some() && self.decides() {
+        } else if addresses.is_some() && self.core.decides() {
             self.on_peer_addresses(ctx);
         }
         reply
+    }
+}
+
+impl Core {
+    /// True if `local_addrs` has `address`.
+    pub(crate) fn fits(&self, address: IpAddr) -> bool {
+        self.connection.local_addrs.iter().any(|spec| spec.contains(address))
+    }
+
+    /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
+    /// it has no NAT traversal. `told` are the addresses in this end's own message.
+    pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
+        if !self.connection.mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
+            return true;
+        }
+        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
+            && !self.initiator
+            && said.data != no_nats(self.answer_to(), false)
+        {
+            return false;
+        }
+        let peer = read_addresses(payloads).unwrap_or_default();
+        self.channel.mobike =
+            Some(Box::new(Mobike { decides: self.initiator, peer, told, ..Mobike::default() }));
+        true
+    }
+
+    /// The NAT detection hashes of a message on the present path.
+    pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
+        let fake = self.connection.encap || !ctx.plane.plain_esp;
+        NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, self.channel.path, fake)
+    }
+
+    /// The result of NAT detection in a message by `path`.
+    fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
+        let mut nat = NatStatus::detect(ctx.crypto, payloads, (self.spi_i, self.spi_r), path);
+        nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
+        nat
     }
 
     /// The local policy for moves: to addresses that the connection allows, and not back from the port for NAT
     /// traversal.
     fn is_acceptable(&self, path: Path) -> bool {
-        let back = self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
+        let back =
+            self.channel.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())
     }
 }

@@ -20,9 +20,9 @@ use super::Payloads;
 use crate::config::EndpointConfig;
 use crate::crypto::{CryptoProvider, Secret};
 use crate::event::{Failure, IkeSaId};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{IkePhase, State, Task};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Notify, Payload, Spi};
 use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
 use crate::wire::{Header, Message};
@@ -121,49 +121,14 @@ fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]>
 }
 
 impl IkeSa {
-    /// This end's token for this SA; `None` if this end makes none for this connection.
-    pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
-        make(ctx.crypto, secret, self.initiator, (self.spi_i, self.spi_r))
-    }
-
-    /// The same for the SA with these SPIs that the peer's rekey makes.
-    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: (u64, u64)) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
-        make(ctx.crypto, secret, false, spis)
-    }
-
-    //= RFC 6290 §4.4
-    //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
-    //# long as they are carried in protected exchanges.
-    /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
-    pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
-        if let Some(token) = tokens(payloads).next().filter(|_| self.connection.qcd) {
-            self.peer_token = Some(Secret::copy_from(token));
-        }
-    }
-
     /// Sends the peer the token of this SA, which this end's rekey has made.
     pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
         //= RFC 6290 §4.3
         //# If the initiator is also a token maker, it SHOULD initiate an
         //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
-        if self.own_token(ctx).is_some() {
+        if self.core.own_token(ctx).is_some() {
             self.enqueue(Task::Token);
         }
-    }
-
-    /// Compares the token in an unprotected message with the peer's for this SA; `None` if there is nothing to
-    /// compare.
-    pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
-        let header = &message.header;
-        let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
-            && header.flags.initiator != self.initiator;
-        let known = self.peer_token.as_ref().filter(|_| ours)?;
-        //= RFC 6290 §4.5
-        //# The token is considered verified
-        //# if any of the QCD_TOKEN notifications matches.
-        Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))
     }
 
     //= RFC 6290 §4.5
@@ -189,6 +154,43 @@ impl IkeSa {
         {
             self.close(ctx, Failure::LostByPeer);
         }
+    }
+}
+
+impl Core {
+    /// This end's token for this SA; `None` if this end makes none for this connection.
+    pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
+        make(ctx.crypto, secret, self.initiator, (self.spi_i, self.spi_r))
+    }
+
+    /// The same for the SA with these SPIs that the peer's rekey makes.
+    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: (u64, u64)) -> Option<Secret> {
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
+        make(ctx.crypto, secret, false, spis)
+    }
+
+    //= RFC 6290 §4.4
+    //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
+    //# long as they are carried in protected exchanges.
+    /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
+    pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
+        if let Some(token) = tokens(payloads).next().filter(|_| self.connection.qcd) {
+            self.peer_token = Some(Secret::copy_from(token));
+        }
+    }
+
+    /// Compares the token in an unprotected message with the peer's for this SA; `None` if there is nothing to
+    /// compare.
+    pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
+        let header = &message.header;
+        let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
+            && header.flags.initiator != self.initiator;
+        let known = self.peer_token.as_ref().filter(|_| ours)?;
+        //= RFC 6290 §4.5
+        //# The token is considered verified
+        //# if any of the QCD_TOKEN notifications matches.
+        Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::Payloads;
 use crate::endpoint::attempt::Wanted;
 use crate::event::{Failure, RequestId};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{ChildOffer, Initiated, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
@@ -108,20 +109,6 @@ pub(crate) fn redirected_from(payloads: &Payloads<'_, '_>) -> Option<IpAddr> {
 }
 
 impl IkeSa {
-    /// The gateway to which this client is redirected, by a protected message.
-    pub(crate) fn redirect_in(
-        &self,
-        ctx: &mut Context<'_>,
-        payloads: &Payloads<'_, '_>,
-    ) -> Option<IpAddr> {
-        let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
-        if !ctx.config.follow_redirects || !self.extensions.client {
-            return None;
-        }
-        let gateway = read_gateway(notify.data);
-        gateway.inspect_err(|why| ctx.dropped(self.path, why)).ok().map(|(gateway, _)| gateway)
-    }
-
     /// Handles a redirect in the first IKE_AUTH response of several, in which the responder has authenticated
     /// itself. Nothing more is sent; the attempt goes to the other gateway.
     //= RFC 5685 §6
@@ -137,11 +124,11 @@ impl IkeSa {
         let (ours, theirs) = (waiting.rounds.local.len(), waiting.rounds.proven());
         // A round by EAP has no AUTH of this end yet.
         let first = theirs == 1 && ours == usize::from(!waiting.is_in_eap());
-        let last = !waiting.is_in_eap() && waiting.rounds.are_complete(&self.connection);
+        let last = !waiting.is_in_eap() && waiting.rounds.are_complete(&self.core.connection);
         if !first || last {
             return false;
         }
-        let to = self.redirect_in(ctx, &Payloads(payloads));
+        let to = self.core.redirect_in(ctx, &Payloads(payloads));
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return false };
         waiting.redirect = to;
         to.is_some()
@@ -167,22 +154,12 @@ impl IkeSa {
                 wanted.push(Wanted { child: Some(config), request, packet });
             }
         }
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let waiting = std::mem::take(&mut self.core.waiting).into_iter();
         let alone = |request| Wanted { child: None, request: Some(request), packet: None };
         wanted.extend(waiting.map(alone));
         let reason = Failure::Replaced;
         established.queue.push_front(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: self.id, to, wanted });
-    }
-
-    /// Gateway: the gateway to which the policy redirects an authenticated client.
-    pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
-        let policy = &ctx.config.redirect;
-        if !policy.in_auth || !self.extensions.redirect {
-            return None;
-        }
-        let avoid = [Some(self.path.local.ip().to_canonical())];
-        policy.target(ctx.load, ctx.config.shard.count, self.path.remote.ip(), &avoid)
+        ctx.effects.push_back(Effect::Redirect { ike: self.core.id, to, wanted });
     }
 
     /// Gateway: redirects the client to `to`.
@@ -192,12 +169,12 @@ impl IkeSa {
         to: IpAddr,
         request: Option<RequestId>,
     ) {
-        if !self.extensions.redirect {
+        if !self.core.extensions.redirect {
             let text = "the peer has not said that it follows redirects".to_owned();
             return ctx.done(request, Err(Failure::Config(text)));
         }
         let data = gateway_data(to, &[]);
-        self.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        self.core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(Initiated::Redirect(request));
         }
@@ -216,7 +193,36 @@ impl IkeSa {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
         established.delayed.push((ctx.now.mono + TIME_TO_GO, task));
         let first = established.delayed.iter().map(|(at, _)| *at).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+    }
+}
+
+impl Core {
+    /// The gateway to which this client is redirected, by a protected message.
+    pub(crate) fn redirect_in(
+        &self,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Option<IpAddr> {
+        let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
+        if !ctx.config.follow_redirects || !self.extensions.client {
+            return None;
+        }
+        let gateway = read_gateway(notify.data);
+        gateway
+            .inspect_err(|why| ctx.dropped(self.channel.path, why))
+            .ok()
+            .map(|(gateway, _)| gateway)
+    }
+
+    /// Gateway: the gateway to which the policy redirects an authenticated client.
+    pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
+        let policy = &ctx.config.redirect;
+        if !policy.in_auth || !self.extensions.redirect {
+            return None;
+        }
+        let avoid = [Some(self.channel.path.local.ip().to_canonical())];
+        policy.target(ctx.load, ctx.config.shard.count, self.channel.path.remote.ip(), &avoid)
     }
 }
 

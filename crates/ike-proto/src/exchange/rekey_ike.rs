@@ -22,6 +22,7 @@ use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, Nonces, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{
@@ -46,8 +47,8 @@ impl IkeSa {
         request: Option<RequestId>,
         retry: Retry,
     ) {
-        match self.rekey_offer(ctx, request, retry) {
-            Ok(offer) if self.lacks_required_ppk(&offer.ppks) => {
+        match self.core.rekey_offer(ctx, request, retry) {
+            Ok(offer) if self.core.lacks_required_ppk(&offer.ppks) => {
                 self.refuse_ppk(ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
             }
             Ok(offer) => {
@@ -57,7 +58,7 @@ impl IkeSa {
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
-                self.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                self.core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
                 if let State::Established(established) = &mut self.state {
                     established.ours = Some(Initiated::RekeyIke(Box::new(offer)));
                 }
@@ -73,40 +74,6 @@ impl IkeSa {
         }
     }
 
-    fn rekey_offer(
-        &self,
-        ctx: &mut Context<'_>,
-        request: Option<RequestId>,
-        retry: Retry,
-    ) -> Result<RekeyOffer, Undone> {
-        let methods = usable_methods(ctx, &self.connection.proposals);
-        let current = self.session.selected.ke;
-        let method = retry
-            .method
-            .or_else(|| methods.iter().copied().find(|&method| method == current))
-            .or(methods.first().copied())
-            .ok_or(CryptoError::Unsupported)?;
-        let ke = ctx.initiate(method)?;
-        let spi = ctx.ids.ike_spi(ctx.rng);
-        let proposals = (1..)
-            .zip(&self.connection.proposals)
-            .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
-            .collect();
-        let nonce = ctx.nonce();
-        Ok(RekeyOffer {
-            spi,
-            proposals,
-            ppks: self.ppks_for_create_child(ctx.config, &nonce),
-            nonce: nonce.into(),
-            method,
-            ke,
-            crossed: None,
-            request,
-            retry,
-            started: ctx.now.mono,
-        })
-    }
-
     pub(crate) fn on_rekey_ike_response(
         &mut self,
         ctx: &mut Context<'_>,
@@ -118,7 +85,7 @@ impl IkeSa {
         if let Some(error) = parsed.error() {
             return self.on_rekey_ike_error(ctx, offer, error.kind, error.data);
         }
-        let ppk = match self.ppk_taken(&offer.ppks, &parsed) {
+        let ppk = match self.core.ppk_taken(&offer.ppks, &parsed) {
             Ok(ppk) => ppk,
             Err(reason) => {
                 let what = OurOffer::Ike(Box::new(offer));
@@ -133,7 +100,7 @@ impl IkeSa {
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
         let meanwhile = offer.meanwhile();
-        let new_id = new.id;
+        let new_id = new.core.id;
         let mut new = Box::new(new);
         let adopted = matches!(&self.state, State::Established(e) if matches!(e.phase, IkePhase::Replaced(_)));
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
@@ -165,7 +132,7 @@ impl IkeSa {
 
     /// Hands the children to the SA `to`, and waits for the end of this one.
     pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
-        let from = self.id;
+        let from = self.core.id;
         let State::Established(established) = &mut self.state else { return };
         if matches!(established.phase, IkePhase::Replaced(_)) {
             return;
@@ -174,9 +141,12 @@ impl IkeSa {
         self.drop_chains(ctx, |_| true);
         let lives = [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Authorization];
         for timer in lives.into_iter().chain([Timer::Dpd]) {
-            self.timers.clear(TimerKey::Ike(timer));
+            self.core.channel.timers.clear(TimerKey::Ike(timer));
         }
-        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        self.core
+            .channel
+            .timers
+            .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
         let estate = self.release_children();
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.event(Event::IkeRekeyed { old: from, new: to });
@@ -201,27 +171,24 @@ impl IkeSa {
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
     pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
         if let State::Established(established) = &mut self.state {
-            established.phase = IkePhase::Replaced(self.id);
-            self.timers.clear_all();
-            self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+            established.phase = IkePhase::Replaced(self.core.id);
+            self.core.channel.timers.clear_all();
+            self.core
+                .channel
+                .timers
+                .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
         }
-    }
-
-    /// Deletes an SA that this end has made and must not use.
-    pub(crate) fn discard_successor(&mut self, ctx: &mut Context<'_>, mut new: IkeSa) {
-        new.mark_redundant();
-        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
     fn mark_redundant(&mut self) {
         if let State::Established(established) = &mut self.state {
-            established.phase = IkePhase::Replaced(self.id);
+            established.phase = IkePhase::Replaced(self.core.id);
             established
                 .queue
                 .push_back(Task::DeleteIke { reason: Failure::Replaced, request: None });
         }
-        self.timers.clear_all();
+        self.core.channel.timers.clear_all();
     }
 
     pub(crate) fn complete_rekey_ike(
@@ -256,7 +223,7 @@ impl IkeSa {
             started: offer.started,
         };
         let mut new = self.successor(ctx, successor)?;
-        new.take_token(payloads.0);
+        new.core.take_token(payloads.0);
         Ok((new, nr))
     }
 
@@ -276,7 +243,7 @@ impl IkeSa {
             && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
-            && usable_methods(ctx, &self.connection.proposals).contains(&method)
+            && usable_methods(ctx, &self.core.connection.proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
             let State::Established(established) = &mut self.state else { return };
@@ -324,7 +291,7 @@ impl IkeSa {
         let ni = required(payloads.nonce()?)?.to_vec();
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
-        let selected = proposal::select(&self.connection.proposals, sa, options)
+        let selected = proposal::select(&self.core.connection.proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -350,7 +317,7 @@ impl IkeSa {
             Payload::Ke(Ke { method, data: &public }),
         ];
         reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        let token = self.responders_token(ctx, spis);
+        let token = self.core.responders_token(ctx, spis);
         reply.extend(token.iter().map(qcd::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
@@ -358,7 +325,7 @@ impl IkeSa {
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
-            self.respond(ctx, &reply);
+            self.core.respond(ctx, &reply);
             self.note_crossed_ike(None, ni, nr.to_vec());
             return Ok(());
         }
@@ -374,7 +341,7 @@ impl IkeSa {
         let mut new = self.successor(ctx, new)?;
         let ticket = new.answer_ticket_request(ctx, payloads);
         reply.extend(payloads_of(&ticket));
-        self.respond(ctx, &reply);
+        self.core.respond(ctx, &reply);
         self.hand_over(ctx, new, ni, nr.to_vec());
         Ok(())
     }
@@ -387,9 +354,9 @@ impl IkeSa {
         ni: Vec<u8>,
         nr: Vec<u8>,
     ) {
-        let (from, to) = (self.id, new.id);
+        let (from, to) = (self.core.id, new.core.id);
         self.drop_chains(ctx, |_| true);
-        new.await_sign(ctx.now.mono);
+        new.core.await_sign(ctx.now.mono);
         if self.note_crossed_ike(Some(to), ni, nr) {
             if let State::Established(established) = &mut new.state {
                 established.phase = IkePhase::Crossed(from);
@@ -425,7 +392,7 @@ impl IkeSa {
         let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
         let (ni, nr) = new.nonces;
         let (spi_i, spi_r) = new.spis;
-        let old = &self.session;
+        let old = &self.core.channel.session;
         let sk_d = new.ppk.as_ref().map_or(&old.keys.d, |ppk| &ppk.sk_d);
         let keys = IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
@@ -456,48 +423,91 @@ impl IkeSa {
                 id,
                 initiator: new.initiator,
                 spis: new.spis,
-                path: self.path,
-                nat: self.nat,
-                extensions: self.extensions,
-                connection: self.connection.clone(),
+                path: self.core.channel.path,
+                nat: self.core.channel.nat,
+                extensions: self.core.extensions,
+                connection: self.core.connection.clone(),
                 session: Session { epoch, previous: None, prf, keys, selected: new.selected },
                 state,
                 started: new.started,
             },
         );
-        sa.session.wipe_all_but_d();
-        sa.begun_here = self.begun_here;
-        sa.share_stream(ctx, self);
-        sa.mobike = self.mobike.clone();
-        if let Some(mobike) = &mut sa.mobike {
+        sa.core.channel.session.wipe_all_but_d();
+        sa.core.begun_here = self.core.begun_here;
+        sa.core.share_stream(ctx, &self.core);
+        sa.core.channel.mobike = self.core.channel.mobike.clone();
+        if let Some(mobike) = &mut sa.core.channel.mobike {
             // The peer's hash covers the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
-        sa.redirected = self.redirected.clone();
+        sa.core.redirected = self.core.redirected.clone();
         // SK_d contains the PPK of this SA.
-        let inherited = || self.ppk.used().cloned();
-        sa.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
+        let inherited = || self.core.ppk.used().cloned();
+        sa.core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
-        sa.if_ids = self.if_ids.clone();
-        sa.assigned = self.assigned.clone();
-        sa.probe = self.probe.inherited();
-        sa.window.inherit(self.window.rtt().clone());
-        sa.inherit_turns(self.turns());
+        sa.core.if_ids = self.core.if_ids.clone();
+        sa.core.assigned = self.core.assigned.clone();
+        sa.core.channel.probe = self.core.channel.probe.inherited();
+        sa.core.channel.window.inherit(self.core.channel.window.rtt().clone());
+        sa.core.inherit_turns(self.core.turns());
         // Reauthentication counts from the last authentication, not from the last rekey.
-        sa.arm_lifetimes(ctx);
+        sa.core.arm_lifetimes(ctx);
         for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
-            sa.timers.set_or_clear(timer, self.timers.get(timer));
+            sa.core.channel.timers.set_or_clear(timer, self.core.channel.timers.get(timer));
         }
         // Nor does a rekey put off the end of what is not authenticated anew in time.
         let hard = TimerKey::Ike(Timer::HardLifeIke);
-        if let (Some(until), Some(armed)) = (self.timers.get(hard), sa.timers.get(hard))
-            && !self.connection.reauth_time.is_zero()
+        if let (Some(until), Some(armed)) =
+            (self.core.channel.timers.get(hard), sa.core.channel.timers.get(hard))
+            && !self.core.connection.reauth_time.is_zero()
         {
-            sa.timers.set(hard, armed.min(until));
+            sa.core.channel.timers.set(hard, armed.min(until));
         }
         Ok(sa)
+    }
+}
+
+impl Core {
+    fn rekey_offer(
+        &self,
+        ctx: &mut Context<'_>,
+        request: Option<RequestId>,
+        retry: Retry,
+    ) -> Result<RekeyOffer, Undone> {
+        let methods = usable_methods(ctx, &self.connection.proposals);
+        let current = self.channel.session.selected.ke;
+        let method = retry
+            .method
+            .or_else(|| methods.iter().copied().find(|&method| method == current))
+            .or(methods.first().copied())
+            .ok_or(CryptoError::Unsupported)?;
+        let ke = ctx.initiate(method)?;
+        let spi = ctx.ids.ike_spi(ctx.rng);
+        let proposals = (1..)
+            .zip(&self.connection.proposals)
+            .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
+            .collect();
+        let nonce = ctx.nonce();
+        Ok(RekeyOffer {
+            spi,
+            proposals,
+            ppks: self.ppks_for_create_child(ctx.config, &nonce),
+            nonce: nonce.into(),
+            method,
+            ke,
+            crossed: None,
+            request,
+            retry,
+            started: ctx.now.mono,
+        })
+    }
+
+    /// Deletes an SA that this end has made and must not use.
+    pub(crate) fn discard_successor(&mut self, ctx: &mut Context<'_>, mut new: IkeSa) {
+        new.mark_redundant();
+        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::IkeSa;
 use super::context::{Context, Effect};
 use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
 use super::succession::Inheritance;
+use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
@@ -107,8 +107,8 @@ impl IkeSa {
         established: Established,
         reason: &Failure,
     ) {
-        let ike = self.id;
-        let endings = self.endings(ctx, &established, reason);
+        let ike = self.core.id;
+        let endings = self.core.endings(ctx, &established, reason);
         let Established {
             children,
             ours,
@@ -127,8 +127,8 @@ impl IkeSa {
         // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
         // learns of the loss by a token does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
-        if self.connection.session_resumption && (wanted || !lost) {
-            ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
+        if self.core.connection.session_resumption && (wanted || !lost) {
+            ctx.effects.push_back(Effect::TicketOver(ike, self.core.spis_of_tickets()));
         }
         let mut batch = Vec::new();
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
@@ -186,7 +186,7 @@ impl IkeSa {
         if let IkePhase::Crossed(from) = phase {
             ctx.effects.push_back(Effect::Uncross { from });
         } else if !matches!(phase, IkePhase::Replaced(_)) {
-            let connection = self.connection.name.clone();
+            let connection = self.core.connection.name.clone();
             let reason = reason.clone();
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });
         }
@@ -194,7 +194,9 @@ impl IkeSa {
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
     }
+}
 
+impl Core {
     /// The ends that follow from the end of an established SA: one for each child that it has or makes.
     fn endings(
         &self,
@@ -262,7 +264,7 @@ impl IkeSa {
             end: End::of_sa(reason),
             reason: reason.clone(),
             was_up,
-            ends: (self.path.local.ip(), self.path.remote.ip()),
+            ends: (self.channel.path.local.ip(), self.channel.path.remote.ip()),
             held: held.into_iter().collect(),
         }
     }

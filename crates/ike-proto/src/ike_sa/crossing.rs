@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::doubles::Fate;
-use super::IkeSa;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
 use super::state::{Initiated, Retry, State, Task};
 use super::timer::{ChildTimer, TimerKey};
+use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::{Command, Mode, TrafficSelector};
@@ -161,22 +161,14 @@ fn redundant_of(one: &ChildSa, other: &ChildSa) -> (ChildSaId, bool) {
 impl IkeSa {
     /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
     pub(crate) fn judge_crossing(&mut self, ctx: &Context<'_>, id: ChildSaId) {
-        if self.connection.unique == Unique::Never {
+        if self.core.connection.unique == Unique::Never {
             return;
         }
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
         let other = established.children.iter().find(|other| child.crosses(other));
         let redundant = other.map(|other| redundant_of(child, other));
-        self.end_redundant(ctx, redundant.into_iter().collect());
-    }
-
-    /// Has children end that crossed others; with true for those that this end has begun.
-    fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
-        for (id, ours) in redundant {
-            let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
-            self.timers.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
-        }
+        self.core.end_redundant(ctx, redundant.into_iter().collect());
     }
 
     /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
@@ -198,10 +190,10 @@ impl IkeSa {
                 }
             }
         }
-        if self.connection.unique != Unique::Never {
-            self.end_redundant(ctx, redundant);
+        if self.core.connection.unique != Unique::Never {
+            self.core.end_redundant(ctx, redundant);
         }
-        self.look_for_doubles(ctx, doubles);
+        self.core.look_for_doubles(ctx, doubles);
     }
 
     /// Ends a child that is redundant. The other one carries the same, and stays.
@@ -209,7 +201,7 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let one_stays = self.connection.unique != Unique::Never;
+        let one_stays = self.core.connection.unique != Unique::Never;
         let yields = |other: &ChildSa| {
             one_stays
                 && child.crosses(other)
@@ -219,7 +211,7 @@ impl IkeSa {
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
         let fate = match established.children.iter().any(yields) {
             true => Fate::Ends,
-            false => self.fate_of_double(ctx, established, child),
+            false => self.core.fate_of_double(ctx, established, child),
         };
         let busy = established.ike_activity() != IkeActivity::Idle
             || established.activity(child) != ChildActivity::Idle;
@@ -236,7 +228,7 @@ impl IkeSa {
         };
         if let Some(wait) = again {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            return self.timers.set(key, ctx.now.mono + wait);
+            return self.core.channel.timers.set(key, ctx.now.mono + wait);
         }
         self.enqueue_urgent(Task::DeleteChild {
             child: id,
@@ -286,7 +278,7 @@ impl IkeSa {
             }
             let State::Established(established) = &self.state else { return Cover::Never };
             let there = established.children.iter().any(|child| child.config.name == one.name);
-            match self.connection.child(&one.name) {
+            match self.core.connection.child(&one.name) {
                 Some(config) if !there => lacks.push(Arc::clone(config)),
                 _ => return Cover::Never,
             }
@@ -380,6 +372,18 @@ impl IkeSa {
                 .iter()
                 .chain(delayed)
                 .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name))
+    }
+}
+
+impl Core {
+    /// Has children end that crossed others; with true for those that this end has begun.
+    fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
+        for (id, ours) in redundant {
+            let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
+            self.channel
+                .timers
+                .set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Messages of the peer that an IKE SA keeps: which pool pays for them, and what ends when other peers get the octets.
 
-use super::IkeSa;
 use super::context::Context;
 use super::memory::{Payer, Pool};
 use super::state::State;
+use super::{Core, IkeSa};
 use crate::endpoint::folded;
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
@@ -22,7 +22,7 @@ pub(crate) fn no_room() -> Failure {
 impl IkeSa {
     /// The account to which this SA's kept octets are charged.
     pub(super) fn payer(&self, ctx: &Context<'_>) -> Payer {
-        let address = || Origin::of(self.path.remote.ip());
+        let address = || Origin::of(self.core.channel.path.remote.ip());
         let (pool, origin) = match &self.state {
             State::Established(established) => {
                 let owner = folded(established.owner_id());
@@ -31,37 +31,23 @@ impl IkeSa {
                 let digest = || ctx.hash((owner.kind.0, &owner.data));
                 (Pool::Peers, if nobody { address() } else { Origin::of_peer(digest()) })
             }
-            _ if self.initiator => (Pool::Own, address()),
+            _ if self.core.initiator => (Pool::Own, address()),
             _ => (Pool::Strangers, address()),
         };
-        Payer { pool, ike: self.id, origin }
+        Payer { pool, ike: self.core.id, origin }
     }
 
     /// Makes room for a message that has to wait. False if there is none.
     pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
         let octets = length(message);
         let payer = self.payer(ctx).of_message(octets);
-        self.hold_for(ctx, payer, octets)
+        self.core.hold_for(ctx, payer, octets)
     }
 
     /// The same for other octets that are kept of an unauthenticated peer.
     pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
         let payer = self.payer(ctx);
-        self.hold_for(ctx, payer, octets)
-    }
-
-    fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
-        let room = ctx.budget.take(payer, octets);
-        if room {
-            self.kept.add(payer.pool, octets);
-        }
-        room
-    }
-
-    /// Gives back the octets: the peer is authenticated, or gone.
-    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
-        let all = self.kept;
-        self.kept.give_back(all, self.id, ctx.budget);
+        self.core.hold_for(ctx, payer, octets)
     }
 
     /// True unless a message of an unauthenticated peer would have to wait and has no room. A peer that is
@@ -94,17 +80,33 @@ impl IkeSa {
     /// Handles the loss of the octets of `pool`, which other SAs have got. An unauthenticated peer is told
     /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
-        for set in [&mut self.requests, &mut self.responses] {
+        for set in [&mut self.core.channel.requests, &mut self.core.channel.responses] {
             set.give_way(pool, ctx.budget);
         }
-        if self.kept.of(pool) == 0 {
-            return ctx.dropped(self.path, "fragments gave way to those of others");
+        if self.core.channel.kept.of(pool) == 0 {
+            return ctx.dropped(self.core.channel.path, "fragments gave way to those of others");
         }
         if self.is_stranger() {
             self.close(ctx, no_room());
         } else {
             self.refuse_waiting(ctx);
         }
+    }
+}
+
+impl Core {
+    fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
+        let room = ctx.budget.take(payer, octets);
+        if room {
+            self.channel.kept.add(payer.pool, octets);
+        }
+        room
+    }
+
+    /// Gives back the octets: the peer is authenticated, or gone.
+    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
+        let all = self.channel.kept;
+        self.channel.kept.give_back(all, self.id, ctx.budget);
     }
 }
 

@@ -7,12 +7,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use super::IkeSa;
 use super::context::Context;
 use super::rtt::Rtt;
 use super::state::{IkePhase, Initiated, NatStatus, State, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
@@ -64,18 +64,23 @@ impl IkeSa {
     /// Handles a change of this host's addresses, or of the routes to the peer.
     pub(crate) fn on_network(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
-        if self.mobike.is_none() {
+        if self.core.channel.mobike.is_none() {
             return;
         }
-        let here = self.path.local.ip().to_canonical();
+        let here = self.core.channel.path.local.ip().to_canonical();
         let still = ctx.network.addresses.contains(&here);
-        let leads = ctx.network.source_to(self.path.remote.ip()).filter(|ip| self.fits(*ip));
+        let leads = ctx
+            .network
+            .source_to(self.core.channel.path.remote.ip())
+            .filter(|ip| self.core.fits(*ip));
         let moved_on = matches!(established.phase, IkePhase::Replaced(_));
-        if self.decides() {
+        if self.core.decides() {
             let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
-                if let Some(path) = self.find_path(ctx).filter(|path| *path != self.path) {
+                if let Some(path) =
+                    self.find_path(ctx).filter(|path| *path != self.core.channel.path)
+                {
                     self.move_to(ctx, path);
                 }
                 return;
@@ -84,13 +89,13 @@ impl IkeSa {
             //# Unreliable information SHOULD be treated only as a hint
             //# that there might be a problem, and the initiator SHOULD trigger Dead
             //# Peer Detection
-            if self.nat.local {
+            if self.core.channel.nat.local {
                 self.check_mapping();
             } else if leads != Some(here) {
                 self.check_liveness();
             }
         } else if !still {
-            if self.path.transport == Transport::Tcp {
+            if self.core.channel.path.transport == Transport::Tcp {
                 // The connection breaks, and the other end has to open the next one.
                 return;
             }
@@ -101,15 +106,17 @@ impl IkeSa {
             return self.lose_address(ctx, source);
         }
         let further = self.further_addresses(ctx);
-        if !moved_on && self.mobike.as_ref().is_some_and(|mobike| mobike.told != further) {
+        if !moved_on
+            && self.core.channel.mobike.as_ref().is_some_and(|mobike| mobike.told != further)
+        {
             self.tell_again(Mobility::Addresses);
         }
     }
 
     /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
     pub(crate) fn on_network_meanwhile(&mut self, ctx: &mut Context<'_>) {
-        let Some(mobike) = &self.mobike else { return };
-        let here = self.path.local.ip().to_canonical();
+        let Some(mobike) = &self.core.channel.mobike else { return };
+        let here = self.core.channel.path.local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
         if !still || mobike.told != self.further_addresses(ctx) {
@@ -119,7 +126,8 @@ impl IkeSa {
 
     /// True if `address` may replace this end's address in the present path.
     fn may_replace(&self, address: IpAddr) -> bool {
-        let family = address.is_ipv4() == self.path.remote.ip().to_canonical().is_ipv4();
+        let family =
+            address.is_ipv4() == self.core.channel.path.remote.ip().to_canonical().is_ipv4();
         family && self.may_have(address)
     }
 
@@ -143,34 +151,23 @@ impl IkeSa {
     /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
     /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
     pub(crate) fn may_be_lost_behind_nat(&self, now: Instant) -> bool {
-        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
-        let lately = refused.is_some_and(|(_, last)| now < last + self.connection.dpd_delay);
-        lately && self.decides() && self.nat.local
+        let refused = self.core.put_off.as_deref().and_then(|put_off| put_off.refused);
+        let lately = refused.is_some_and(|(_, last)| now < last + self.core.connection.dpd_delay);
+        lately && self.core.decides() && self.core.channel.nat.local
     }
 
     /// The peer's addresses with the one in use first.
     fn remotes(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        let there = self.path.remote.ip().to_canonical();
-        let peer = self.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let there = self.core.channel.path.remote.ip().to_canonical();
+        let peer = self.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
         std::iter::once(there).chain(peer.filter(move |ip| *ip != there && self.peer_may_have(*ip)))
-    }
-
-    /// The path between two addresses.
-    fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
-        let port = if self.nat.remote && remote != self.path.remote.ip().to_canonical() {
-            NATT_PORT
-        } else {
-            self.path.remote.port()
-        };
-        let remote = SocketAddr::new(remote, port);
-        Path { local: SocketAddr::new(local, self.path.local.port()), remote, ..self.path }
     }
 
     /// The best path by the routes: to the peer's address in use if a route leads there.
     fn find_path(&self, ctx: &Context<'_>) -> Option<Path> {
         self.remotes().find_map(|remote| {
-            let local = ctx.network.source_to(remote).filter(|ip| self.fits(*ip))?;
-            Some(self.path_between(local, remote))
+            let local = ctx.network.source_to(remote).filter(|ip| self.core.fits(*ip))?;
+            Some(self.core.path_between(local, remote))
         })
     }
 
@@ -182,9 +179,9 @@ impl IkeSa {
             let own = ctx.network.addresses.iter().copied();
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
-                    && (Some(local) == first && self.fits(local) || self.may_have(local));
-                let path = self.path_between(local, remote);
-                if fits && path != self.path && paths.len() < MOST_PATHS {
+                    && (Some(local) == first && self.core.fits(local) || self.may_have(local));
+                let path = self.core.path_between(local, remote);
+                if fits && path != self.core.channel.path && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
             }
@@ -195,17 +192,18 @@ impl IkeSa {
     /// Initiator: moves the SA to `path`.
     fn move_to(&mut self, ctx: &mut Context<'_>, path: Path) {
         let path = self.first_tried(ctx, path);
-        let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
-        self.take_path(ctx, path);
+        let elsewhere =
+            path.remote.ip().to_canonical() != self.core.channel.path.remote.ip().to_canonical();
+        self.core.take_path(ctx, path);
         //= RFC 4555 §3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
         // A peer's address that is in use is proven.
-        if let Some(mobike) = &mut self.mobike {
+        if let Some(mobike) = &mut self.core.channel.mobike {
             mobike.held |= elsewhere;
         }
-        if !self.is_held() {
+        if !self.core.is_held() {
             self.move_children(ctx);
         }
         self.tell_again(Mobility::Update);
@@ -213,10 +211,10 @@ impl IkeSa {
 
     /// Responder: its address is gone, and it continues at `local`.
     fn lose_address(&mut self, ctx: &mut Context<'_>, local: IpAddr) {
-        let mut path = self.path;
+        let mut path = self.core.channel.path;
         path.local.set_ip(local);
-        self.take_path(ctx, path);
-        if let Some(mobike) = &mut self.mobike {
+        self.core.take_path(ctx, path);
+        if let Some(mobike) = &mut self.core.channel.mobike {
             mobike.astray = true;
         }
         //= RFC 4555 §3.5
@@ -230,67 +228,35 @@ impl IkeSa {
 
     /// Responder: handles an update that moves the SA to `path`.
     pub(crate) fn on_update(&mut self, ctx: &mut Context<'_>, path: Path, nat: NatStatus) {
-        let elsewhere = path.remote.ip().to_canonical() != self.path.remote.ip().to_canonical();
-        self.nat = nat;
-        if path != self.path {
-            self.take_path(ctx, path);
+        let elsewhere =
+            path.remote.ip().to_canonical() != self.core.channel.path.remote.ip().to_canonical();
+        self.core.channel.nat = nat;
+        if path != self.core.channel.path {
+            self.core.take_path(ctx, path);
         }
-        if let Some(mobike) = &mut self.mobike {
+        if let Some(mobike) = &mut self.core.channel.mobike {
             mobike.esp_remote = None;
         }
-        self.bring_separate();
+        self.core.bring_separate();
         // Over TCP the peer has proven its address already.
         let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
-        let Some(mobike) = &mut self.mobike else { return };
+        let Some(mobike) = &mut self.core.channel.mobike else { return };
         mobike.held = check || mobike.held && !elsewhere;
         if mobike.held {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(ctx);
-        self.arm_keepalive(ctx);
-    }
-
-    /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
-    pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
-        let Some(mobike) = &mut self.mobike else { return };
-        mobike.moves = mobike.moves.wrapping_add(1);
-        (mobike.seen, mobike.esp_remote) = (None, None);
-        self.probe = self.probe.moved();
-        let before = std::mem::replace(&mut self.path, path).transport;
-        self.bring_separate();
-        self.change_line(ctx, before);
-        self.window.inherit(Rtt::default());
-        //= RFC 4555 §3.5
-        //# continues retransmitting
-        //# them using the addresses in the IKE_SA (the new addresses).
-        self.window.on_moved(ctx.now.mono, ctx.rng);
-        ctx.event(Event::PathChanged { ike: self.id, path: self.path });
-        self.pace(ctx);
-        self.arm_keepalive(ctx);
-    }
-
-    /// Moves a separate path of ESP to the same addresses.
-    fn bring_separate(&mut self) {
-        let (local, remote) = (self.path.local.ip(), self.path.remote.ip());
-        if let Some(separate) = &mut self.separate {
-            separate.local.set_ip(local);
-            separate.remote.set_ip(remote);
-        }
-    }
-
-    /// True if this end chooses the paths.
-    pub(crate) fn decides(&self) -> bool {
-        self.mobike.as_ref().is_some_and(|mobike| mobike.decides)
-    }
-
-    /// True if the children are not on the path of the IKE SA.
-    pub(crate) fn is_held(&self) -> bool {
-        self.mobike.as_ref().is_some_and(|mobike| mobike.held)
+        self.core.arm_keepalive(ctx);
     }
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
     pub(crate) fn release_held(&mut self, ctx: &mut Context<'_>) {
-        let held = self.mobike.as_mut().is_some_and(|mobike| std::mem::take(&mut mobike.held));
+        let held = self
+            .core
+            .channel
+            .mobike
+            .as_mut()
+            .is_some_and(|mobike| std::mem::take(&mut mobike.held));
         if held {
             self.move_children(ctx);
         }
@@ -316,18 +282,18 @@ impl IkeSa {
 
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
     pub(crate) fn on_peer_addresses(&mut self, ctx: &mut Context<'_>) {
-        let there = self.path.remote.ip().to_canonical();
-        if self.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
+        let there = self.core.channel.path.remote.ip().to_canonical();
+        if self.core.channel.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
             return;
         }
         // The first one is the source of the message.
-        let next = self.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
-        let here = self.path.local.ip().to_canonical();
+        let next = self.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let here = self.core.channel.path.local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
-            let known = ctx.network.source_to(remote).filter(|ip| self.fits(*ip));
+            let known = ctx.network.source_to(remote).filter(|ip| self.core.fits(*ip));
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4() && self.peer_may_have(remote))
-                .then(|| self.path_between(local, remote))
+                .then(|| self.core.path_between(local, remote))
         });
         if let Some(path) = path {
             self.move_to(ctx, path);
@@ -336,7 +302,8 @@ impl IkeSa {
 
     /// Moves to another path, because the peer has refused the present one.
     pub(crate) fn try_another(&mut self, ctx: &mut Context<'_>) {
-        let retries = self.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
+        let retries =
+            self.core.channel.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
         let paths = self.other_paths(ctx);
         let next = retries.saturating_sub(1).checked_rem(paths.len());
         if let Some(path) = next.and_then(|index| paths.get(index)) {
@@ -346,11 +313,12 @@ impl IkeSa {
 
     /// Where a peer behind a NAT is seen, if not at its address in use: its ESP or its latest request came from there.
     fn seen_elsewhere(&self) -> impl Iterator<Item = SocketAddr> {
-        let mobike = self.mobike.as_deref();
+        let mobike = self.core.channel.mobike.as_deref();
         let esp = mobike.and_then(|mobike| mobike.esp_remote.as_deref().copied());
-        let from = self.answer_to();
-        let follows = self.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
-        let moved = from.transport == self.path.transport && from.remote != self.path.remote;
+        let from = self.core.answer_to();
+        let follows = self.core.channel.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
+        let moved = from.transport == self.core.channel.path.transport
+            && from.remote != self.core.channel.path.remote;
         let asked = (follows && moved).then_some(from.remote);
         esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
     }
@@ -361,23 +329,27 @@ impl IkeSa {
     //# no longer working.
     /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
-        let Some(mobike) = &self.mobike else { return };
-        if self.path.transport == Transport::Tcp {
+        let Some(mobike) = &self.core.channel.mobike else { return };
+        if self.core.channel.path.transport == Transport::Tcp {
             return;
         }
-        let tries = self.window.tries();
+        let tries = self.core.channel.window.tries();
         let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
         let mut paths = if due { self.other_paths(ctx) } else { Vec::new() };
         // IKE does not follow a new mapping by itself (RFC 4555 §3.8). But if the old one gives no answer, the request
         // goes to the new one as well.
         if tries > 1 {
-            paths.extend(self.seen_elsewhere().map(|remote| Path { remote, ..self.path }));
+            paths.extend(
+                self.seen_elsewhere().map(|remote| Path { remote, ..self.core.channel.path }),
+            );
         }
-        let Some(datagrams) = self.window.outstanding_datagrams().cloned() else { return };
-        if let Some(mobike) = self.mobike.as_mut().filter(|_| !paths.is_empty()) {
+        let Some(datagrams) = self.core.channel.window.outstanding_datagrams().cloned() else {
+            return;
+        };
+        if let Some(mobike) = self.core.channel.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
         }
-        let (kind, dscp) = (TransmitKind::Retransmission, self.connection.dscp);
+        let (kind, dscp) = (TransmitKind::Retransmission, self.core.connection.dscp);
         for path in paths {
             let all = datagrams.iter();
             let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
@@ -387,44 +359,44 @@ impl IkeSa {
 
     /// Handles an authentic response by `path`.
     pub(crate) fn on_response_by(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if self.mobike.is_some() {
-            self.on_response_over(path.transport);
+        if self.core.channel.mobike.is_some() {
+            self.core.on_response_over(path.transport);
         }
         let mapped = self.seen_elsewhere().any(|remote| remote == path.remote);
-        let Some(mobike) = &mut self.mobike else { return };
+        let Some(mobike) = &mut self.core.channel.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
         (mobike.probing, mobike.astray) = (false, false);
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
-        let same_transport = path.transport == self.path.transport;
-        if probing && mapped && same_transport && !self.decides() {
+        let same_transport = path.transport == self.core.channel.path.transport;
+        if probing && mapped && same_transport && !self.core.decides() {
             // This is an authentic answer, not only ESP or a request, so the peer is there.
-            self.take_path(ctx, path);
+            self.core.take_path(ctx, path);
             // Without COOKIE2 it does not prove an address that is to be proven.
-            if !self.is_held() {
+            if !self.core.is_held() {
                 self.move_children(ctx);
             }
             return;
         }
-        if !probing || !same_transport || ends(path) == ends(self.path) {
+        if !probing || !same_transport || ends(path) == ends(self.core.channel.path) {
             //= RFC 4555 §3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
             if probing
                 && self.tells_of_a_move()
-                && let Some(mobike) = &mut self.mobike
+                && let Some(mobike) = &mut self.core.channel.mobike
             {
                 mobike.moves = mobike.moves.wrapping_add(1);
             }
             return;
         }
         // The peer answers by this path, and not by the one in use.
-        if self.decides() {
+        if self.core.decides() {
             self.move_to(ctx, path);
         } else if astray {
-            self.take_path(ctx, path);
+            self.core.take_path(ctx, path);
             self.move_children(ctx);
             self.tell_again(Mobility::Addresses);
         }
@@ -436,39 +408,95 @@ impl IkeSa {
         matches!(established.ours, Some(Initiated::Mobility(_)))
     }
 
-    /// What the successor must know about the path of this SA.
-    pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
-        let mobike = self.mobike.clone()?;
-        let stream = self.stream.clone();
-        Some(Whereabouts { path: self.path, nat: self.nat, mobike, stream })
-    }
-
     /// Takes over the path of the predecessor, if it is newer, and tells the peer what it may not know.
     pub(crate) fn take_whereabouts(&mut self, ctx: &mut Context<'_>, before: Option<Whereabouts>) {
-        let (Some(before), Some(mobike)) = (before, &mut self.mobike) else { return };
+        let (Some(before), Some(mobike)) = (before, &mut self.core.channel.mobike) else { return };
         let newer = before.mobike.moves > mobike.moves;
         let told = before.mobike.confirmed == before.mobike.moves;
         if newer {
             **mobike = Mobike { seen: None, ..*before.mobike };
-            if before.path.transport != self.path.transport {
-                self.stream = before.stream;
+            if before.path.transport != self.core.channel.path.transport {
+                self.core.channel.stream = before.stream;
                 let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
-                if let TcpUse::Fallback(patience) = self.connection.enable_tcp
-                    && self.stream.is_none()
-                    && self.decides()
+                if let TcpUse::Fallback(patience) = self.core.connection.enable_tcp
+                    && self.core.channel.stream.is_none()
+                    && self.core.decides()
                 {
-                    self.timers.set(fallback, now + patience);
+                    self.core.channel.timers.set(fallback, now + patience);
                 }
             }
-            (self.path, self.nat) = (before.path, before.nat);
-            self.window.on_moved(ctx.now.mono, ctx.rng);
-        } else if before.path == self.path {
+            (self.core.channel.path, self.core.channel.nat) = (before.path, before.nat);
+            self.core.channel.window.on_moved(ctx.now.mono, ctx.rng);
+        } else if before.path == self.core.channel.path {
             mobike.esp_remote = before.mobike.esp_remote;
         }
-        if self.decides() && !told {
+        if self.core.decides() && !told {
             self.tell_again(Mobility::Update);
-        } else if self.is_held() {
+        } else if self.core.is_held() {
             self.tell_again(Mobility::Routability);
         }
+    }
+}
+
+impl Core {
+    /// The path between two addresses.
+    fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
+        let port =
+            if self.channel.nat.remote && remote != self.channel.path.remote.ip().to_canonical() {
+                NATT_PORT
+            } else {
+                self.channel.path.remote.port()
+            };
+        let remote = SocketAddr::new(remote, port);
+        Path {
+            local: SocketAddr::new(local, self.channel.path.local.port()),
+            remote,
+            ..self.channel.path
+        }
+    }
+
+    /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
+    pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
+        let Some(mobike) = &mut self.channel.mobike else { return };
+        mobike.moves = mobike.moves.wrapping_add(1);
+        (mobike.seen, mobike.esp_remote) = (None, None);
+        self.channel.probe = self.channel.probe.moved();
+        let before = std::mem::replace(&mut self.channel.path, path).transport;
+        self.bring_separate();
+        self.change_line(ctx, before);
+        self.channel.window.inherit(Rtt::default());
+        //= RFC 4555 §3.5
+        //# continues retransmitting
+        //# them using the addresses in the IKE_SA (the new addresses).
+        self.channel.window.on_moved(ctx.now.mono, ctx.rng);
+        ctx.event(Event::PathChanged { ike: self.id, path: self.channel.path });
+        self.pace(ctx);
+        self.arm_keepalive(ctx);
+    }
+
+    /// Moves a separate path of ESP to the same addresses.
+    fn bring_separate(&mut self) {
+        let (local, remote) = (self.channel.path.local.ip(), self.channel.path.remote.ip());
+        if let Some(separate) = &mut self.channel.separate {
+            separate.local.set_ip(local);
+            separate.remote.set_ip(remote);
+        }
+    }
+
+    /// True if this end chooses the paths.
+    pub(crate) fn decides(&self) -> bool {
+        self.channel.mobike.as_ref().is_some_and(|mobike| mobike.decides)
+    }
+
+    /// True if the children are not on the path of the IKE SA.
+    pub(crate) fn is_held(&self) -> bool {
+        self.channel.mobike.as_ref().is_some_and(|mobike| mobike.held)
+    }
+
+    /// What the successor must know about the path of this SA.
+    pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
+        let mobike = self.channel.mobike.clone()?;
+        let stream = self.channel.stream.clone();
+        Some(Whereabouts { path: self.channel.path, nat: self.channel.nat, mobike, stream })
     }
 }

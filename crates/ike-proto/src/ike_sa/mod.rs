@@ -68,8 +68,14 @@ const ELSEWHERE: u8 = 8;
 /// The same for a peer with MOBIKE, which tries one path after the other.
 const ELSEWHERE_MOBILE: u8 = 64;
 
-/// One IKE SA.
+/// One IKE SA: what it has in every state, and its state.
 pub(crate) struct IkeSa {
+    pub(crate) core: Core,
+    pub(crate) state: State,
+}
+
+/// What an IKE SA has in every state: its identity, its channel, and what its exchanges share.
+pub(crate) struct Core {
     pub(crate) id: IkeSaId,
     /// True if this end is the original initiator, which sets the I flag.
     pub(crate) initiator: bool,
@@ -77,37 +83,17 @@ pub(crate) struct IkeSa {
     pub(crate) begun_here: bool,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
-    /// The path of requests.
-    pub(crate) path: Path,
-    /// With transport TCP, the connection that `path` names.
-    pub(crate) stream: Option<Box<Stream>>,
-    /// The path of ESP if it differs from that of IKE.
-    pub(crate) separate: Option<Box<Path>>,
-    /// The path of the peer's latest request, by which its response goes.
-    answer_to: Path,
-    /// The address to which the messages went that gave the peer its keys.
-    reached: IpAddr,
-    /// How often that response was sent to another address.
-    elsewhere: u8,
-    /// Another connection by which a copy of the request in progress came.
-    answer_also_to: Option<Box<Path>>,
-    pub(crate) nat: NatStatus,
-    pub(crate) extensions: Extensions,
-    /// Initiator: how the SA came to its gateway by redirects.
-    pub(crate) redirected: Option<Box<Redirected>>,
-    /// Present if both ends have MOBIKE.
-    pub(crate) mobike: Option<Box<Mobike>>,
     /// The connection. Until the peer is authenticated, the most likely one.
     pub(crate) connection: Arc<ConnectionConfig>,
-    pub(crate) session: Session,
-    pub(crate) ppk: PpkStage,
-    pub(crate) window: Window,
-    pub(crate) timers: TimerTable,
-    pub(crate) state: State,
+    pub(crate) extensions: Extensions,
     /// When the first message of the exchange that made it was sent or received.
     pub(crate) started: Instant,
-    /// When the last authentic message of the peer came.
-    pub(crate) last_heard: Instant,
+    pub(crate) channel: Channel,
+    /// Why the SA ends. The state is closed once the handler that found the reason has returned.
+    ending: Option<Failure>,
+    /// Initiator: how the SA came to its gateway by redirects.
+    pub(crate) redirected: Option<Box<Redirected>>,
+    pub(crate) ppk: PpkStage,
     /// Commands to answer when the SA is established or fails.
     pub(crate) waiting: Vec<RequestId>,
     /// The SA that this one replaces by reauthentication. It is deleted when this one is established.
@@ -138,6 +124,32 @@ pub(crate) struct IkeSa {
     pub(crate) peer_token: Option<Secret>,
     /// Slow key exchanges that are done outside the engine.
     pending: Option<Box<Pending>>,
+}
+
+/// How the messages of an IKE SA travel: paths, keys, message window, timers, fragments. It knows no exchange.
+pub(crate) struct Channel {
+    /// The path of requests.
+    pub(crate) path: Path,
+    /// With transport TCP, the connection that `path` names.
+    pub(crate) stream: Option<Box<Stream>>,
+    /// The path of ESP if it differs from that of IKE.
+    pub(crate) separate: Option<Box<Path>>,
+    /// The path of the peer's latest request, by which its response goes.
+    answer_to: Path,
+    /// The address to which the messages went that gave the peer its keys.
+    reached: IpAddr,
+    /// How often that response was sent to another address.
+    elsewhere: u8,
+    /// Another connection by which a copy of the request in progress came.
+    answer_also_to: Option<Box<Path>>,
+    pub(crate) nat: NatStatus,
+    /// Present if both ends have MOBIKE.
+    pub(crate) mobike: Option<Box<Mobike>>,
+    pub(crate) session: Session,
+    pub(crate) window: Window,
+    pub(crate) timers: TimerTable,
+    /// When the last authentic message of the peer came.
+    pub(crate) last_heard: Instant,
     /// What the SA has found out about the size of datagrams.
     pub(crate) probe: Probe,
     requests: Reassembly,
@@ -192,12 +204,7 @@ pub(crate) struct NewIkeSa {
 
 impl IkeSa {
     pub(crate) fn new(ctx: &Context<'_>, new: NewIkeSa) -> Self {
-        Self {
-            id: new.id,
-            initiator: new.initiator,
-            begun_here: new.initiator,
-            spi_i: new.spis.0,
-            spi_r: new.spis.1,
+        let channel = Channel {
             path: new.path,
             stream: None,
             separate: None,
@@ -206,17 +213,31 @@ impl IkeSa {
             elsewhere: 0,
             answer_also_to: None,
             nat: new.nat,
-            extensions: new.extensions,
-            redirected: None,
             mobike: None,
-            connection: new.connection,
             session: new.session,
-            ppk: PpkStage::default(),
             window: Window::new(ctx.config.retransmission),
             timers: TimerTable::default(),
-            state: new.state,
-            started: new.started,
             last_heard: ctx.now.mono,
+            probe: Probe::default(),
+            requests: Reassembly::new(ctx.config.max_packet),
+            responses: Reassembly::new(ctx.config.max_packet),
+            acks: FragmentAcks::default(),
+            request_digest: 0,
+            kept: Kept::default(),
+        };
+        let core = Core {
+            id: new.id,
+            initiator: new.initiator,
+            begun_here: new.initiator,
+            spi_i: new.spis.0,
+            spi_r: new.spis.1,
+            connection: new.connection,
+            extensions: new.extensions,
+            started: new.started,
+            channel,
+            ending: None,
+            redirected: None,
+            ppk: PpkStage::default(),
             waiting: Vec::new(),
             reauthenticates: None,
             if_ids: IfIds::default(),
@@ -231,23 +252,8 @@ impl IkeSa {
             ticketed: false,
             peer_token: None,
             pending: None,
-            probe: Probe::default(),
-            requests: Reassembly::new(ctx.config.max_packet),
-            responses: Reassembly::new(ctx.config.max_packet),
-            acks: FragmentAcks::default(),
-            request_digest: 0,
-            kept: Kept::default(),
-        }
-    }
-
-    /// The path of the peer's latest request.
-    pub(crate) fn answer_to(&self) -> Path {
-        self.answer_to
-    }
-
-    /// The SPI that this end chose.
-    pub(crate) fn local_spi(&self) -> u64 {
-        if self.initiator { self.spi_i } else { self.spi_r }
+        };
+        Self { core, state: new.state }
     }
 
     /// See [`Established::coming_spis`](state::Established::coming_spis).
@@ -259,7 +265,14 @@ impl IkeSa {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed(_))
+        self.core.is_ending() || matches!(self.state, State::Closed(_))
+    }
+
+    /// Closes the state if a handler has found that the SA ends.
+    pub(crate) fn settle(&mut self, ctx: &mut Context<'_>) {
+        if let Some(reason) = self.core.ending.take() {
+            self.close(ctx, reason);
+        }
     }
 
     /// Octets of the request that made the SA, while the SA is half-open.
@@ -273,48 +286,41 @@ impl IkeSa {
 
     /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
     fn is_unproven(&self, to: Path) -> bool {
-        self.is_half_open() && to.remote.ip().to_canonical() != self.reached
-    }
-
-    /// Counts one more response to another address. False if it is one too many.
-    fn may_send_elsewhere(&mut self) -> bool {
-        self.elsewhere = self.elsewhere.saturating_add(1);
-        let most = if self.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
-        self.elsewhere <= most
+        self.is_half_open() && to.remote.ip().to_canonical() != self.core.channel.reached
     }
 
     /// Handles every timer that is due.
     pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
         while !self.is_closed()
-            && let Some(key) = self.timers.pop_due(ctx.now.mono)
+            && let Some(key) = self.core.channel.timers.pop_due(ctx.now.mono)
         {
             match key {
-                TimerKey::Ike(Timer::Pace) => self.pace(ctx),
+                TimerKey::Ike(Timer::Pace) => self.core.pace(ctx),
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
-                    let asked = self.state.ticket().is_some() || self.pending.is_some();
+                    let asked = self.state.ticket().is_some() || self.core.pending.is_some();
                     let unanswered = || Failure::Credentials("no answer in time".to_owned());
                     self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
                 }
                 TimerKey::Ike(Timer::Reassembly) => {
-                    self.requests.release(ctx.budget);
-                    self.responses.release(ctx.budget);
+                    self.core.channel.requests.release(ctx.budget);
+                    self.core.channel.responses.release(ctx.budget);
                 }
                 TimerKey::Ike(Timer::Acknowledge) => self.acknowledge(ctx),
                 TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
-                    let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
-                    let dscp = self.connection.dscp;
+                    let (kind, path) = (TransmitKind::KeepAlive, self.core.esp_path());
+                    let dscp = self.core.connection.dscp;
                     ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-                    self.arm_keepalive(ctx);
+                    self.core.arm_keepalive(ctx);
                 }
-                TimerKey::Ike(Timer::Reopen) => self.reopen(ctx),
+                TimerKey::Ike(Timer::Reopen) => self.core.reopen(ctx),
                 TimerKey::Ike(Timer::Fallback) => self.fall_back(ctx),
                 TimerKey::Ike(Timer::Forget) => {
-                    self.window.forget_answer();
-                    self.acks.forget();
-                    self.timers.trim();
+                    self.core.channel.window.forget_answer();
+                    self.core.channel.acks.forget();
+                    self.core.channel.timers.trim();
                 }
                 TimerKey::Ike(timer) => self.on_ike_timer(ctx, timer),
                 TimerKey::Child(child, timer) => self.on_child_timer(ctx, child, timer),
@@ -323,21 +329,27 @@ impl IkeSa {
     }
 
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
-        if self.try_smaller(ctx) {
+        if self.core.try_smaller(ctx) {
             return;
         }
-        match self.window.retransmit(ctx.now.mono, ctx.rng) {
+        match self.core.channel.window.retransmit(ctx.now.mono, ctx.rng) {
             // The schedule continues without sending, and ends when it would over UDP.
-            Retransmit::Again if self.path.transport.is_reliable() => {
-                self.window.hold_request();
-                if self.stream.as_ref().is_some_and(|stream| stream.asks_again(ctx.now.mono)) {
-                    self.send_again(ctx);
+            Retransmit::Again if self.core.channel.path.transport.is_reliable() => {
+                self.core.channel.window.hold_request();
+                if self
+                    .core
+                    .channel
+                    .stream
+                    .as_ref()
+                    .is_some_and(|stream| stream.asks_again(ctx.now.mono))
+                {
+                    self.core.send_again(ctx);
                 }
             }
             Retransmit::Again => {
-                self.pace(ctx);
-                if let Some((exchange, octets)) = self.window.large_unanswered() {
-                    let (ike, remote) = (self.id, self.path.remote);
+                self.core.pace(ctx);
+                if let Some((exchange, octets)) = self.core.channel.window.large_unanswered() {
+                    let (ike, remote) = (self.core.id, self.core.channel.path.remote);
                     let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
                     ctx.event(Event::Hint(Box::new(hint)));
                 }
@@ -351,25 +363,27 @@ impl IkeSa {
     /// Ends an input: sends what is queued and sets the timers of what is still to be sent. Returns the next
     /// deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
-        self.window.set_fragment_acks(self.surely_acknowledged());
+        self.settle(ctx);
+        self.core.channel.window.set_fragment_acks(self.core.surely_acknowledged());
         self.pump(ctx);
+        self.settle(ctx);
         if self.is_closed() {
             return None;
         }
-        self.pace(ctx);
-        let due = self.window.next_retransmit();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
-        let due = self.window.next_departure(ctx.now.mono);
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
-        let due = self.next_ack();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
+        self.core.pace(ctx);
+        let due = self.core.channel.window.next_retransmit();
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
+        let due = self.core.channel.window.next_departure(ctx.now.mono);
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
+        let due = self.core.next_ack();
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
         if let State::Established(established) = &mut self.state {
             established.trim();
             if established.ours.is_none() {
-                self.timers.trim();
+                self.core.channel.timers.trim();
             }
         }
-        self.timers.next().map(|(at, _)| at)
+        self.core.channel.timers.next().map(|(at, _)| at)
     }
 
     /// Ends the SA without a message to the peer: removes its children from the data plane and answers waiting
@@ -379,14 +393,14 @@ impl IkeSa {
         if let Some(ticket) = state.ticket() {
             ctx.ids.asked.remove(&ticket);
         }
-        self.give_up_pending(ctx);
-        self.let_go(ctx);
-        self.requests.release(ctx.budget);
-        self.responses.release(ctx.budget);
-        while let Some((to, departure)) = self.window.take_rest() {
-            self.depart(ctx, to, departure);
+        self.core.give_up_pending(ctx);
+        self.core.let_go(ctx);
+        self.core.channel.requests.release(ctx.budget);
+        self.core.channel.responses.release(ctx.budget);
+        while let Some((to, departure)) = self.core.channel.window.take_rest() {
+            self.core.depart(ctx, to, departure);
         }
-        self.timers.clear_all();
+        self.core.channel.timers.clear_all();
         match state {
             State::Established(established) => {
                 self.on_established_closed(ctx, *established, &reason);
@@ -398,7 +412,7 @@ impl IkeSa {
             | State::AwaitResponseSignature(_)
             | State::AwaitLease(_) => {
                 ctx.event(Event::IkeDown {
-                    ike: self.id,
+                    ike: self.core.id,
                     connection: String::new(),
                     established: false,
                     reason: reason.clone(),
@@ -417,8 +431,8 @@ impl IkeSa {
             }
             closed @ State::Closed(_) => self.state = closed,
         }
-        self.give_back_assigned(ctx);
-        for request in std::mem::take(&mut self.waiting) {
+        self.core.give_back_assigned(ctx);
+        for request in std::mem::take(&mut self.core.waiting) {
             ctx.done(Some(request), Err(reason.clone()));
         }
     }
@@ -433,6 +447,35 @@ impl IkeSa {
         if matches!(self.state, State::Established(_)) {
             self.on_data_plane(ctx, ticket, result);
         }
+    }
+}
+
+impl Core {
+    /// Ends the SA once the present handler has returned. The first reason counts.
+    pub(crate) fn end(&mut self, reason: Failure) {
+        self.ending.get_or_insert(reason);
+    }
+
+    /// True if the SA ends once the present handler has returned.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// The path of the peer's latest request.
+    pub(crate) fn answer_to(&self) -> Path {
+        self.channel.answer_to
+    }
+
+    /// The SPI that this end chose.
+    pub(crate) fn local_spi(&self) -> u64 {
+        if self.initiator { self.spi_i } else { self.spi_r }
+    }
+
+    /// Counts one more response to another address. False if it is one too many.
+    fn may_send_elsewhere(&mut self) -> bool {
+        self.channel.elsewhere = self.channel.elsewhere.saturating_add(1);
+        let most = if self.channel.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
+        self.channel.elsewhere <= most
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use super::IkeSa;
 use super::context::Context;
 use super::state::{Retry, State, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, Encapsulation, SaId};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
@@ -18,19 +18,19 @@ impl IkeSa {
     /// behind a NAT or not proven so far.
     pub(super) fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
         // A peer may open its next connection from the port of the former one.
-        let back = self.stream.as_deref().is_some_and(Stream::is_lost);
-        if (path == self.path && !back) || !self.may_follow(path) {
+        let back = self.core.channel.stream.as_deref().is_some_and(Stream::is_lost);
+        if (path == self.core.channel.path && !back) || !self.may_follow(path) {
             return;
         }
         if path.transport == Transport::Tcp {
             return self.follow_stream(ctx, path);
         }
-        if path.remote.ip() != self.path.remote.ip() {
-            self.probe = self.probe.moved();
+        if path.remote.ip() != self.core.channel.path.remote.ip() {
+            self.core.channel.probe = self.core.channel.probe.moved();
         }
-        self.path = path;
+        self.core.channel.path = path;
         if matches!(self.state, State::Established(_)) {
-            ctx.event(Event::PathChanged { ike: self.id, path });
+            ctx.event(Event::PathChanged { ike: self.core.id, path });
             self.move_children(ctx);
         }
     }
@@ -49,16 +49,17 @@ impl IkeSa {
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
-        let roams = self.nat.remote && !(self.nat.local && self.initiator);
-        match &mut self.separate {
+        let roams =
+            self.core.channel.nat.remote && !(self.core.channel.nat.local && self.core.initiator);
+        match &mut self.core.channel.separate {
             Some(path) if path.remote != remote && roams => {
                 path.remote = remote;
                 self.move_children(ctx);
             }
             Some(_) => {}
-            None if self.mobike.is_some() => self.follow_esp_only(ctx, remote, roams),
-            None if self.path.transport != Transport::Udp => {
-                self.follow(ctx, Path { remote, ..self.path });
+            None if self.core.channel.mobike.is_some() => self.follow_esp_only(ctx, remote, roams),
+            None if self.core.channel.path.transport != Transport::Udp => {
+                self.follow(ctx, Path { remote, ..self.core.channel.path });
             }
             None => {}
         }
@@ -66,23 +67,17 @@ impl IkeSa {
 
     /// The same with MOBIKE: what RFC 4555 §3.8 permits to an end that is not behind a NAT.
     fn follow_esp_only(&mut self, ctx: &mut Context<'_>, remote: SocketAddr, roams: bool) {
-        if !roams || self.decides() || self.is_held() || remote == self.esp_path().remote {
+        if !roams
+            || self.core.decides()
+            || self.core.is_held()
+            || remote == self.core.esp_path().remote
+        {
             return;
         }
-        if let Some(mobike) = &mut self.mobike {
+        if let Some(mobike) = &mut self.core.channel.mobike {
             mobike.esp_remote = Some(Box::new(remote));
         }
         self.move_children(ctx);
-    }
-
-    /// The path of ESP.
-    pub(crate) fn esp_path(&self) -> Path {
-        if let Some(separate) = self.separate.as_deref() {
-            return *separate;
-        }
-        let elsewhere =
-            self.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
-        Path { remote: elsewhere.unwrap_or(self.path.remote), ..self.path }
     }
 
     /// True if the peer may be reached by `path` from now on.
@@ -93,22 +88,26 @@ impl IkeSa {
             //# allow packets for existing SAs to be received from new source IP
             //# addresses and ports.
             // The end that opens connections knows which one is the newest.
-            return self.is_on_line(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
+            return self.core.is_on_line(path)
+                && self.core.channel.stream.as_ref().is_none_or(|s| !s.ours);
         }
-        if self.mobike.is_some() && matches!(self.state, State::Established(_)) {
+        if self.core.channel.mobike.is_some() && matches!(self.state, State::Established(_)) {
             //= RFC 4555 §3.8
             //# The host not behind a NAT MUST NOT use these dynamic
             //# updates for IKEv2 packets, but MAY use them for ESP packets.
             return false;
         }
-        if self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
+        if self.core.channel.path.transport == Transport::UdpEncap
+            && path.transport == Transport::Udp
+        {
             // A peer does not go back from port 4500, so the message was redirected on its way.
             return false;
         }
         if !matches!(self.state, State::Established(_)) {
             // A peer without a NAT changes its port for IKE_AUTH only.
-            let same = path.remote.ip().to_canonical() == self.path.remote.ip().to_canonical();
-            return same || self.nat.remote || !self.nat.supported;
+            let same = path.remote.ip().to_canonical()
+                == self.core.channel.path.remote.ip().to_canonical();
+            return same || self.core.channel.nat.remote || !self.core.channel.nat.supported;
         }
         //= RFC 7296 §2.23
         //# A host behind a NAT SHOULD NOT
@@ -117,27 +116,20 @@ impl IkeSa {
         //# DoS attack
         // An initiator need not follow: it has reached the peer at this address, whatever NAT the peer is behind.
         // A responder behind a static NAT would lose a peer behind another NAT.
-        let behind_nat = self.nat.local && self.initiator;
-        path.remote == self.path.remote || (self.nat.remote && !behind_nat)
-    }
-
-    /// Sets the keepalive timer if this end is behind a NAT.
-    pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
-        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
-        //# Peers MUST
-        //# maintain NAT mappings for the ESP path by sending NAT keepalive
-        //# packets as specified in Section 2.23 of [RFC7296]
-        let wanted = self.nat.local
-            && self.esp_path().transport == Transport::UdpEncap
-            && !ctx.config.keep_alive.is_zero();
-        let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
-        self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
+        let behind_nat = self.core.channel.nat.local && self.core.initiator;
+        path.remote == self.core.channel.path.remote
+            || (self.core.channel.nat.remote && !behind_nat)
     }
 
     /// Moves the children's outer addresses to those of the peer.
     pub(crate) fn move_children(&mut self, ctx: &mut Context<'_>) {
-        let path = self.esp_path();
-        let nat = self.mobike.is_some().then_some(self.nat.local || self.nat.remote);
+        let path = self.core.esp_path();
+        let nat = self
+            .core
+            .channel
+            .mobike
+            .is_some()
+            .then_some(self.core.channel.nat.local || self.core.channel.nat.remote);
         let State::Established(established) = &mut self.state else { return };
         let mut batch = Vec::new();
         let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
@@ -195,5 +187,30 @@ impl IkeSa {
             let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);
             self.give_up_child(child, reason);
         }
+    }
+}
+
+impl Core {
+    /// The path of ESP.
+    pub(crate) fn esp_path(&self) -> Path {
+        if let Some(separate) = self.channel.separate.as_deref() {
+            return *separate;
+        }
+        let elsewhere =
+            self.channel.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
+        Path { remote: elsewhere.unwrap_or(self.channel.path.remote), ..self.channel.path }
+    }
+
+    /// Sets the keepalive timer if this end is behind a NAT.
+    pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
+        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
+        //# Peers MUST
+        //# maintain NAT mappings for the ESP path by sending NAT keepalive
+        //# packets as specified in Section 2.23 of [RFC7296]
+        let wanted = self.channel.nat.local
+            && self.esp_path().transport == Transport::UdpEncap
+            && !ctx.config.keep_alive.is_zero();
+        let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
+        self.channel.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 }

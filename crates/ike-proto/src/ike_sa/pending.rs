@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::IkeSa;
 use super::context::Context;
 use super::keeping::no_room;
 use super::memory::Kept;
 use super::state::{ExpectIntermediateResponse, Initiated, State, Step, Task};
 use super::timer::{Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
 use crate::keys::epoch::Opened;
@@ -86,7 +86,7 @@ impl Pending {
 impl IkeSa {
     /// Asks for `exchange`. `what` is repeated afterwards.
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
-        let before = self.kept;
+        let before = self.core.channel.kept;
         let room = match &what {
             What::Request(_, message) => self.hold(ctx, message),
             What::Response(message) if self.is_stranger() => self.hold(ctx, message),
@@ -100,7 +100,8 @@ impl IkeSa {
             let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
             return self.refuse_because(ctx, &refusal, no_room());
         }
-        let (kept, done) = (self.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
+        let (kept, done) =
+            (self.core.channel.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
             // Without this secret an established SA would end. No peer waits for a task or a step of this end.
             What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
@@ -111,26 +112,21 @@ impl IkeSa {
         let claim = exchange.claim(theirs && self.is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
         let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
-        let pending = self.pending.get_or_insert_default();
+        let pending = self.core.pending.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);
-        self.arm_pending();
-    }
-
-    /// True if this SA waits for the answer to `ticket`.
-    pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
+        self.core.arm_pending();
     }
 
     /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
         let asked = |pending: &Pending| pending.all().next().is_some();
-        self.pending.as_deref().is_some_and(asked) || self.state.ticket().is_some()
+        self.core.pending.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
     /// Handles the answer to `ticket`, for which this SA waits.
     pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        let Some(pending) = &mut self.pending else { return };
+        let Some(pending) = &mut self.core.pending else { return };
         let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
         let done = match answer {
             Answer::Exchanged(done) if done.is_of(&waiting.key) => done,
@@ -142,7 +138,7 @@ impl IkeSa {
     /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
-        while let Some(pending) = &mut self.pending
+        while let Some(pending) = &mut self.core.pending
             && let Some(waiting) = pending.take(|its| its.until <= now)
         {
             ctx.ids.asked.remove(&waiting.ticket);
@@ -152,10 +148,10 @@ impl IkeSa {
     }
 
     fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
-        self.pending.take_if(|pending| pending.is_empty());
-        self.arm_pending();
+        self.core.pending.take_if(|pending| pending.is_empty());
+        self.core.arm_pending();
         let Waiting { mut done, what, kept, .. } = waiting;
-        self.kept.give_back(kept, self.id, ctx.budget);
+        self.core.channel.kept.give_back(kept, self.core.id, ctx.budget);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -198,8 +194,29 @@ impl IkeSa {
     fn keep_ready(&mut self, left: Vec<Exchanged>) {
         let State::Established(established) = &self.state else { return };
         if !left.is_empty() && established.queue.iter().any(Task::exchanges_keys) {
-            self.pending.get_or_insert_default().ready = left;
+            self.core.pending.get_or_insert_default().ready = left;
         }
+    }
+
+    /// Answers the waiting request of the peer as if its key exchange had failed.
+    pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
+        let waiting = self.core.pending.as_mut().and_then(|pending| pending.theirs.take());
+        if let Some(waiting) = waiting {
+            ctx.ids.asked.remove(&waiting.ticket);
+            let failed = Exchanged::failed(waiting.key.clone());
+            self.resume(ctx, waiting, failed);
+        }
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        !matches!(self.state, State::Established(_))
+    }
+}
+
+impl Core {
+    /// True if this SA waits for the answer to `ticket`.
+    pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
     }
 
     /// The results for `task`, which is sent now.
@@ -210,16 +227,6 @@ impl IkeSa {
         ready.unwrap_or_default()
     }
 
-    /// Answers the waiting request of the peer as if its key exchange had failed.
-    pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
-        let waiting = self.pending.as_mut().and_then(|pending| pending.theirs.take());
-        if let Some(waiting) = waiting {
-            ctx.ids.asked.remove(&waiting.ticket);
-            let failed = Exchanged::failed(waiting.key.clone());
-            self.resume(ctx, waiting, failed);
-        }
-    }
-
     /// Gives up everything that waits, because the SA ends.
     pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
         let Some(pending) = self.pending.take() else { return };
@@ -228,13 +235,9 @@ impl IkeSa {
         }
     }
 
-    pub(super) fn is_stranger(&self) -> bool {
-        !matches!(self.state, State::Established(_))
-    }
-
     fn arm_pending(&mut self) {
         let all = self.pending.iter().flat_map(|pending| pending.all());
         let first = all.map(|waiting| waiting.until).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Exchange), first);
+        self.channel.timers.set_or_clear(TimerKey::Ike(Timer::Exchange), first);
     }
 }

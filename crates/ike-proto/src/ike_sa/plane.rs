@@ -65,7 +65,7 @@ impl IkeSa {
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
-                self.child_failed(ctx, &name, failure);
+                self.core.child_failed(ctx, &name, failure);
                 if let Some(old) = replaces {
                     self.rearm_rekey(ctx, old);
                 }
@@ -109,14 +109,14 @@ impl IkeSa {
             .min();
         match query {
             Query::Liveness => {
-                let delay = self.connection.dpd_delay;
+                let delay = self.core.connection.dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
+                let held = self.core.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
                     || self.may_be_lost_behind_nat(ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
-                self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
                 if quiet {
                     self.enqueue(Task::Liveness);
                 }
@@ -135,7 +135,7 @@ impl IkeSa {
             self.enqueue(Task::DeleteChild { child: id, reason, request: None });
         } else {
             let at = ctx.now.mono + (limit - idle);
-            self.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+            self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::IkeSa;
 use super::context::{Context, Effect};
 use super::keeping::NO_ROOM;
 use super::pmtu::headers;
@@ -10,6 +9,7 @@ use super::reassembly::{Fragment, Progress};
 use super::state::{IkePhase, Session, State};
 use super::timer::{Timer, TimerKey};
 use super::window::Class;
+use super::{Core, IkeSa};
 use crate::event::Path;
 use crate::exchange::Refusal;
 use crate::keys::epoch::{Epoch, Opened};
@@ -33,10 +33,10 @@ impl IkeSa {
         message: &Message<'_>,
     ) {
         let header = &message.header;
-        if header.flags.initiator == self.initiator {
+        if header.flags.initiator == self.core.initiator {
             return ctx.dropped(path, "initiator flag of the wrong end");
         }
-        if (header.spi_i, header.spi_r) != (self.spi_i, self.spi_r) {
+        if (header.spi_i, header.spi_r) != (self.core.spi_i, self.core.spi_r) {
             return ctx.dropped(path, "SPIs of no IKE SA");
         }
         if !self.takes_from(path) {
@@ -44,10 +44,10 @@ impl IkeSa {
         }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
-            Some(Payload::Skf(skf)) if self.takes_fragments() => Some((skf.number, skf.total)),
+            Some(Payload::Skf(skf)) if self.core.takes_fragments() => Some((skf.number, skf.total)),
             _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
         };
-        let class = self.window.classify(header, fragment);
+        let class = self.core.channel.window.classify(header, fragment);
         if self.on_possible_ack(ctx, path, octets, message, &class) {
             return;
         }
@@ -60,7 +60,11 @@ impl IkeSa {
                             return;
                         }
                         if whole && header.flags.response {
-                            self.window.on_response_datagram(ctx.now.mono, None, octets.len());
+                            self.core.channel.window.on_response_datagram(
+                                ctx.now.mono,
+                                None,
+                                octets.len(),
+                            );
                         }
                         self.on_authentic(ctx, path, header, &opened);
                     }
@@ -71,36 +75,39 @@ impl IkeSa {
             Class::RetransmittedRequest => {
                 // Only a peer that has the keys gets an answer. So no one else can make this end send large
                 // responses (bug class 39).
-                if self.opens(octets, message) {
-                    self.fit_response(ctx, path, octets, fragment);
+                if self.core.opens(octets, message) {
+                    self.core.fit_response(ctx, path, octets, fragment);
                     // The answer goes to a new address only if the peer's address may change, because an attacker
                     // could replay a captured request from any address. A connection leads only to the peer that
                     // opened it.
                     let anywhere = path.transport.is_reliable()
-                        || self.mobike.is_some()
+                        || self.core.channel.mobike.is_some()
                         || self.may_follow(path);
-                    let to = if anywhere { path } else { self.answer_to };
-                    let elsewhere = to != self.answer_to || self.is_unproven(to);
-                    if elsewhere && !path.transport.is_reliable() && !self.may_send_elsewhere() {
+                    let to = if anywhere { path } else { self.core.channel.answer_to };
+                    let elsewhere = to != self.core.channel.answer_to || self.is_unproven(to);
+                    if elsewhere && !path.transport.is_reliable() && !self.core.may_send_elsewhere()
+                    {
                         return ctx.dropped(path, "response sent elsewhere too often");
                     }
-                    self.acks.on_answered_again(ctx.now.mono, header.message_id);
-                    self.window.answer_again(to);
-                    self.pace(ctx);
+                    self.core.channel.acks.on_answered_again(ctx.now.mono, header.message_id);
+                    self.core.channel.window.answer_again(to);
+                    self.core.pace(ctx);
                 } else {
                     ctx.dropped(path, "integrity check failed");
                 }
             }
             // The datagram may be a replayed copy, so the answer goes both ways.
-            Class::InProgress if path != self.answer_to && path.transport.is_reliable() => {
-                if self.opens(octets, message) {
-                    self.answer_also_to = Some(Box::new(path));
+            Class::InProgress
+                if path != self.core.channel.answer_to && path.transport.is_reliable() =>
+            {
+                if self.core.opens(octets, message) {
+                    self.core.channel.answer_also_to = Some(Box::new(path));
                 }
             }
             Class::InProgress => {
                 if let Some((_, total)) = fragment
-                    && self.may_be_asked(ctx.now.mono, header, total)
-                    && self.opens(octets, message)
+                    && self.core.may_be_asked(ctx.now.mono, header, total)
+                    && self.core.opens(octets, message)
                 {
                     self.on_fragment(ctx, path, header, (1, total), true);
                 }
@@ -108,24 +115,6 @@ impl IkeSa {
             Class::Stale => ctx.dropped(path, "message ID already used"),
             Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
         }
-    }
-
-    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in one with
-    /// the same keys. It is not known yet which of these is genuine.
-    pub(super) fn takes_fragments(&self) -> bool {
-        self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
-    }
-
-    /// True if the peer sealed this message, with the present keys or with those before.
-    pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
-        let Session { epoch, previous, .. } = &self.session;
-        [Some(epoch), previous.as_deref()].into_iter().flatten().any(|epoch| {
-            match message.payloads.last() {
-                Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
-                Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
-                _ => false,
-            }
-        })
     }
 
     /// Opens the message, or adds a fragment to it. `Ok(None)` while fragments are missing.
@@ -140,29 +129,34 @@ impl IkeSa {
         let header = &message.header;
         let skf = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
-                let opened = self.session.epoch.open(octets, sk).map_err(|_| BAD)?;
+                let opened = self.core.channel.session.epoch.open(octets, sk).map_err(|_| BAD)?;
                 if !header.flags.response {
-                    self.request_digest = ctx.digest(octets);
-                    self.probe.on_new_request(octets.len() + headers(path), 1);
+                    self.core.channel.request_digest = ctx.digest(octets);
+                    self.core.channel.probe.on_new_request(octets.len() + headers(path), 1);
                 }
                 return Ok(Some(opened));
             }
             Some(Payload::Skf(skf)) => skf,
             _ => return Err(BAD),
         };
-        let set = if header.flags.response { &self.responses } else { &self.requests };
+        let set = if header.flags.response {
+            &self.core.channel.responses
+        } else {
+            &self.core.channel.requests
+        };
         let payer = set.payer_of(header.message_id);
         let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
             if set.has(header.message_id, numbers)
-                && self.may_be_asked(ctx.now.mono, header, skf.total)
-                && self.session.epoch.open_fragment(octets, skf).is_ok()
+                && self.core.may_be_asked(ctx.now.mono, header, skf.total)
+                && self.core.channel.session.epoch.open_fragment(octets, skf).is_ok()
             {
                 self.on_fragment(ctx, path, header, numbers, true);
             }
             return Err("fragment already received");
         }
-        let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
+        let content =
+            self.core.channel.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
         let payer = payer.unwrap_or_else(|| self.payer(ctx));
         let fragment = Fragment {
             message_id: header.message_id,
@@ -174,19 +168,26 @@ impl IkeSa {
             front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
         if skf.number == 1 && !header.flags.response {
-            self.request_digest = ctx.digest(octets);
-            self.probe.on_new_request(octets.len() + headers(path), skf.total);
+            self.core.channel.request_digest = ctx.digest(octets);
+            self.core.channel.probe.on_new_request(octets.len() + headers(path), skf.total);
         }
-        self.timers.set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
-        let set = if header.flags.response { &mut self.responses } else { &mut self.requests };
+        self.core
+            .channel
+            .timers
+            .set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
+        let set = if header.flags.response {
+            &mut self.core.channel.responses
+        } else {
+            &mut self.core.channel.requests
+        };
         let progress = set.insert(fragment, payer, ctx.budget);
         if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
             if header.flags.response {
                 let number = Some(numbers);
-                self.window.on_response_datagram(ctx.now.mono, number, octets.len());
+                self.core.channel.window.on_response_datagram(ctx.now.mono, number, octets.len());
             } else {
-                self.window.on_request_fragment();
-                self.prolong_half_open(ctx);
+                self.core.channel.window.on_request_fragment();
+                self.core.prolong_half_open(ctx);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE {
                     self.prolong_chains(ctx);
                 }
@@ -203,17 +204,6 @@ impl IkeSa {
         }
     }
 
-    /// Extends the time of a half-open SA whose peer makes progress with authentic fragments. `half_open_timeout`
-    /// is not meant for such an SA: FrodoKEM takes longer over 9.6 kbit/s. It gets four times that time at most.
-    pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
-        let key = TimerKey::Ike(Timer::HalfOpen);
-        let timeout = ctx.config.half_open_timeout;
-        if let Some(at) = self.timers.get(key).filter(|_| !self.initiator) {
-            let latest = self.started + timeout.saturating_mul(HALF_OPEN_TIMES);
-            self.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
-        }
-    }
-
     /// Handles a complete message from a peer that has the keys.
     pub(super) fn on_authentic(
         &mut self,
@@ -222,19 +212,23 @@ impl IkeSa {
         header: &Header,
         inner: &Opened,
     ) {
-        self.last_heard = ctx.now.mono;
-        self.is_seen();
-        self.acks.on_heard(ctx.now.mono, header);
-        self.acks.on_whole(header.flags.response);
+        self.core.channel.last_heard = ctx.now.mono;
+        self.core.is_seen();
+        self.core.channel.acks.on_heard(ctx.now.mono, header);
+        self.core.channel.acks.on_whole(header.flags.response);
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
-            self.responses.release(ctx.budget);
-            self.probe.on_answered(self.largest_request());
-            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
+            self.core.channel.responses.release(ctx.budget);
+            self.core.channel.probe.on_answered(self.core.largest_request());
+            self.core.channel.probe.on_heard(
+                ctx.mtus,
+                ctx.now.mono,
+                self.core.channel.path.remote.ip(),
+            );
             if !self.has_room_for(ctx, &decoded, inner) {
                 return ctx.dropped(path, NO_ROOM);
             }
-            if !self.window.on_response_authenticated(header.message_id) {
+            if !self.core.channel.window.on_response_authenticated(header.message_id) {
                 return;
             }
             if matches!(self.state, State::Established(_)) {
@@ -250,7 +244,7 @@ impl IkeSa {
                 }
             }
         } else {
-            self.requests.release(ctx.budget);
+            self.core.channel.requests.release(ctx.budget);
             if self.state.is_unproven() {
                 // It has overtaken the response after which the peer may send requests. It will be repeated.
                 return ctx.dropped(path, "request before the IKE_AUTH response");
@@ -265,21 +259,29 @@ impl IkeSa {
                 return ctx.dropped(path, NO_ROOM);
             }
             let (id, exchange) = (header.message_id, header.exchange);
-            if !self.window.on_request_authenticated(id, exchange, self.request_digest) {
+            if !self.core.channel.window.on_request_authenticated(
+                id,
+                exchange,
+                self.core.channel.request_digest,
+            ) {
                 return;
             }
             // The peer has our last response, so nothing under the old keys will be sent again.
-            self.session.previous = None;
-            self.probe.on_heard(ctx.mtus, ctx.now.mono, self.path.remote.ip());
+            self.core.channel.session.previous = None;
+            self.core.channel.probe.on_heard(
+                ctx.mtus,
+                ctx.now.mono,
+                self.core.channel.path.remote.ip(),
+            );
             self.follow(ctx, path);
             //= RFC 7296 §2.11
             //# An implementation MUST
             //# accept incoming requests even if the source port is not 500 or 4500,
             //# and MUST respond to the address and port from which the request was
             //# received.
-            self.answer_to = path;
-            self.elsewhere = 0;
-            self.answer_also_to = None;
+            self.core.channel.answer_to = path;
+            self.core.channel.elsewhere = 0;
+            self.core.channel.answer_also_to = None;
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
                 Err(error) => self.refuse(ctx, Refusal::from(error)),
@@ -296,7 +298,7 @@ impl IkeSa {
             matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
         });
         if !redundant {
-            ctx.effects.push_back(Effect::Adopt { from, to: self.id });
+            ctx.effects.push_back(Effect::Adopt { from, to: self.core.id });
         }
         !redundant
     }
@@ -367,6 +369,37 @@ impl IkeSa {
             | State::AwaitAuthenticatorPacket(_)
             | State::AwaitPeerPacket(_)
             | State::Closed(_) => {}
+        }
+    }
+}
+
+impl Core {
+    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in one with
+    /// the same keys. It is not known yet which of these is genuine.
+    pub(super) fn takes_fragments(&self) -> bool {
+        self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
+    }
+
+    /// True if the peer sealed this message, with the present keys or with those before.
+    pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
+        let Session { epoch, previous, .. } = &self.channel.session;
+        [Some(epoch), previous.as_deref()].into_iter().flatten().any(|epoch| {
+            match message.payloads.last() {
+                Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
+                Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
+                _ => false,
+            }
+        })
+    }
+
+    /// Extends the time of a half-open SA whose peer makes progress with authentic fragments. `half_open_timeout`
+    /// is not meant for such an SA: FrodoKEM takes longer over 9.6 kbit/s. It gets four times that time at most.
+    pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
+        let key = TimerKey::Ike(Timer::HalfOpen);
+        let timeout = ctx.config.half_open_timeout;
+        if let Some(at) = self.channel.timers.get(key).filter(|_| !self.initiator) {
+            let latest = self.started + timeout.saturating_mul(HALF_OPEN_TIMES);
+            self.channel.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
         }
     }
 }

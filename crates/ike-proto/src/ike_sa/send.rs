@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::IkeSa;
 use super::context::Context;
 use super::flight::Departure;
 use super::state::State;
 use super::timer::{Timer, TimerKey};
 use super::window::{Datagrams, NoRequest};
+use super::{Core, IkeSa};
 use crate::config::Fragmentation;
 use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Refusal;
@@ -35,7 +35,7 @@ impl IkeSa {
         refusal: &Refusal,
         reason: Failure,
     ) {
-        self.respond(ctx, &[refusal.payload()]);
+        self.core.respond(ctx, &[refusal.payload()]);
         let unauthenticated = !matches!(self.state, State::Established(_));
         if refusal.ends_sa() || unauthenticated {
             self.close(ctx, reason);
@@ -65,25 +65,27 @@ impl IkeSa {
         //# returned in a separate INFORMATIONAL exchange, usually with no other
         //# payloads.
         if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
-            self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+            self.core.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         }
         self.close(ctx, reason);
     }
+}
 
+impl Core {
     /// Sends the response to the request in progress, and keeps it in case the request is repeated.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let Some((message_id, exchange)) = self.window.in_progress() else { return };
+        let Some((message_id, exchange)) = self.channel.window.in_progress() else { return };
         let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
-        self.acks.on_answered(ctx.now.mono, message_id);
-        self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
-        self.window.start_response(self.answer_to, response);
+        self.channel.acks.on_answered(ctx.now.mono, message_id);
+        self.channel.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
+        self.channel.window.start_response(self.channel.answer_to, response);
         //= RFC 7296 §2.1
         //# In order to allow saving memory, responders are
         //# allowed to forget the response after a timeout of several minutes.
-        self.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
+        self.channel.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
         self.pace(ctx);
-        if let Some(path) = self.answer_also_to.take() {
-            self.window.answer_again(*path);
+        if let Some(path) = self.channel.answer_also_to.take() {
+            self.channel.window.answer_again(*path);
             self.pace(ctx);
         }
     }
@@ -95,19 +97,19 @@ impl IkeSa {
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
     ) {
-        let message_id = match self.window.next_request_id() {
+        let message_id = match self.channel.window.next_request_id() {
             Ok(id) => id,
             Err(NoRequest::Outstanding) => return,
-            Err(NoRequest::Exhausted) => return self.close(ctx, Failure::Expired),
+            Err(NoRequest::Exhausted) => return self.end(Failure::Expired),
         };
         let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
-        self.probe.on_request_sent(ctx.now.mono);
-        self.acks.on_request();
-        if let Some(stream) = &mut self.stream {
+        self.channel.probe.on_request_sent(ctx.now.mono);
+        self.channel.acks.on_request();
+        if let Some(stream) = &mut self.channel.stream {
             stream.on_asked(ctx.now.mono);
         }
         // This cannot fail, because `next_request_id` has succeeded.
-        let _ = self.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
+        let _ = self.channel.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
         self.pace(ctx);
     }
 
@@ -129,15 +131,15 @@ impl IkeSa {
             payloads,
             max_datagram: may_fragment.then(|| self.room(ctx)),
             force_fragment: may_fragment
-                && !self.path.transport.is_reliable()
+                && !self.channel.path.transport.is_reliable()
                 && self.connection.fragmentation == Fragmentation::Force
                 && exchange == ExchangeType::IKE_AUTH
                 && !response,
         };
-        match self.session.epoch.seal(&outgoing, ctx.rng) {
+        match self.channel.session.epoch.seal(&outgoing, ctx.rng) {
             Ok(datagrams) => Some(datagrams.into_iter().map(Arc::from).collect()),
             Err(_) => {
-                self.close(ctx, Failure::Crypto);
+                self.end(Failure::Crypto);
                 None
             }
         }
@@ -145,16 +147,16 @@ impl IkeSa {
 
     /// Sends the datagrams of our request and of our response that are due.
     pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
-        while let Some(departure) = self.window.take_request(ctx.now.mono) {
-            self.depart(ctx, self.path, departure);
+        while let Some(departure) = self.channel.window.take_request(ctx.now.mono) {
+            self.depart(ctx, self.channel.path, departure);
         }
-        while let Some((to, departure)) = self.window.take_response(ctx.now.mono) {
+        while let Some((to, departure)) = self.channel.window.take_response(ctx.now.mono) {
             self.depart(ctx, to, departure);
         }
     }
 
     pub(super) fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
-        if path == self.path && self.is_cut() {
+        if path == self.channel.path && self.is_cut() {
             // A request waits for the next connection. On that connection the peer repeats its request for a lost
             // answer.
             return;

@@ -52,7 +52,7 @@ impl IkeSa {
         may_meet([&child.local_ts, &child.remote_ts], others)
             || self
                 .identities()
-                .is_some_and(|identities| ctx.registry.has_another(&identities, self.id))
+                .is_some_and(|identities| ctx.registry.has_another(&identities, self.core.id))
     }
 
     /// True if each child `name` is on standby.

@@ -15,7 +15,7 @@ impl IkeSa {
         let State::Established(established) = &self.state else {
             return (IkeState::Connecting, None, &[]);
         };
-        let setup_time = established.since.saturating_duration_since(self.started);
+        let setup_time = established.since.saturating_duration_since(self.core.started);
         (phase_state(established.phase), Some(setup_time), &established.children)
     }
 
@@ -35,31 +35,31 @@ impl IkeSa {
         let state = established.map(|established| phase_state(established.phase));
         let state = state.unwrap_or(IkeState::Connecting);
         IkeStatus {
-            id: self.id,
-            connection: self.connection.name.clone(),
+            id: self.core.id,
+            connection: self.core.connection.name.clone(),
             state,
-            initiator: self.initiator,
-            spi_i: self.spi_i,
-            spi_r: self.spi_r,
-            path: self.path,
+            initiator: self.core.initiator,
+            spi_i: self.core.spi_i,
+            spi_r: self.core.spi_r,
+            path: self.core.channel.path,
             local_id: established.map(|established| established.local_id.clone()),
             remote_id: established.map(|established| established.remote_id.clone()),
-            nat_local: self.nat.local,
-            nat_remote: self.nat.remote,
-            mobike: self.mobike.is_some(),
-            ppk: self.ppk.used().cloned(),
+            nat_local: self.core.channel.nat.local,
+            nat_remote: self.core.channel.nat.remote,
+            mobike: self.core.channel.mobike.is_some(),
+            ppk: self.core.ppk.used().cloned(),
             resumed: self.is_resumed(),
-            full_transcript: self.extensions.full_transcript,
-            assignment: self.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
+            full_transcript: self.core.extensions.full_transcript,
+            assignment: self.core.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
             local_auth: established.map(|e| e.authenticated.local.to_vec()).unwrap_or_default(),
             remote_auth: established.map(|e| e.authenticated.remote.to_vec()).unwrap_or_default(),
-            algorithms: Some(self.session.selected.clone()),
+            algorithms: Some(self.core.channel.session.selected.clone()),
             established: established.map(|established| established.since),
             setup_time: established
-                .map(|established| established.since.saturating_duration_since(self.started)),
-            rekey_at: self.timers.get(TimerKey::Ike(Timer::RekeyIke)),
-            reauth_at: self.timers.get(TimerKey::Ike(Timer::ReauthIke)),
-            outstanding: self.window.outstanding().map(|(exchange, _)| exchange),
+                .map(|established| established.since.saturating_duration_since(self.core.started)),
+            rekey_at: self.core.channel.timers.get(TimerKey::Ike(Timer::RekeyIke)),
+            reauth_at: self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            outstanding: self.core.channel.window.outstanding().map(|(exchange, _)| exchange),
             children: established
                 .map(|established| established.children.iter().map(ChildSa::status).collect())
                 .unwrap_or_default(),

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::IkeSa;
 use super::context::Context;
 use super::state::{IkePhase, Initiated, State, Task};
 use super::timer::{Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::child::ChildSa;
 use crate::dataplane::Encapsulation;
 use crate::event::{Event, Output, Path, StreamCommand, StreamEvent, Transport};
@@ -117,54 +117,28 @@ impl Stream {
 }
 
 impl IkeSa {
-    /// The connection in use or being opened.
-    pub(crate) fn stream_path(&self) -> Option<Path> {
-        self.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.path)
-    }
-
-    /// True if nothing can be sent now, because the SA waits for a connection.
-    pub(super) fn is_cut(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| !stream.is_open())
-    }
-
     /// True if the transport of `path` is one by which messages for this SA may come.
     pub(super) fn takes_from(&self, path: Path) -> bool {
-        self.is_on_line(path) || self.switches_transports()
-    }
-
-    /// The same without a move to another transport.
-    pub(super) fn is_on_line(&self, path: Path) -> bool {
-        match (self.path.transport, path.transport) {
-            //= RFC 9329 §5
-            //# all IKE
-            //# messages for that IKE SA and ESP packets for its Child SAs MUST be
-            //# sent over a TCP connection until the SA is deleted or IKEv2 Mobility
-            //# and Multihoming (MOBIKE) is used
-            (Transport::Tcp, transport) => transport == Transport::Tcp,
-            //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
-            //# the initiator MUST switch to TCP port
-            //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
-            (_, transport) => (transport == Transport::Tcp) == self.extensions.separate,
-        }
+        self.core.is_on_line(path) || self.switches_transports()
     }
 
     /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
-        if path != self.path {
+        if path != self.core.channel.path {
             return;
         }
         let now = ctx.now.mono;
-        let Some(stream) = &mut self.stream else { return };
+        let Some(stream) = &mut self.core.channel.stream else { return };
         match event {
             StreamEvent::Opened(local) => {
                 stream.on_opened(now, *local);
                 if matches!(self.state, State::Established(_)) {
-                    ctx.event(Event::PathChanged { ike: self.id, path });
-                    if self.separate.is_none() {
+                    ctx.event(Event::PathChanged { ike: self.core.id, path });
+                    if self.core.channel.separate.is_none() {
                         self.move_children(ctx);
                     }
                 }
-                self.send_again(ctx);
+                self.core.send_again(ctx);
             }
             StreamEvent::Closed(_) => {
                 let wait = stream.on_closed(now);
@@ -173,42 +147,23 @@ impl IkeSa {
                 //# Originator is responsible for re-establishing the TCP connection if
                 //# it is torn down for any unexpected reason.
                 if stream.ours {
-                    self.timers.set(TimerKey::Ike(Timer::Reopen), now + wait);
+                    self.core.channel.timers.set(TimerKey::Ike(Timer::Reopen), now + wait);
                     self.show_up();
                 } else if self.is_half_open() || self.is_deleting() {
                     let key = TimerKey::Ike(Timer::HalfOpen);
                     let grace = now + HALF_OPEN_GRACE;
-                    let at = self.timers.get(key).map_or(grace, |at| at.min(grace));
-                    self.timers.set(key, at);
+                    let at = self.core.channel.timers.get(key).map_or(grace, |at| at.min(grace));
+                    self.core.channel.timers.set(key, at);
                 }
             }
         }
     }
 
-    //= RFC 9329 §6.1
-    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
-    //# is a rekey of an existing IKE SA
-    /// Uses the connection of the SA that is rekeyed into this one.
-    pub(crate) fn share_stream(&mut self, ctx: &Context<'_>, other: &Self) {
-        (self.stream, self.separate) = (other.stream.clone(), other.separate.clone());
-        let Some(stream) = &self.stream else { return };
-        if stream.is_lost() && stream.ours {
-            self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
-        }
-    }
-
-    /// For a candidate: the connection is gone, and the attempt opens another one.
-    pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
-        if let Some(stream) = self.stream.as_mut().filter(|_| self.path == path) {
-            stream.on_closed(now);
-        }
-    }
-
     /// For the SA of an attempt: takes over the connection. It is to be opened again at `reopen_at`, if at all.
     pub(crate) fn take_over_stream(&mut self, reopen_at: Option<Instant>) {
-        let Some(stream) = &self.stream else { return };
+        let Some(stream) = &self.core.channel.stream else { return };
         if stream.is_lost() {
-            self.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
+            self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
         }
         // Messages repeated on the second connection did not make the peer use it.
         if stream.failures > 0 {
@@ -219,8 +174,10 @@ impl IkeSa {
     /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
     /// the peer has made its SA on an older one.
     pub(super) fn show_successor(&mut self) {
-        let Some(stream) = self.stream.as_ref().filter(|stream| stream.ours) else { return };
-        if self.initiator && stream.opened.is_none_or(|at| at >= self.started) {
+        let Some(stream) = self.core.channel.stream.as_ref().filter(|stream| stream.ours) else {
+            return;
+        };
+        if self.core.initiator && stream.opened.is_none_or(|at| at >= self.core.started) {
             self.show_up();
         }
     }
@@ -230,7 +187,7 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return };
         let astray = |child: &ChildSa| {
             matches!(child.encap, Some(Encapsulation::Tcp(_)))
-                && child.encap != ChildSa::encap_on(self.esp_path(), false)
+                && child.encap != ChildSa::encap_on(self.core.esp_path(), false)
         };
         if established.children.iter().any(astray) {
             self.move_children(ctx);
@@ -241,14 +198,6 @@ impl IkeSa {
         match &self.state {
             State::Established(e) => matches!(e.ours, Some(Initiated::DeleteIke { .. })),
             _ => false,
-        }
-    }
-
-    /// Opens the connection again.
-    pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
-        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
-        {
-            stream.open(ctx, &mut self.path);
         }
     }
 
@@ -267,6 +216,87 @@ impl IkeSa {
         }
     }
 
+    /// Handles a new and authentic message of the peer on another connection.
+    pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
+        if self.core.channel.path.transport != Transport::Tcp {
+            let separate =
+                floated(self.core.channel.path, self.core.channel.nat, false, ctx.config.natt_port);
+            self.core.channel.separate = Some(Box::new(separate));
+        }
+        self.core.channel.path = path;
+        self.core.channel.stream = Some(Box::new(Stream::accepted()));
+        if matches!(self.state, State::Established(_)) {
+            self.core.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        } else {
+            let at = self.core.started + ctx.config.half_open_timeout;
+            self.core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+        }
+        if matches!(self.state, State::Established(_)) {
+            ctx.event(Event::PathChanged { ike: self.core.id, path });
+            if self.core.channel.separate.is_none() {
+                self.move_children(ctx);
+            }
+        }
+        self.core.send_again(ctx);
+    }
+}
+
+impl Core {
+    /// The connection in use or being opened.
+    pub(crate) fn stream_path(&self) -> Option<Path> {
+        self.channel.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.channel.path)
+    }
+
+    /// True if nothing can be sent now, because the SA waits for a connection.
+    pub(super) fn is_cut(&self) -> bool {
+        self.channel.stream.as_ref().is_some_and(|stream| !stream.is_open())
+    }
+
+    /// The same without a move to another transport.
+    pub(super) fn is_on_line(&self, path: Path) -> bool {
+        match (self.channel.path.transport, path.transport) {
+            //= RFC 9329 §5
+            //# all IKE
+            //# messages for that IKE SA and ESP packets for its Child SAs MUST be
+            //# sent over a TCP connection until the SA is deleted or IKEv2 Mobility
+            //# and Multihoming (MOBIKE) is used
+            (Transport::Tcp, transport) => transport == Transport::Tcp,
+            //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
+            //# the initiator MUST switch to TCP port
+            //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
+            (_, transport) => (transport == Transport::Tcp) == self.extensions.separate,
+        }
+    }
+
+    //= RFC 9329 §6.1
+    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+    //# is a rekey of an existing IKE SA
+    /// Uses the connection of the SA that is rekeyed into this one.
+    pub(crate) fn share_stream(&mut self, ctx: &Context<'_>, other: &Self) {
+        (self.channel.stream, self.channel.separate) =
+            (other.channel.stream.clone(), other.channel.separate.clone());
+        let Some(stream) = &self.channel.stream else { return };
+        if stream.is_lost() && stream.ours {
+            self.channel.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
+        }
+    }
+
+    /// For a candidate: the connection is gone, and the attempt opens another one.
+    pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
+        if let Some(stream) = self.channel.stream.as_mut().filter(|_| self.channel.path == path) {
+            stream.on_closed(now);
+        }
+    }
+
+    /// Opens the connection again.
+    pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
+        if let Some(stream) =
+            self.channel.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
+        {
+            stream.open(ctx, &mut self.channel.path);
+        }
+    }
+
     //= RFC 9329 §6.2
     //# If a new TCP connection for the IKE SA is established while the
     //# exchange Initiator is waiting for a response, the Initiator MUST
@@ -274,35 +304,12 @@ impl IkeSa {
     //# for a response.
     /// Sends the request in flight on the present connection.
     pub(super) fn send_again(&mut self, ctx: &mut Context<'_>) {
-        if self.window.request_again() {
-            if let Some(stream) = &mut self.stream {
+        if self.channel.window.request_again() {
+            if let Some(stream) = &mut self.channel.stream {
                 stream.on_asked(ctx.now.mono);
             }
             self.pace(ctx);
         }
-    }
-
-    /// Handles a new and authentic message of the peer on another connection.
-    pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if self.path.transport != Transport::Tcp {
-            let separate = floated(self.path, self.nat, false, ctx.config.natt_port);
-            self.separate = Some(Box::new(separate));
-        }
-        self.path = path;
-        self.stream = Some(Box::new(Stream::accepted()));
-        if matches!(self.state, State::Established(_)) {
-            self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
-        } else {
-            let at = self.started + ctx.config.half_open_timeout;
-            self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
-        }
-        if matches!(self.state, State::Established(_)) {
-            ctx.event(Event::PathChanged { ike: self.id, path });
-            if self.separate.is_none() {
-                self.move_children(ctx);
-            }
-        }
-        self.send_again(ctx);
     }
 }
 

@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::IkeSa;
 use super::context::Context;
 use super::established::{Lingering, arm_child};
 use super::mobility::Whereabouts;
 use super::state::{IkePhase, State, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::child::ChildSa;
 
 /// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
@@ -40,32 +40,35 @@ impl IkeSa {
         established.queue = kept;
         let children = std::mem::take(&mut established.children);
         for child in &children {
-            self.timers.clear_child(child.id);
+            self.core.channel.timers.clear_child(child.id);
         }
         let lingering = std::mem::take(&mut established.lingering);
         for old in &lingering {
-            self.timers.clear_child(old.child);
+            self.core.channel.timers.clear_child(old.child);
         }
         let delayed = std::mem::take(&mut established.delayed);
-        self.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        let whereabouts = self.whereabouts();
+        self.core.channel.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
+        let whereabouts = self.core.whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
     /// Takes over what another SA has released.
     pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
-        let (id, now) = (self.id, ctx.now.mono);
+        let (id, now) = (self.core.id, ctx.now.mono);
         let State::Established(established) = &mut self.state else { return };
         if matches!(established.phase, IkePhase::Crossed(_)) {
             established.phase = IkePhase::Alive;
         }
         for child in &children {
-            arm_child(&mut self.timers, child, now);
+            arm_child(&mut self.core.channel.timers, child, now);
             ctx.ids.esp.hand_over(child.spi_in, (id, child.id));
         }
         for old in &lingering {
-            self.timers.set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
+            self.core
+                .channel
+                .timers
+                .set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
             ctx.ids.esp.hand_over(old.inbound.spi, (id, old.child));
         }
         established.children.reserve_exact(children.len());
@@ -80,23 +83,11 @@ impl IkeSa {
             }
         }
         let next = established.delayed.iter().map(|(at, _)| *at).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
         self.take_whereabouts(ctx, whereabouts);
         self.show_successor();
         self.gather_children(ctx);
         self.judge_crossings(ctx);
-    }
-
-    /// Waits for the peer: it has begun the rekey that makes this SA, and does not have the SA before our answer.
-    /// Requests of this end wait for a sign, which is a message on this SA or the Delete of the SA that is
-    /// replaced.
-    pub(crate) fn await_sign(&mut self, now: Instant) {
-        self.timers.set(TimerKey::Ike(Timer::Unseen), now + UNSEEN);
-    }
-
-    /// Handles a sign that the peer has this SA.
-    pub(crate) fn is_seen(&mut self) {
-        self.timers.clear(TimerKey::Ike(Timer::Unseen));
     }
 
     /// Handles that the successor is gone: takes the released children back, to end with them.
@@ -105,7 +96,21 @@ impl IkeSa {
         if let State::Established(established) = &mut self.state {
             established.phase = IkePhase::Closing;
         }
-        self.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        self.core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+    }
+}
+
+impl Core {
+    /// Waits for the peer: it has begun the rekey that makes this SA, and does not have the SA before our answer.
+    /// Requests of this end wait for a sign, which is a message on this SA or the Delete of the SA that is
+    /// replaced.
+    pub(crate) fn await_sign(&mut self, now: Instant) {
+        self.channel.timers.set(TimerKey::Ike(Timer::Unseen), now + UNSEEN);
+    }
+
+    /// Handles a sign that the peer has this SA.
+    pub(crate) fn is_seen(&mut self) {
+        self.channel.timers.clear(TimerKey::Ike(Timer::Unseen));
     }
 }
 

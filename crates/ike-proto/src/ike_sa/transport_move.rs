@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::IkeSa;
 use super::context::Context;
 use super::state::{IkePhase, State};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Core, IkeSa};
 use crate::config::TcpUse;
 use crate::event::{Path, Transport};
 use crate::exchange::sa_init::NATT_PORT;
@@ -22,11 +22,11 @@ impl IkeSa {
     /// The path that replaces `path`, which has the present transport.
     pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
         // A configuration with TCP from the start has a reason.
-        let falls_back = matches!(self.connection.enable_tcp, TcpUse::Fallback(_));
+        let falls_back = matches!(self.core.connection.enable_tcp, TcpUse::Fallback(_));
         if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
             return path;
         }
-        let port = match self.connection.remote_port {
+        let port = match self.core.connection.remote_port {
             IKE_PORT => NATT_PORT,
             other => other,
         };
@@ -39,44 +39,10 @@ impl IkeSa {
 
     /// True if IKE and ESP may move to another transport together.
     pub(super) fn switches_transports(&self) -> bool {
-        self.mobike.is_some()
+        self.core.channel.mobike.is_some()
             && matches!(self.state, State::Established(_))
-            && !self.extensions.separate
-            && self.separate.is_none()
-    }
-
-    /// Handles a path that differs from `before`: opens or closes the connection.
-    pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
-        let Some(mobike) = &mut self.mobike else { return };
-        mobike.had_tcp |= before == Transport::Tcp && self.separate.is_none();
-        let had_tcp = mobike.had_tcp;
-        if self.path.transport == Transport::Tcp || self.separate.is_some() {
-            self.timers.clear(TimerKey::Ike(Timer::Fallback));
-            match &mut self.stream {
-                Some(stream) if stream.ours => stream.open(ctx, &mut self.path),
-                Some(_) => {}
-                None if self.path.transport == Transport::Tcp => {
-                    self.stream = Some(Box::new(Stream::accepted()));
-                }
-                None => {}
-            }
-            return;
-        }
-        self.stream = None;
-        self.timers.clear(TimerKey::Ike(Timer::Reopen));
-        if let TcpUse::Fallback(patience) = self.connection.enable_tcp
-            && had_tcp
-            && self.decides()
-        {
-            self.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
-        }
-    }
-
-    /// Handles an authentic response by `transport`.
-    pub(super) fn on_response_over(&mut self, transport: Transport) {
-        if transport != Transport::Tcp {
-            self.timers.clear(TimerKey::Ike(Timer::Fallback));
-        }
+            && !self.core.extensions.separate
+            && self.core.channel.separate.is_none()
     }
 
     //= RFC 9329 §7.1
@@ -88,19 +54,55 @@ impl IkeSa {
     /// Handles that UDP got no answer.
     pub(super) fn fall_back(&mut self, ctx: &mut Context<'_>) {
         let State::Established(established) = &self.state else { return };
-        if self.path.transport == Transport::Tcp
+        if self.core.channel.path.transport == Transport::Tcp
             || !self.switches_transports()
             || !matches!(established.phase, IkePhase::Alive | IkePhase::Closing)
         {
             return;
         }
-        let port = self.connection.tcp_remote_port;
+        let port = self.core.connection.tcp_remote_port;
         let path = Path {
-            local: SocketAddr::new(self.path.local.ip(), 0),
-            remote: SocketAddr::new(self.path.remote.ip(), port),
+            local: SocketAddr::new(self.core.channel.path.local.ip(), 0),
+            remote: SocketAddr::new(self.core.channel.path.remote.ip(), port),
             transport: Transport::Tcp,
         };
-        self.stream = Some(Box::new(Stream::opening()));
-        self.take_path(ctx, path);
+        self.core.channel.stream = Some(Box::new(Stream::opening()));
+        self.core.take_path(ctx, path);
+    }
+}
+
+impl Core {
+    /// Handles a path that differs from `before`: opens or closes the connection.
+    pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
+        let Some(mobike) = &mut self.channel.mobike else { return };
+        mobike.had_tcp |= before == Transport::Tcp && self.channel.separate.is_none();
+        let had_tcp = mobike.had_tcp;
+        if self.channel.path.transport == Transport::Tcp || self.channel.separate.is_some() {
+            self.channel.timers.clear(TimerKey::Ike(Timer::Fallback));
+            match &mut self.channel.stream {
+                Some(stream) if stream.ours => stream.open(ctx, &mut self.channel.path),
+                Some(_) => {}
+                None if self.channel.path.transport == Transport::Tcp => {
+                    self.channel.stream = Some(Box::new(Stream::accepted()));
+                }
+                None => {}
+            }
+            return;
+        }
+        self.channel.stream = None;
+        self.channel.timers.clear(TimerKey::Ike(Timer::Reopen));
+        if let TcpUse::Fallback(patience) = self.connection.enable_tcp
+            && had_tcp
+            && self.decides()
+        {
+            self.channel.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
+        }
+    }
+
+    /// Handles an authentic response by `transport`.
+    pub(super) fn on_response_over(&mut self, transport: Transport) {
+        if transport != Transport::Tcp {
+            self.channel.timers.clear(TimerKey::Ike(Timer::Fallback));
+        }
     }
 }

@@ -40,7 +40,7 @@ impl Attempt {
         }
         if self.seen.iter().any(|seen| **seen == *octets) {
             for candidate in &mut self.candidates {
-                candidate.window.on_init_answered_twice();
+                candidate.core.channel.window.on_init_answered_twice();
             }
             return;
         }
@@ -108,14 +108,14 @@ impl Attempt {
         });
         // The IKE_AUTH request that was sent depends on these extensions. With others no peer could use it.
         let made_of_it = made_of_it.filter(|candidate| {
-            let (first, second) = (candidate.extensions, accepted.extensions);
+            let (first, second) = (candidate.core.extensions, accepted.extensions);
             !first.full_transcript
                 && !second.full_transcript
                 && (first.ppk, first.separate) == (second.ppk, second.separate)
         });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
-            candidate.twins.push(Twin { response: transcript.response, extensions, nat });
+            candidate.core.twins.push(Twin { response: transcript.response, extensions, nat });
         }
         None
     }
@@ -228,11 +228,12 @@ impl Attempt {
                 started: self.started,
             },
         );
-        candidate.window = Window::after_init(ctx.config.retransmission, true);
-        (candidate.stream, candidate.separate) = (stream.map(Box::new), separate.map(Box::new));
-        candidate.window.inherit(rtt);
-        candidate.waiting = waiting;
-        candidate.renews = self.replaces.is_some();
+        candidate.core.channel.window = Window::after_init(ctx.config.retransmission, true);
+        (candidate.core.channel.stream, candidate.core.channel.separate) =
+            (stream.map(Box::new), separate.map(Box::new));
+        candidate.core.channel.window.inherit(rtt);
+        candidate.core.waiting = waiting;
+        candidate.core.renews = self.replaces.is_some();
         candidate.proceed(ctx, rest, auth);
         self.candidates.push(candidate);
         self.give_up_at = None;
@@ -243,6 +244,9 @@ impl Attempt {
     /// Drops candidates that have failed. After the last one there is still a moment for a response that
     /// contradicts.
     pub(super) fn reap(&mut self, ctx: &mut Context<'_>) {
+        for candidate in &mut self.candidates {
+            candidate.settle(ctx);
+        }
         let to =
             self.candidates.iter_mut().find_map(|candidate| candidate.state.unproven()?.redirect);
         if let Some(gateway) = to {
@@ -253,10 +257,10 @@ impl Attempt {
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
-                genuine |= candidate.genuine;
-                if candidate.window.next_request_id() == Ok(1) {
+                genuine |= candidate.core.genuine;
+                if candidate.core.channel.window.next_request_id() == Ok(1) {
                     // It has sent nothing, so another candidate may use its keys.
-                    let Session { selected, keys, .. } = &candidate.session;
+                    let Session { selected, keys, .. } = &candidate.core.channel.session;
                     let mut made_of = None;
                     used.retain(|(suite, key, response)| {
                         let its = *suite == selected.suite && key.ct_eq(keys.ei.expose());

@@ -58,7 +58,7 @@ impl Attempt {
                 line.reopen_at = Some(ctx.now.mono + wait);
                 let worked = line.worked;
                 for candidate in &mut self.candidates {
-                    candidate.lose_stream(path, ctx.now.mono);
+                    candidate.core.lose_stream(path, ctx.now.mono);
                 }
                 if !worked {
                     self.on_not_opened(ctx, path);
@@ -107,7 +107,9 @@ impl Attempt {
         //# MUST cancel the current IKE SA establishment.  The initiator in this
         //# case can restart the IKE_SA_INIT exchange over UDP without proposing
         //# separate transports
-        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.path == path) {
+        for candidate in
+            self.candidates.iter_mut().filter(|candidate| candidate.core.channel.path == path)
+        {
             candidate.close(ctx, Failure::Timeout);
         }
         self.reap(ctx);
@@ -135,8 +137,9 @@ impl Attempt {
         }
         line.reopen_at = None;
         line.stream.open(ctx, &mut line.path);
-        for candidate in self.candidates.iter_mut().filter(|c| c.stream.is_some()) {
-            (candidate.path, candidate.stream) = (line.path, Some(Box::new(line.stream.clone())));
+        for candidate in self.candidates.iter_mut().filter(|c| c.core.channel.stream.is_some()) {
+            (candidate.core.channel.path, candidate.core.channel.stream) =
+                (line.path, Some(Box::new(line.stream.clone())));
         }
         if self.path.transport == Transport::Tcp {
             self.path = line.path;
@@ -153,12 +156,13 @@ impl Attempt {
         if self.fall_back_at.is_none_or(|at| at > now) {
             return;
         }
-        let heard = self.candidates.iter().map(|candidate| candidate.last_heard).max();
+        let heard = self.candidates.iter().map(|candidate| candidate.core.channel.last_heard).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
         // A signature, a verdict or a key exchange takes time at this end, not on the path.
         let busy = !self.put_off.is_empty()
             || self.candidates.iter().any(|candidate| candidate.is_waiting_here());
-        let tries = self.candidates.iter().map(|candidate| candidate.window.tries()).max();
+        let tries =
+            self.candidates.iter().map(|candidate| candidate.core.channel.window.tries()).max();
         let tries = tries.unwrap_or_else(|| self.window.tries());
         self.fall_back_at = if self.tcp.is_some() {
             None

@@ -49,7 +49,7 @@ impl Attempt {
                     join: None,
                 });
             } else {
-                candidate.waiting.extend(wanted.request);
+                candidate.core.waiting.extend(wanted.request);
             }
         }
         self.wanted.push(wanted);
@@ -69,7 +69,7 @@ impl Attempt {
                     || waiting.queue.iter_mut().any(|task| task.is_joined_by(&config.name, request))
             });
             if !joined {
-                candidate.waiting.push(request);
+                candidate.core.waiting.push(request);
             }
         }
         true

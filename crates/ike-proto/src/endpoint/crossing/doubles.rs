@@ -48,16 +48,16 @@ impl IkeSa {
     /// True if this end may end it for another one with the same peer.
     fn may_be_double(&self) -> bool {
         let State::Established(established) = &self.state else { return false };
-        self.begun_here
+        self.core.begun_here
             && established.phase == IkePhase::Alive
-            && self.connection.vips.is_empty()
-            && self.assigned.is_none()
+            && self.core.connection.vips.is_empty()
+            && self.core.assigned.is_none()
             && established.owner_id().kind != IdType::NULL
     }
 
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
     fn claim(&self, registry: &Registry, late: bool) -> Claim {
-        let with = (&self.connection.name, self.path.remote.ip().to_canonical());
+        let with = (&self.core.connection.name, self.core.channel.path.remote.ip().to_canonical());
         let configured = match &self.state {
             State::Established(established) => {
                 let mut children = established.children.iter();
@@ -65,7 +65,12 @@ impl IkeSa {
             }
             _ => false,
         };
-        Claim { with: registry.digest(with), spis: (self.spi_i, self.spi_r), late, configured }
+        Claim {
+            with: registry.digest(with),
+            spis: (self.core.spi_i, self.core.spi_r),
+            late,
+            configured,
+        }
     }
 
     /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.
@@ -74,11 +79,11 @@ impl IkeSa {
         let own = self.claim(registry, false);
         let redundant = is_redundant(claim.spis, own.spis);
         let there = self.carried().map_or(0, |carried| carried.len());
-        let rule = match self.begun_here {
+        let rule = match self.core.begun_here {
             // Nobody else has to choose alike.
             true => children < there || (children == there && redundant),
             false => {
-                let allowed = claim.configured && self.connection.unique != Unique::Never;
+                let allowed = claim.configured && self.core.connection.unique != Unique::Never;
                 // The claim may be older than this one.
                 let age = now.mono.saturating_duration_since(established.since);
                 let late = claim.late && age >= PATIENCE + THEIRS_FIRST;

@@ -113,8 +113,8 @@ impl Endpoint {
         self.index.of(connection).find_map(|id| {
             match self.entries.get(&id).map(|slot| &slot.entry) {
                 Some(Entry::Sa(sa)) if sa.carries(None) => {
-                    let first = sa.redirected.as_ref()?.first;
-                    (first.to_canonical() == home).then(|| sa.path.remote.ip())
+                    let first = sa.core.redirected.as_ref()?.first;
+                    (first.to_canonical() == home).then(|| sa.core.channel.path.remote.ip())
                 }
                 _ => None,
             }
@@ -229,8 +229,8 @@ impl Endpoint {
         let stranded = |(id, slot): (&IkeSaId, &Slot)| {
             let Entry::Sa(sa) = &slot.entry else { return None };
             let comes_back = |name: &String| {
-                let child = sa.connection.child(name);
-                self.wants.has(&sa.connection.name, name)
+                let child = sa.core.connection.child(name);
+                self.wants.has(&sa.core.connection.name, name)
                     || child.is_some_and(|child| {
                         child.dpd_action != Action::None || child.start_action == Action::Trap
                     })
@@ -257,8 +257,8 @@ impl Endpoint {
 
     /// True if `sa` cannot leave an address that this host does not have any more.
     pub(in crate::endpoint) fn is_stranded(&self, sa: &IkeSa) -> bool {
-        let (own, here) = (&self.network.addresses, sa.path.local.ip().to_canonical());
+        let (own, here) = (&self.network.addresses, sa.core.channel.path.local.ip().to_canonical());
         let gone = !own.is_empty() && !own.iter().any(|own| own.to_canonical() == here);
-        sa.mobike.is_none() && gone && !here.is_loopback()
+        sa.core.channel.mobike.is_none() && gone && !here.is_loopback()
     }
 }

@@ -10,9 +10,9 @@ use crate::config::lookup::Lookup;
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{Distrust, Event, PeerRefused};
 use crate::exchange::Refusal;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::State;
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
@@ -63,26 +63,11 @@ pub(super) struct Claim<'a> {
 }
 
 impl IkeSa {
-    /// Reports to the log that the peer is not believed.
-    pub(crate) fn blame(
-        &self,
-        ctx: &mut Context<'_>,
-        ids: (Option<IdData>, Option<IdData>),
-        blame: Blame,
-    ) {
-        let path = if self.initiator { self.path } else { self.answer_to() };
-        let (remote_id, local_id) = ids;
-        let Blame { connection, why, distrust } = blame;
-        let ike = self.id;
-        let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
-        ctx.event(Event::PeerRefused(Box::new(refused)));
-    }
-
     /// Why no connection accepts the claim: the nearest connection, and what it lacks.
     pub(super) fn blame_for_none(&self, claim: Claim<'_>) -> Blame {
         let connections = match &self.state {
             State::ExpectAuthRequest(waiting) => &waiting.connections[..],
-            _ => std::slice::from_ref(&self.connection),
+            _ => std::slice::from_ref(&self.core.connection),
         };
         let connections = connections.iter().map(|connection| &**connection);
         let takes_id = |connection: &&ConnectionConfig| {
@@ -96,7 +81,7 @@ impl IkeSa {
             return Blame::of(None, "no connection for the peer's identity");
         };
         let answers = |connection: &&ConnectionConfig| {
-            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, self, id))
+            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, &self.core, id))
         };
         let mut answering = known.filter(answers);
         let Some(nearest) = answering.clone().next() else {
@@ -129,14 +114,14 @@ impl IkeSa {
         connection: &ConnectionConfig,
         claim: Claim<'_>,
     ) -> Blame {
-        let own = local_id(connection, self);
+        let own = local_id(connection, &self.core);
         let psk = claim.method == AuthMethod::PSK;
         if psk && peer_psk(lookup, &own, claim.id).is_none() {
             let why = format!("no pre-shared key for {own} and {}", claim.id);
             return Blame::of(Some(connection), why);
         }
         // A wrong PPK shows only in AUTH.
-        let why = match (psk, self.ppk.used()) {
+        let why = match (psk, self.core.ppk.used()) {
             (true, None) => "wrong pre-shared key",
             (true, Some(_)) => "wrong pre-shared key or PPK",
             (false, _) => "AUTH does not verify",
@@ -151,8 +136,25 @@ impl IkeSa {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        self.blame(ctx, ids, blame);
+        self.core.blame(ctx, ids, blame);
         self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+    }
+}
+
+impl Core {
+    /// Reports to the log that the peer is not believed.
+    pub(crate) fn blame(
+        &self,
+        ctx: &mut Context<'_>,
+        ids: (Option<IdData>, Option<IdData>),
+        blame: Blame,
+    ) {
+        let path = if self.initiator { self.channel.path } else { self.answer_to() };
+        let (remote_id, local_id) = ids;
+        let Blame { connection, why, distrust } = blame;
+        let ike = self.id;
+        let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
+        ctx.event(Event::PeerRefused(Box::new(refused)));
     }
 }
 

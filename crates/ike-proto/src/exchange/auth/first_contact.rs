@@ -6,9 +6,9 @@ use super::Payloads;
 use super::rounds::AuthReply;
 use crate::config::Unique;
 use crate::endpoint::folded;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{InitTranscript, State};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::epoch::Opened;
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::IdData;
@@ -38,8 +38,8 @@ impl IkeSa {
     pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
         let State::Established(established) = &self.state else { return false };
         initial_contact
-            && !self.initiator
-            && self.connection.unique != Unique::Never
+            && !self.core.initiator
+            && self.core.connection.unique != Unique::Never
             //= RFC 7619 §2.3
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on
@@ -53,6 +53,18 @@ impl IkeSa {
         Some((folded(&established.local_id), folded(established.owner_id())))
     }
 
+    /// Answers now: the other SAs have ended.
+    pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
+        let LastAnswer { request, transcript, reply } = answer;
+        if !matches!(self.state, State::Established(_)) {
+            return;
+        }
+        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
+        self.answer_last(ctx, &Payloads(&payloads), &transcript, reply);
+    }
+}
+
+impl Core {
     /// Answers after the other SAs have ended.
     pub(super) fn answer_after_others(
         &self,
@@ -63,16 +75,6 @@ impl IkeSa {
     ) {
         let answer = Box::new(LastAnswer { request, transcript, reply });
         ctx.effects.push_back(Effect::EndOthers(self.id, answer));
-    }
-
-    /// Answers now: the other SAs have ended.
-    pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
-        let LastAnswer { request, transcript, reply } = answer;
-        if !matches!(self.state, State::Established(_)) {
-            return;
-        }
-        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
-        self.answer_last(ctx, &Payloads(&payloads), &transcript, reply);
     }
 }
 

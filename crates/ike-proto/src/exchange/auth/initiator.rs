@@ -19,7 +19,7 @@ use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
-use crate::ike_sa::{IkeSa, Twin, notify};
+use crate::ike_sa::{Core, IkeSa, Twin, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
@@ -32,7 +32,7 @@ impl IkeSa {
 
     /// Continues after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
     pub(crate) fn begin_auth(&mut self, ctx: &mut Context<'_>, auth: ExpectAuthResponse) {
-        let several = self.connection.local.len() > 1 || self.connection.remote.len() > 1;
+        let several = self.core.connection.local.len() > 1 || self.core.connection.remote.len() > 1;
         let resumed = auth.resume.is_some();
         let missing = several && !auth.announced.multiple_auth && !resumed;
         self.state = State::ExpectAuthResponse(Box::new(auth));
@@ -49,7 +49,7 @@ impl IkeSa {
     /// Makes the request of the next round, after its signature if it needs one.
     fn next_auth_request(&mut self, ctx: &mut Context<'_>) {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         let index = waiting.rounds.local.len();
         let Some(round) = connection.local.get(index) else {
             if index == 0 {
@@ -58,26 +58,29 @@ impl IkeSa {
             return self.send_auth_request(ctx, None);
         };
         let first = index == 0;
-        let id =
-            if first { waiting.local_id.clone() } else { round_id(&connection, round, self.path) };
+        let id = if first {
+            waiting.local_id.clone()
+        } else {
+            round_id(&connection, round, self.core.channel.path)
+        };
         if round.auth == AuthConfig::Eap {
             return self.begin_eap_round(ctx, index, id);
         }
-        let unmixed = first && self.may_go_without_ppk();
-        let unmixed = unmixed.then(|| self.own_covered(&waiting.transcript, &id));
-        if first && let Err(failure) = self.mix_ppk_in_auth(ctx.config) {
+        let unmixed = first && self.core.may_go_without_ppk();
+        let unmixed = unmixed.then(|| self.core.own_covered(&waiting.transcript, &id));
+        if first && let Err(failure) = self.core.mix_ppk_in_auth(ctx.config) {
             return self.close(ctx, failure);
         }
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
         let psk = own_psk(ctx.lookup, &id, remote);
-        let covered = (self.own_covered(&waiting.transcript, &id), unmixed);
+        let covered = (self.core.own_covered(&waiting.transcript, &id), unmixed);
         match self.own_turn(round, id, psk, &waiting.announced, covered) {
             Err(failure) => self.close(ctx, failure),
             Ok(OwnTurn::Ready(own)) => self.send_auth_request(ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
-                let ticket = self.ask(ctx, Question::Sign(request));
+                let ticket = self.core.ask(ctx, Question::Sign(request));
                 if let State::ExpectAuthResponse(waiting) = self.take_state() {
                     let asked = AwaitSignature { ticket, waiting: *waiting, round };
                     self.state = State::AwaitRequestSignature(Box::new(asked));
@@ -89,7 +92,7 @@ impl IkeSa {
     pub(super) fn on_request_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
         let State::AwaitRequestSignature(asked) = self.take_state() else { return };
         let AwaitSignature { waiting, round, .. } = *asked;
-        let own = round.finish(answer, &waiting.announced, self.connection.send_cert);
+        let own = round.finish(answer, &waiting.announced, self.core.connection.send_cert);
         self.state = State::ExpectAuthResponse(Box::new(waiting));
         match own {
             Ok(own) => self.send_auth_request(ctx, Some(own)),
@@ -99,12 +102,12 @@ impl IkeSa {
 
     /// Sends the request: with this end's AUTH, or without one if only the peer's rounds are left.
     pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         let mobike = self.mobike_in_auth(ctx);
-        let token = self.own_token(ctx);
+        let token = self.core.own_token(ctx);
         let told = if mobike.is_empty() { Vec::new() } else { self.further_addresses(ctx) };
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
-        let Some(own) = own else { return self.request(ctx, ExchangeType::IKE_AUTH, &[]) };
+        let Some(own) = own else { return self.core.request(ctx, ExchangeType::IKE_AUTH, &[]) };
         let first = waiting.rounds.local.is_empty();
         if first {
             waiting.told = told;
@@ -122,7 +125,7 @@ impl IkeSa {
         let child = waiting.child.as_ref().filter(|_| first);
         let child = child.map(|offer| OfferParts::of(offer));
         let config = OwnedConfig::request(&waiting.vips).filter(|_| first);
-        let ppk_id = match &self.ppk {
+        let ppk_id = match &self.core.ppk {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
@@ -160,7 +163,7 @@ impl IkeSa {
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
-        self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        self.core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
     // ---- the peer ----
@@ -180,7 +183,7 @@ impl IkeSa {
             return self.on_resumed_auth_response(ctx, payloads);
         }
         let parsed = Payloads(payloads);
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         let index = waiting.rounds.proven();
         let Some(round) = connection.remote.get(index).filter(|_| index < connection.remote.len())
         else {
@@ -193,8 +196,8 @@ impl IkeSa {
             Ok(claim) => claim,
             Err(failure) => return self.reject_responder(ctx, failure),
         };
-        if matches!(self.ppk, PpkStage::Offered(..))
-            && let Err(failure) = self.settle_ppk(&parsed)
+        if matches!(self.core.ppk, PpkStage::Offered(..))
+            && let Err(failure) = self.core.settle_ppk(&parsed)
         {
             return self.disbelieve(ctx, id, None, failure);
         }
@@ -224,11 +227,11 @@ impl IkeSa {
                     without_ppk: false,
                     proven: None,
                 };
-                let asked = Self::peer_credentials(&connection, index, id.to_owned(), payloads);
+                let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
                 let Some(asked) = asked else {
                     return self.reject_responder(ctx, Failure::Authentication);
                 };
-                let ticket = self.ask(ctx, Question::Judge(asked));
+                let ticket = self.core.ask(ctx, Question::Judge(asked));
                 if let State::ExpectAuthResponse(waiting) = self.take_state() {
                     let message = opened.clone();
                     let asked = AwaitVerdict { ticket, waiting: *waiting, message, judging };
@@ -246,10 +249,10 @@ impl IkeSa {
         id: Id<'_>,
         auth: &Auth<'_>,
     ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
-        let prf = self.session.prf;
+        let prf = self.core.channel.session.prf;
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
-            AuthConfig::Null => padded(prf, &self.session.keys.pr),
+            AuthConfig::Null => padded(prf, &self.core.channel.session.keys.pr),
             // `eap.rs` decides about it.
             AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
@@ -274,7 +277,7 @@ impl IkeSa {
         let message = asked.message.clone();
         let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
         let parsed = Payloads(&payloads);
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         let round = connection.remote.get(index).map(|round| &round.auth);
         let (Ok((id, auth)), Some(AuthConfig::Pubkey(pubkey))) = (claim(&parsed), round) else {
             return self.reject_responder(ctx, Failure::Authentication);
@@ -317,11 +320,11 @@ impl IkeSa {
         if !key.revocation_pending {
             return self.responder_proven(ctx, used, evidence, &payloads);
         }
-        let asked = Self::peer_credentials(&connection, index, id.to_owned(), &payloads);
+        let asked = Core::peer_credentials(&connection, index, id.to_owned(), &payloads);
         let Some(asked) = asked else {
             return self.reject_responder(ctx, Failure::Authentication);
         };
-        let ticket = self.ask(ctx, Question::Revocation(asked));
+        let ticket = self.core.ask(ctx, Question::Revocation(asked));
         if let State::AwaitResponderVerdict(asked) = &mut self.state {
             asked.ticket = ticket;
             asked.judging.proven = Some((key, used, evidence));
@@ -337,7 +340,7 @@ impl IkeSa {
     ) -> Result<T, AuthFailure> {
         loop {
             let transcript = self.state.transcript().ok_or(AuthFailure)?;
-            match verify(&self.peer_octets(transcript, id)) {
+            match verify(&self.core.peer_octets(transcript, id)) {
                 Ok(proof) => return Ok(proof),
                 Err(AuthFailure) if self.take_twin(ctx) => {}
                 Err(AuthFailure) => return Err(AuthFailure),
@@ -348,11 +351,12 @@ impl IkeSa {
     /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
     fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
         let Some(waiting) = self.state.unproven() else { return false };
-        let Some(Twin { response, extensions, nat }) = self.twins.pop() else { return false };
+        let Some(Twin { response, extensions, nat }) = self.core.twins.pop() else { return false };
         waiting.transcript.response = response;
-        self.extensions = extensions;
-        self.nat = nat;
-        self.path = floated(self.path, nat, self.connection.mobike, ctx.config.natt_port);
+        self.core.extensions = extensions;
+        self.core.channel.nat = nat;
+        self.core.channel.path =
+            floated(self.core.channel.path, nat, self.core.connection.mobike, ctx.config.natt_port);
         true
     }
 
@@ -364,8 +368,8 @@ impl IkeSa {
         evidence: PeerAuthenticated,
         payloads: &[Payload<'_>],
     ) {
-        self.twins = Vec::new();
-        self.genuine = true;
+        self.core.twins = Vec::new();
+        self.core.genuine = true;
         let mut waiting = match self.take_state() {
             State::ExpectAuthResponse(waiting) => waiting,
             State::AwaitResponderVerdict(asked) => Box::new(asked.waiting),
@@ -385,7 +389,7 @@ impl IkeSa {
             // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
             // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-            self.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            self.core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
             return self.close(ctx, Failure::Peer(kind));
         }
         if self.is_redirected_early(ctx, payloads) {
@@ -395,24 +399,24 @@ impl IkeSa {
         if waiting.is_in_eap() {
             return self.responder_begins_eap(ctx, payloads);
         }
-        if !waiting.rounds.are_complete(&self.connection) {
+        if !waiting.rounds.are_complete(&self.core.connection) {
             return self.next_auth_request(ctx);
         }
         let State::ExpectAuthResponse(waiting) = self.take_state() else { return };
         let ExpectAuthResponse { transcript, child, queue, rounds, vips, told, .. } = *waiting;
-        let Some(authenticated) = rounds.finish(&self.connection) else { return };
+        let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
         if !self.establish(ctx, authenticated, queue) {
             return;
         }
-        self.read_mobike(&Payloads(payloads), told);
-        if let Some(to) = self.redirect_in(ctx, &Payloads(payloads)) {
+        self.core.read_mobike(&Payloads(payloads), told);
+        if let Some(to) = self.core.redirect_in(ctx, &Payloads(payloads)) {
             return self.leave_for(ctx, to, child);
         }
-        self.take_token(payloads);
+        self.core.take_token(payloads);
         self.take_configuration(ctx, &vips, payloads);
         self.take_auth_lifetime(ctx.now.mono, &Payloads(payloads));
         self.take_ticket(ctx, &Payloads(payloads), true);
-        ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact: false });
+        ctx.effects.push_back(Effect::Established { ike: self.core.id, initial_contact: false });
         if let Some(offer) = child {
             self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
         }
@@ -430,12 +434,12 @@ impl IkeSa {
     ) {
         let blame = blame.unwrap_or_else(|| match &failure {
             Failure::Untrusted(kind, why) => {
-                Blame::of(Some(&self.connection), why).distrusting(*kind)
+                Blame::of(Some(&self.core.connection), why).distrusting(*kind)
             }
-            other => Blame::of(Some(&self.connection), other),
+            other => Blame::of(Some(&self.core.connection), other),
         });
-        let local = local_id(&self.connection, self);
-        self.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
+        let local = local_id(&self.core.connection, &self.core);
+        self.core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
         self.reject_responder(ctx, failure);
     }
 

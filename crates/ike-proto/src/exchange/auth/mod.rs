@@ -29,9 +29,9 @@ use super::sa_init::without_cookie;
 use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Failure, Path};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::signed_octets::{AuthFailure, SignedOctets};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
@@ -41,36 +41,6 @@ use rounds::Authenticated;
 pub(crate) use signature::is_signature;
 
 impl IkeSa {
-    /// The octets that this end's AUTH payload covers.
-    fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
-        self.octets(transcript, self.initiator, id.as_id())
-    }
-
-    /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
-    pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
-        self.octets(transcript, !self.initiator, id)
-    }
-
-    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
-    /// initiator takes for answered. Anybody on the path can send the other one.
-    pub(crate) fn verify_initiator<T>(
-        &self,
-        transcript: &mut InitTranscript,
-        id: Id<'_>,
-        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
-    ) -> Result<T, AuthFailure> {
-        let verdict = verify(&self.peer_octets(transcript, id));
-        let earlier = transcript.came_twice.then(|| without_cookie(&transcript.request)).flatten();
-        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
-        let with_cookie = std::mem::replace(&mut transcript.request, earlier);
-        let verdict = verify(&self.peer_octets(transcript, id));
-        if verdict.is_err() {
-            // Another candidate may have a key that verifies this one.
-            transcript.request = with_cookie;
-        }
-        verdict
-    }
-
     /// The same for the IKE SA that waits for IKE_AUTH.
     pub(crate) fn verify_waiting<T>(
         &mut self,
@@ -79,22 +49,11 @@ impl IkeSa {
     ) -> Result<T, AuthFailure> {
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(AuthFailure) };
         let mut transcript = std::mem::take(&mut waiting.transcript);
-        let verdict = self.verify_initiator(&mut transcript, id, verify);
+        let verdict = self.core.verify_initiator(&mut transcript, id, verify);
         if let State::ExpectAuthRequest(waiting) = &mut self.state {
             waiting.transcript = transcript;
         }
         verdict
-    }
-
-    fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
-        let (nonce, key) = if initiator {
-            (&transcript.nr, &self.session.keys.pi)
-        } else {
-            (&transcript.ni, &self.session.keys.pr)
-        };
-        let message = transcript.covered(initiator, self.extensions.full_transcript);
-        let int_auth = transcript.int_auth.finish();
-        SignedOctets::new(self.session.prf, key, message, nonce, id, int_auth.as_deref())
     }
 
     /// Establishes the SA: both ends are authenticated. False if a round is missing.
@@ -104,11 +63,11 @@ impl IkeSa {
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> bool {
-        if self.connection.session_resumption && !self.extensions.client {
-            let ppk = self.ppk.used();
+        if self.core.connection.session_resumption && !self.core.extensions.client {
+            let ppk = self.core.ppk.used();
             let Authenticated { local, remote, .. } = &authenticated;
             let used = Used { local, remote, ppk };
-            authenticated.secrets = fits::print(ctx, self.session.prf, used);
+            authenticated.secrets = fits::print(ctx, self.core.channel.session.prf, used);
         }
         let (Some(local), Some(remote)) =
             (authenticated.local.first(), authenticated.remote.first())
@@ -140,19 +99,63 @@ impl IkeSa {
             soft_at: None,
             renewing: false,
         }));
-        let asker = match self.initiator {
-            true => self.asker(None),
+        let asker = match self.core.initiator {
+            true => self.core.asker(None),
             false => Asker::Peer,
         };
-        self.session.wipe_all_but_d();
-        self.if_ids = ctx.if_ids(&self.connection, asker);
-        self.follows_auth = self.window.in_progress().and_then(|(id, _)| id.checked_add(1));
-        self.let_go(ctx);
-        self.arm_lifetimes(ctx);
+        self.core.channel.session.wipe_all_but_d();
+        self.core.if_ids = ctx.if_ids(&self.core.connection, asker);
+        self.core.follows_auth =
+            self.core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        self.core.let_go(ctx);
+        self.core.arm_lifetimes(ctx);
         self.keep_reauth_time();
-        ctx.event(Event::IkeUp(self.id));
-        self.audit_ppk(ctx);
+        ctx.event(Event::IkeUp(self.core.id));
+        self.core.audit_ppk(ctx);
         true
+    }
+}
+
+impl Core {
+    /// The octets that this end's AUTH payload covers.
+    fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
+        self.octets(transcript, self.initiator, id.as_id())
+    }
+
+    /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
+    pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
+        self.octets(transcript, !self.initiator, id)
+    }
+
+    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
+    /// initiator takes for answered. Anybody on the path can send the other one.
+    pub(crate) fn verify_initiator<T>(
+        &self,
+        transcript: &mut InitTranscript,
+        id: Id<'_>,
+        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
+    ) -> Result<T, AuthFailure> {
+        let verdict = verify(&self.peer_octets(transcript, id));
+        let earlier = transcript.came_twice.then(|| without_cookie(&transcript.request)).flatten();
+        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
+        let with_cookie = std::mem::replace(&mut transcript.request, earlier);
+        let verdict = verify(&self.peer_octets(transcript, id));
+        if verdict.is_err() {
+            // Another candidate may have a key that verifies this one.
+            transcript.request = with_cookie;
+        }
+        verdict
+    }
+
+    fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
+        let (nonce, key) = if initiator {
+            (&transcript.nr, &self.channel.session.keys.pi)
+        } else {
+            (&transcript.ni, &self.channel.session.keys.pr)
+        };
+        let message = transcript.covered(initiator, self.extensions.full_transcript);
+        let int_auth = transcript.int_auth.finish();
+        SignedOctets::new(self.channel.session.prf, key, message, nonce, id, int_auth.as_deref())
     }
 }
 
@@ -183,11 +186,11 @@ pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
     }
 }
 
-fn local_id(connection: &ConnectionConfig, sa: &IkeSa) -> IdData {
-    local_id_at(connection, sa.path)
+fn local_id(connection: &ConnectionConfig, sa: &Core) -> IdData {
+    local_id_at(connection, sa.channel.path)
 }
 
-fn answers_to(connection: &ConnectionConfig, sa: &IkeSa, wanted: &Id<'_>) -> bool {
+fn answers_to(connection: &ConnectionConfig, sa: &Core, wanted: &Id<'_>) -> bool {
     local_id(connection, sa).matches(*wanted)
 }
 

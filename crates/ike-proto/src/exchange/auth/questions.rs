@@ -11,10 +11,10 @@ use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, SendCert};
 use crate::crypto::{Secret, SignatureScheme};
 use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{InitTranscript, State};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, padded};
 use crate::question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
@@ -59,20 +59,13 @@ pub(super) enum OwnTurn {
 }
 
 impl IkeSa {
-    /// The octets that this end's AUTH covers with the present keys.
-    pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
-        let keys = &self.session.keys;
-        let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
-        Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
-    }
-
     /// The identity that the peer claims, or is to have.
     fn peer_name(&self) -> String {
         let claimed = match &self.state {
             State::ExpectAuthRequest(waiting) => waiting.rounds.remote_id(),
             _ => None,
         };
-        match (claimed, self.connection.remote_id()) {
+        match (claimed, self.core.connection.remote_id()) {
             (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
             (None, _) => "any peer".to_owned(),
         }
@@ -87,7 +80,7 @@ impl IkeSa {
         announced: &Announcements,
         (covered, unmixed): (Covered, Option<Covered>),
     ) -> Result<OwnTurn, Failure> {
-        let prf = self.session.prf;
+        let prf = self.core.channel.session.prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
             let data = auth_by(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
@@ -124,7 +117,7 @@ impl IkeSa {
                     count: octets.len(),
                 };
                 let request = SignRequest {
-                    connection: self.connection.name.clone(),
+                    connection: self.core.connection.name.clone(),
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
@@ -137,11 +130,43 @@ impl IkeSa {
         }
     }
 
+    /// Handles the answer to the open question.
+    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+        if self.core.awaits_exchange(ticket) {
+            return self.on_exchanged(ctx, ticket, answer);
+        }
+        if self.state.ticket() != Some(ticket) {
+            return;
+        }
+        if self.core.initiator {
+            self.core.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        }
+        match &self.state {
+            State::AwaitRequestSignature(_) => self.on_request_signed(ctx, answer),
+            State::AwaitResponseSignature(_) => self.on_response_signed(ctx, answer),
+            State::AwaitResponderVerdict(_) => self.on_responder_verdict(ctx, answer),
+            State::AwaitInitiatorVerdict(_) => self.on_initiator_verdict(ctx, answer),
+            State::AwaitLease(_) => self.on_leased(ctx, answer),
+            State::AwaitAuthenticatorPacket(_) => self.on_authenticator_packet(ctx, answer),
+            State::AwaitPeerPacket(_) => self.on_peer_packet(ctx, answer),
+            _ => {}
+        }
+    }
+}
+
+impl Core {
+    /// The octets that this end's AUTH covers with the present keys.
+    pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
+        let keys = &self.channel.session.keys;
+        let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
+        Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
+    }
+
     /// Asks a question, and limits the time for the answer.
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.initiator {
             let at = ctx.now.mono + ctx.config.half_open_timeout;
-            self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+            self.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
         }
         ctx.ask(question)
     }
@@ -167,29 +192,6 @@ impl IkeSa {
             certs: certs.collect(),
             chain: pubkey.chain.clone(),
         })
-    }
-
-    /// Handles the answer to the open question.
-    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        if self.awaits_exchange(ticket) {
-            return self.on_exchanged(ctx, ticket, answer);
-        }
-        if self.state.ticket() != Some(ticket) {
-            return;
-        }
-        if self.initiator {
-            self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
-        }
-        match &self.state {
-            State::AwaitRequestSignature(_) => self.on_request_signed(ctx, answer),
-            State::AwaitResponseSignature(_) => self.on_response_signed(ctx, answer),
-            State::AwaitResponderVerdict(_) => self.on_responder_verdict(ctx, answer),
-            State::AwaitInitiatorVerdict(_) => self.on_initiator_verdict(ctx, answer),
-            State::AwaitLease(_) => self.on_leased(ctx, answer),
-            State::AwaitAuthenticatorPacket(_) => self.on_authenticator_packet(ctx, answer),
-            State::AwaitPeerPacket(_) => self.on_peer_packet(ctx, answer),
-            _ => {}
-        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
@@ -65,7 +66,7 @@ impl IkeSa {
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let parsed = Payloads(payloads);
         let proven = waiting.rounds.proven();
-        if proven > 0 && proven >= self.connection.remote.len() {
+        if proven > 0 && proven >= self.core.connection.remote.len() {
             // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
                 (Ok(None), Ok(None)) => self.next_auth_response(ctx),
@@ -120,8 +121,8 @@ impl IkeSa {
             })
             .filter(|connection| {
                 index > 0
-                    || id_r.is_none_or(|wanted| answers_to(connection, self, wanted))
-                        && self.still_fits(connection)
+                    || id_r.is_none_or(|wanted| answers_to(connection, &self.core, wanted))
+                        && self.core.still_fits(connection)
             })
             .collect();
         //= RFC 4945 §3.1.10
@@ -139,11 +140,13 @@ impl IkeSa {
             return Ok(Plan::Eap(candidates));
         }
         let first = match index {
-            0 => self.first_by_ppk(config, &mut candidates, payloads).or(first),
+            0 => self.core.first_by_ppk(config, &mut candidates, payloads).or(first),
             _ => first,
         };
         let taken = match &first {
-            Some(connection) if index == 0 => self.take_ppk_in_auth(config, connection, payloads),
+            Some(connection) if index == 0 => {
+                self.core.take_ppk_in_auth(config, connection, payloads)
+            }
             _ => Ok(AuthData::Payload),
         };
         let claim = Claim { index, id: &remote_id, wanted: id_r, method };
@@ -179,31 +182,6 @@ impl IkeSa {
         }
     }
 
-    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
-    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
-    /// are kept. None, without any change, if none fits.
-    fn first_by_ppk(
-        &self,
-        config: &EndpointConfig,
-        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
-        payloads: &Payloads<'_, '_>,
-    ) -> Option<Arc<ConnectionConfig>> {
-        let choice = |connection: &Arc<ConnectionConfig>| {
-            self.choose_ppk_in_auth(config, connection, payloads).ok()
-        };
-        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
-        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
-            let exact = candidate.remote.first().map_or(0, exactness);
-            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
-        })?;
-        let first = Arc::clone(first);
-        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
-        // It is tried first. The others stay in their order.
-        candidates.retain(|other| !Arc::ptr_eq(other, &first));
-        candidates.push_front(Arc::clone(&first));
-        Some(first)
-    }
-
     /// Checks an AUTH without a signature. `connection` accepts its method.
     fn check_secret(
         &mut self,
@@ -215,18 +193,18 @@ impl IkeSa {
         let State::ExpectAuthRequest(waiting) = &self.state else { return None };
         let index = waiting.rounds.proven();
         let local_id = match (connection, id_r) {
-            (Some(connection), _) => local_id(connection, self),
+            (Some(connection), _) => local_id(connection, &self.core),
             (None, Some(wanted)) => wanted.to_owned(),
-            (None, None) => local_id(&self.connection, self),
+            (None, None) => local_id(&self.core.connection, &self.core),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
-        let prf = self.session.prf;
+        let prf = self.core.channel.session.prf;
         let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(padded(prf, &self.session.keys.pi)),
+            Some(AuthConfig::Null) => Some(padded(prf, &self.core.channel.session.keys.pi)),
             _ => None,
         };
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
@@ -252,7 +230,7 @@ impl IkeSa {
         let mut possible = judging.candidates.iter().chain(&*waiting.connections);
         let asked = id.and_then(|id| {
             possible.find_map(|connection| {
-                Self::peer_credentials(connection, index, id.clone(), &payloads)
+                Core::peer_credentials(connection, index, id.clone(), &payloads)
             })
         });
         drop(payloads);
@@ -260,7 +238,7 @@ impl IkeSa {
             self.state = State::ExpectAuthRequest(Box::new(waiting));
             return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
-        let ticket = self.ask(ctx, Question::Judge(asked));
+        let ticket = self.core.ask(ctx, Question::Judge(asked));
         let asked = AwaitVerdict { ticket, waiting, message, judging };
         self.state = State::AwaitInitiatorVerdict(Box::new(asked));
     }
@@ -271,7 +249,7 @@ impl IkeSa {
         let index = waiting.rounds.proven();
         let octets = message.octets.clone();
         let payloads = decode_inner_payloads(message.first, &octets).unwrap_or_default();
-        let judged = self.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
+        let judged = self.core.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
             (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
@@ -281,12 +259,12 @@ impl IkeSa {
                     return self.initiator_proven(ctx, &connection, proof, &payloads, &message);
                 }
                 let id = used.id.clone();
-                let asked = Self::peer_credentials(&connection, index, id, &payloads);
+                let asked = Core::peer_credentials(&connection, index, id, &payloads);
                 let Some(asked) = asked else {
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
                     return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
                 };
-                let ticket = self.ask(ctx, Question::Revocation(asked));
+                let ticket = self.core.ask(ctx, Question::Revocation(asked));
                 judging.proven = Some((key, used, evidence));
                 let asked = AwaitVerdict { ticket, waiting, message, judging };
                 self.state = State::AwaitInitiatorVerdict(Box::new(asked));
@@ -304,10 +282,294 @@ impl IkeSa {
                     }
                     _ => Blame::of(connection.as_deref(), "the signature does not verify"),
                 });
-                self.blame(ctx, ids(&Payloads(&payloads)), blame);
+                self.core.blame(ctx, ids(&Payloads(&payloads)), blame);
                 self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
             }
         }
+    }
+
+    /// Handles that the peer is authenticated in one more round.
+    fn initiator_proven(
+        &mut self,
+        ctx: &mut Context<'_>,
+        connection: &Arc<ConnectionConfig>,
+        (used, evidence): (UsedAuth, PeerAuthenticated),
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) {
+        self.core.connection = Arc::clone(connection);
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        waiting.connections = Arc::from([Arc::clone(connection)]);
+        waiting.rounds.prove(used, evidence);
+        if waiting.first.is_none() {
+            waiting.announced.read(&Payloads(payloads));
+            waiting.first = Some(opened.clone());
+        }
+        let silent = !waiting.announced.multiple_auth;
+        if connection.local.len() > 1 && silent {
+            let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
+            let refusal = NotifyType::AUTHENTICATION_FAILED.into();
+            return self.refuse_because(ctx, &refusal, Failure::Credentials(why));
+        }
+        self.next_auth_response(ctx);
+    }
+
+    /// Handles an INFORMATIONAL between two rounds, in which the initiator reports an error in the last response
+    /// (RFC 7296 §2.21.2). No other one is expected.
+    pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+        match Payloads(payloads).fatal_in_auth() {
+            Some(kind) => {
+                self.core.respond(ctx, &[]);
+                self.close(ctx, Failure::Peer(kind));
+            }
+            None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
+    // ---- this end ----
+
+    /// Makes this end's part of the round, and answers.
+    pub(super) fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        let connection = Arc::clone(&self.core.connection);
+        let index = waiting.rounds.local.len();
+        let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
+        if round.auth == AuthConfig::Eap && waiting.eap.is_none() {
+            let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
+            return self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
+        }
+        let id = if index == 0 {
+            local_id(&connection, &self.core)
+        } else {
+            round_id(&connection, round, self.core.channel.path)
+        };
+        // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
+        // that.
+        let remote = waiting.rounds.remote_id();
+        let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
+        let covered = (self.core.own_covered(&waiting.transcript, &id), None);
+        match self.own_turn(round, id, psk, &waiting.announced, covered) {
+            Err(failure) => {
+                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+            }
+            Ok(OwnTurn::Ready(own)) => self.answer_auth(ctx, Some(own)),
+            Ok(OwnTurn::Sign(round, request)) => {
+                let ticket = self.core.ask(ctx, Question::Sign(request));
+                if let State::ExpectAuthRequest(waiting) = self.take_state() {
+                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
+                    self.state = State::AwaitResponseSignature(Box::new(asked));
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_response_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
+        let State::AwaitResponseSignature(asked) = self.take_state() else { return };
+        let AwaitSignature { waiting, round, .. } = *asked;
+        let own = round.finish(answer, &waiting.announced, self.core.connection.send_cert);
+        self.state = State::ExpectAuthRequest(Box::new(waiting));
+        match own {
+            Ok(own) => self.answer_auth(ctx, Some(own)),
+            Err(failure) => {
+                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+            }
+        }
+    }
+
+    /// Answers a round. The last round establishes the SA.
+    fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        let first = waiting.rounds.local.is_empty();
+        let proves = own.as_ref().filter(|own| own.has_auth());
+        waiting.rounds.local.extend(proves.map(|own| own.used.clone()));
+        let proves = proves.is_some();
+        let packet = waiting.take_first_packet();
+        let another = waiting.rounds.local.len() < self.core.connection.local.len();
+        let complete = packet.is_none() && waiting.rounds.are_complete(&self.core.connection);
+        let ppk = (first && self.core.took_ppk_in_auth()).then(Vec::new);
+        if complete {
+            return self.configure_peer(
+                ctx,
+                AuthReply { own, token: None, config: None, notifies: Vec::new() },
+                ppk,
+            );
+        }
+        let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
+        let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
+        let mut payloads = reply.payloads();
+        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        payloads.extend(more);
+        payloads.extend(packet.iter().map(|packet| Payload::Eap(packet)));
+        self.core.respond(ctx, &payloads);
+    }
+
+    /// Handles that both ends have completed their rounds: makes the child of the first request, unless the peer's
+    /// configuration has failed, and answers when the child is installed.
+    pub(crate) fn finish_auth(
+        &mut self,
+        ctx: &mut Context<'_>,
+        auth: AuthReply,
+        ppk: Option<Vec<u8>>,
+        unconfigured: Option<NotifyType>,
+    ) {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        let Some(request) = waiting.first.take() else { return };
+        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
+        let parsed = Payloads(&payloads);
+        if self.core.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+            //= RFC 6023 §3
+            //# It MUST NOT advertise the capability with a
+            //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
+            //# payload if the client sends an IKE_AUTH request that is modified as
+            //# described in Section 5.
+            return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+        }
+        if !self.core.read_mobike(&parsed, Vec::new()) {
+            return self.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+        }
+        let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
+        let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
+        let lifetime = authenticated.lifetime();
+        if !self.establish(ctx, authenticated, VecDeque::new()) {
+            return;
+        }
+        if let Some(lifetime) = lifetime {
+            self.core.limit_authentication(ctx.now.mono, lifetime);
+        }
+        let elsewhere = self.core.redirect_target(ctx);
+        if let Some(to) = elsewhere {
+            // A client that is redirected gets no address and no other attribute.
+            let mut auth = AuthReply { config: None, ..auth };
+            self.core.give_back_assigned(ctx);
+            auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
+            if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
+                auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
+            }
+            let mut payloads = auth.payloads();
+            payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+            self.core.respond(ctx, &payloads);
+            self.let_leave(ctx);
+            return;
+        }
+        self.core.take_token(&payloads);
+        let reply = (auth, ppk, unconfigured);
+        if self.ends_others(ctx, initial_contact) {
+            drop(payloads);
+            return self.core.answer_after_others(ctx, request, transcript, reply);
+        }
+        self.answer_last(ctx, &parsed, &transcript, reply);
+    }
+
+    /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
+    pub(super) fn answer_last(
+        &mut self,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        reply: LastReply,
+    ) {
+        self.core.tell_assigned(ctx);
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        if self.answer_first_child(ctx, parsed, transcript, reply) {
+            ctx.effects.push_back(Effect::Established { ike: self.core.id, initial_contact });
+        }
+    }
+
+    /// Makes the first child, and answers. False if the SA has ended.
+    fn answer_first_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        (auth, ppk, unconfigured): LastReply,
+    ) -> bool {
+        let child = match (parsed.sa(), unconfigured) {
+            (Ok(_), Some(kind)) => Some(Err(kind.into())),
+            (Ok(None), None) => None,
+            (Ok(Some(_)), None) if self.core.connection.childless == Childless::Force => {
+                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
+            }
+            (Ok(Some(_)), None) => {
+                let request = ChildRequest { rekeys: None, with_ke: false };
+                // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
+                Some(self.answer_child(ctx, parsed, &request, None).map_err(Halt::refusal))
+            }
+            (Err(refusal), _) => {
+                self.refuse(ctx, refusal);
+                return false;
+            }
+        };
+        let token = self.core.own_token(ctx);
+        let mut auth = AuthReply { notifies: self.mobike_in_auth(ctx), token, ..auth };
+        auth.notifies.extend(self.own_auth_lifetime(ctx.now.mono));
+        auth.notifies.extend(self.answer_ticket_request(ctx, parsed));
+        let mut payloads = auth.payloads();
+        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        match child {
+            None => self.core.respond(ctx, &payloads),
+            // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
+            Some(Err(refusal)) if refusal.ends_sa() => {
+                self.refuse(ctx, refusal);
+                return false;
+            }
+            Some(Err(refusal)) => {
+                payloads.push(refusal.payload());
+                self.core.respond(ctx, &payloads);
+                self.core.child_failed(ctx, "", refusal.into());
+            }
+            Some(Ok(answered)) => {
+                drop(payloads);
+                let child = &answered.child;
+                let reply = Reply {
+                    auth: Some(auth),
+                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
+                    ke: None,
+                    nonce: None,
+                    ts_i: child.remote_ts.clone(),
+                    ts_r: child.local_ts.clone(),
+                    notifies: answer_notifies(child),
+                    ppk,
+                };
+                let nonces = (&*transcript.ni, &*transcript.nr);
+                match self.keyed(ctx, answered.child, &[], nonces, None) {
+                    Ok(ready) => self.install_then_respond(ctx, ready, reply),
+                    Err(refusal) => {
+                        self.refuse(ctx, refusal);
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Core {
+    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
+    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
+    /// are kept. None, without any change, if none fits.
+    fn first_by_ppk(
+        &self,
+        config: &EndpointConfig,
+        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Option<Arc<ConnectionConfig>> {
+        let choice = |connection: &Arc<ConnectionConfig>| {
+            self.choose_ppk_in_auth(config, connection, payloads).ok()
+        };
+        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
+        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
+            let exact = candidate.remote.first().map_or(0, exactness);
+            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
+        })?;
+        let first = Arc::clone(first);
+        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
+        // It is tried first. The others stay in their order.
+        candidates.retain(|other| !Arc::ptr_eq(other, &first));
+        candidates.push_front(Arc::clone(&first));
+        Some(first)
     }
 
     /// Checks whether the answer is a key that has made the signature, or such a key after the check of
@@ -364,267 +626,10 @@ impl IkeSa {
         if refuses_short_transcript(connection, self.extensions) {
             return false;
         }
-        let chosen = Sa { proposals: vec![self.session.selected.to_wire(Spi::None)] };
+        let chosen = Sa { proposals: vec![self.channel.session.selected.to_wire(Spi::None)] };
         let options =
             SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
         proposal::select(&connection.proposals, &chosen, options).is_some()
-    }
-
-    /// Handles that the peer is authenticated in one more round.
-    fn initiator_proven(
-        &mut self,
-        ctx: &mut Context<'_>,
-        connection: &Arc<ConnectionConfig>,
-        (used, evidence): (UsedAuth, PeerAuthenticated),
-        payloads: &[Payload<'_>],
-        opened: &Opened,
-    ) {
-        self.connection = Arc::clone(connection);
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        waiting.connections = Arc::from([Arc::clone(connection)]);
-        waiting.rounds.prove(used, evidence);
-        if waiting.first.is_none() {
-            waiting.announced.read(&Payloads(payloads));
-            waiting.first = Some(opened.clone());
-        }
-        let silent = !waiting.announced.multiple_auth;
-        if connection.local.len() > 1 && silent {
-            let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
-            let refusal = NotifyType::AUTHENTICATION_FAILED.into();
-            return self.refuse_because(ctx, &refusal, Failure::Credentials(why));
-        }
-        self.next_auth_response(ctx);
-    }
-
-    /// Handles an INFORMATIONAL between two rounds, in which the initiator reports an error in the last response
-    /// (RFC 7296 §2.21.2). No other one is expected.
-    pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        match Payloads(payloads).fatal_in_auth() {
-            Some(kind) => {
-                self.respond(ctx, &[]);
-                self.close(ctx, Failure::Peer(kind));
-            }
-            None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
-        }
-    }
-
-    // ---- this end ----
-
-    /// Makes this end's part of the round, and answers.
-    pub(super) fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        let connection = Arc::clone(&self.connection);
-        let index = waiting.rounds.local.len();
-        let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
-        if round.auth == AuthConfig::Eap && waiting.eap.is_none() {
-            let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
-            return self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
-        }
-        let id = if index == 0 {
-            local_id(&connection, self)
-        } else {
-            round_id(&connection, round, self.path)
-        };
-        // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
-        // that.
-        let remote = waiting.rounds.remote_id();
-        let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
-        let covered = (self.own_covered(&waiting.transcript, &id), None);
-        match self.own_turn(round, id, psk, &waiting.announced, covered) {
-            Err(failure) => {
-                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
-            }
-            Ok(OwnTurn::Ready(own)) => self.answer_auth(ctx, Some(own)),
-            Ok(OwnTurn::Sign(round, request)) => {
-                let ticket = self.ask(ctx, Question::Sign(request));
-                if let State::ExpectAuthRequest(waiting) = self.take_state() {
-                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
-                    self.state = State::AwaitResponseSignature(Box::new(asked));
-                }
-            }
-        }
-    }
-
-    pub(super) fn on_response_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitResponseSignature(asked) = self.take_state() else { return };
-        let AwaitSignature { waiting, round, .. } = *asked;
-        let own = round.finish(answer, &waiting.announced, self.connection.send_cert);
-        self.state = State::ExpectAuthRequest(Box::new(waiting));
-        match own {
-            Ok(own) => self.answer_auth(ctx, Some(own)),
-            Err(failure) => {
-                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
-            }
-        }
-    }
-
-    /// Answers a round. The last round establishes the SA.
-    fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        let first = waiting.rounds.local.is_empty();
-        let proves = own.as_ref().filter(|own| own.has_auth());
-        waiting.rounds.local.extend(proves.map(|own| own.used.clone()));
-        let proves = proves.is_some();
-        let packet = waiting.take_first_packet();
-        let another = waiting.rounds.local.len() < self.connection.local.len();
-        let complete = packet.is_none() && waiting.rounds.are_complete(&self.connection);
-        let ppk = (first && self.took_ppk_in_auth()).then(Vec::new);
-        if complete {
-            return self.configure_peer(
-                ctx,
-                AuthReply { own, token: None, config: None, notifies: Vec::new() },
-                ppk,
-            );
-        }
-        let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
-        let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
-        let mut payloads = reply.payloads();
-        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        payloads.extend(more);
-        payloads.extend(packet.iter().map(|packet| Payload::Eap(packet)));
-        self.respond(ctx, &payloads);
-    }
-
-    /// Handles that both ends have completed their rounds: makes the child of the first request, unless the peer's
-    /// configuration has failed, and answers when the child is installed.
-    pub(crate) fn finish_auth(
-        &mut self,
-        ctx: &mut Context<'_>,
-        auth: AuthReply,
-        ppk: Option<Vec<u8>>,
-        unconfigured: Option<NotifyType>,
-    ) {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        let Some(request) = waiting.first.take() else { return };
-        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
-        let parsed = Payloads(&payloads);
-        if self.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
-            //= RFC 6023 §3
-            //# It MUST NOT advertise the capability with a
-            //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
-            //# payload if the client sends an IKE_AUTH request that is modified as
-            //# described in Section 5.
-            return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
-        }
-        if !self.read_mobike(&parsed, Vec::new()) {
-            return self.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
-        }
-        let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
-        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
-        let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
-        let Some(authenticated) = rounds.finish(&self.connection) else { return };
-        let lifetime = authenticated.lifetime();
-        if !self.establish(ctx, authenticated, VecDeque::new()) {
-            return;
-        }
-        if let Some(lifetime) = lifetime {
-            self.limit_authentication(ctx.now.mono, lifetime);
-        }
-        let elsewhere = self.redirect_target(ctx);
-        if let Some(to) = elsewhere {
-            // A client that is redirected gets no address and no other attribute.
-            let mut auth = AuthReply { config: None, ..auth };
-            self.give_back_assigned(ctx);
-            auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
-            if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
-                auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
-            }
-            let mut payloads = auth.payloads();
-            payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-            self.respond(ctx, &payloads);
-            self.let_leave(ctx);
-            return;
-        }
-        self.take_token(&payloads);
-        let reply = (auth, ppk, unconfigured);
-        if self.ends_others(ctx, initial_contact) {
-            drop(payloads);
-            return self.answer_after_others(ctx, request, transcript, reply);
-        }
-        self.answer_last(ctx, &parsed, &transcript, reply);
-    }
-
-    /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
-    pub(super) fn answer_last(
-        &mut self,
-        ctx: &mut Context<'_>,
-        parsed: &Payloads<'_, '_>,
-        transcript: &InitTranscript,
-        reply: LastReply,
-    ) {
-        self.tell_assigned(ctx);
-        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
-        if self.answer_first_child(ctx, parsed, transcript, reply) {
-            ctx.effects.push_back(Effect::Established { ike: self.id, initial_contact });
-        }
-    }
-
-    /// Makes the first child, and answers. False if the SA has ended.
-    fn answer_first_child(
-        &mut self,
-        ctx: &mut Context<'_>,
-        parsed: &Payloads<'_, '_>,
-        transcript: &InitTranscript,
-        (auth, ppk, unconfigured): LastReply,
-    ) -> bool {
-        let child = match (parsed.sa(), unconfigured) {
-            (Ok(_), Some(kind)) => Some(Err(kind.into())),
-            (Ok(None), None) => None,
-            (Ok(Some(_)), None) if self.connection.childless == Childless::Force => {
-                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
-            }
-            (Ok(Some(_)), None) => {
-                let request = ChildRequest { rekeys: None, with_ke: false };
-                // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
-                Some(self.answer_child(ctx, parsed, &request, None).map_err(Halt::refusal))
-            }
-            (Err(refusal), _) => {
-                self.refuse(ctx, refusal);
-                return false;
-            }
-        };
-        let token = self.own_token(ctx);
-        let mut auth = AuthReply { notifies: self.mobike_in_auth(ctx), token, ..auth };
-        auth.notifies.extend(self.own_auth_lifetime(ctx.now.mono));
-        auth.notifies.extend(self.answer_ticket_request(ctx, parsed));
-        let mut payloads = auth.payloads();
-        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        match child {
-            None => self.respond(ctx, &payloads),
-            // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
-            Some(Err(refusal)) if refusal.ends_sa() => {
-                self.refuse(ctx, refusal);
-                return false;
-            }
-            Some(Err(refusal)) => {
-                payloads.push(refusal.payload());
-                self.respond(ctx, &payloads);
-                self.child_failed(ctx, "", refusal.into());
-            }
-            Some(Ok(answered)) => {
-                drop(payloads);
-                let child = &answered.child;
-                let reply = Reply {
-                    auth: Some(auth),
-                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
-                    ke: None,
-                    nonce: None,
-                    ts_i: child.remote_ts.clone(),
-                    ts_r: child.local_ts.clone(),
-                    notifies: answer_notifies(child),
-                    ppk,
-                };
-                let nonces = (&*transcript.ni, &*transcript.nr);
-                match self.keyed(ctx, answered.child, &[], nonces, None) {
-                    Ok(ready) => self.install_then_respond(ctx, ready, reply),
-                    Err(refusal) => {
-                        self.refuse(ctx, refusal);
-                        return false;
-                    }
-                }
-            }
-        }
-        true
     }
 }
 

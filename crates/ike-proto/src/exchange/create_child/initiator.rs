@@ -12,10 +12,10 @@ use crate::exchange::ppk::MixedPpk;
 use crate::exchange::ppk::create_child::NO_KEY;
 use crate::exchange::resource::Join;
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, AfterRekey, Meanwhile, Nonces, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Initiated, Retry, State, Task};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
@@ -31,7 +31,7 @@ impl IkeSa {
         request: Option<crate::event::RequestId>,
         retry: Retry,
     ) -> bool {
-        let (id, path) = (self.id, self.path);
+        let (id, path) = (self.core.id, self.core.channel.path);
         let State::Established(established) = &self.state else { return false };
         let old = established
             .children
@@ -42,10 +42,10 @@ impl IkeSa {
             config: &old.config,
             rekeys: Some(old),
             joins: None,
-            dynamic: self.dynamic(),
+            dynamic: self.core.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
-            ike_method: Some(self.session.selected.ke),
+            ike_method: Some(self.core.channel.session.selected.ke),
             ordinal: old.ordinal,
             request,
             retry,
@@ -58,7 +58,7 @@ impl IkeSa {
             }
             Err(NoOffer::Failed(failure)) => {
                 ctx.done(request, Err(failure.clone()));
-                self.child_failed(ctx, &name, failure);
+                self.core.child_failed(ctx, &name, failure);
                 self.rearm_rekey(ctx, child);
             }
         }
@@ -67,8 +67,8 @@ impl IkeSa {
 
     /// Sends the request for a child.
     pub(crate) fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
-        offer.ppks = self.ppks_for_create_child(ctx.config, &offer.nonce);
-        if self.lacks_required_ppk(&offer.ppks) {
+        offer.ppks = self.core.ppks_for_create_child(ctx.config, &offer.nonce);
+        if self.core.lacks_required_ppk(&offer.ppks) {
             return self.refuse_ppk(ctx, OurOffer::Child(offer), &[], NO_KEY, true);
         }
         let State::Established(established) = &self.state else { return };
@@ -81,7 +81,7 @@ impl IkeSa {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(offer.payloads(true));
-        self.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        self.core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
         drop(payloads);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(Initiated::Child(offer));
@@ -104,7 +104,7 @@ impl IkeSa {
             return self.discard_offer(ctx, *offer, payloads, NotifyType::INVALID_SYNTAX.into());
         };
         let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
-        match self.ppk_taken(&offer.ppks, &parsed) {
+        match self.core.ppk_taken(&offer.ppks, &parsed) {
             Ok(ppk) => self.finish_offer(ctx, offer, payloads, (&ni, &nr), (additional, ppk)),
             Err(reason) => self.refuse_ppk(ctx, OurOffer::Child(offer), payloads, reason, false),
         }
@@ -133,7 +133,7 @@ impl IkeSa {
         } else if offer.deleted.contains(&ready.child.spi_out) {
             ctx.ids.esp.remove(&offer.spi_in);
             ctx.done(offer.request, Err(Failure::DeletedByPeer));
-            self.child_failed(ctx, &offer.config.name, Failure::DeletedByPeer);
+            self.core.child_failed(ctx, &offer.config.name, Failure::DeletedByPeer);
         } else {
             self.install(ctx, ready, offer.request);
         }
@@ -207,7 +207,7 @@ impl IkeSa {
                     // Unless a packet has come by it already.
                     theirs.half_closed |= theirs.pending_out.take().is_some();
                     theirs.replaces = None;
-                    self.timers.clear_child(crossed);
+                    self.core.channel.timers.clear_child(crossed);
                 }
                 self.install(ctx, ready, offer.request);
             }
@@ -251,7 +251,7 @@ impl IkeSa {
             let State::Established(established) = &mut self.state else { return };
             established.queue.push_front(Task::DeleteSpi(spi_in));
             ctx.done(request, Err(taken()));
-            self.child_failed(ctx, &ready.child.config.name, taken());
+            self.core.child_failed(ctx, &ready.child.config.name, taken());
             if let Some(old) = ready.child.replaces {
                 self.rearm_rekey(ctx, old);
             }
@@ -284,7 +284,7 @@ impl IkeSa {
             self.note_full(join.policy);
         }
         ctx.done(offer.request, Err(refusal.clone().into()));
-        self.child_failed(ctx, &offer.config.name, refusal.into());
+        self.core.child_failed(ctx, &offer.config.name, refusal.into());
         if let Some(old) = offer.rekeys {
             self.rearm_rekey(ctx, old);
         }
@@ -299,7 +299,7 @@ impl IkeSa {
         ctx.ids.esp.remove(&offer.spi_in);
         // A rekey of the peer that crossed this one has done the work.
         if offer.crossed.is_none()
-            && let Some(method) = self.other_method(ctx, &offer, error)
+            && let Some(method) = self.core.other_method(ctx, &offer, error)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
             if let State::Established(established) = &mut self.state {
@@ -372,14 +372,16 @@ impl IkeSa {
             }
             _ => {
                 ctx.done(offer.request, Err(failure.clone()));
-                self.child_failed(ctx, &offer.config.name, failure);
+                self.core.child_failed(ctx, &offer.config.name, failure);
                 if let Some(old) = offer.rekeys {
                     self.rearm_rekey(ctx, old);
                 }
             }
         }
     }
+}
 
+impl Core {
     /// The method in an INVALID_KE_PAYLOAD, if this end offered it and has not tried it.
     fn other_method(
         &self,

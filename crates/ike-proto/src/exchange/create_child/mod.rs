@@ -13,11 +13,11 @@ pub(crate) use responder::answer_notifies;
 
 use crate::endpoint::aftermath::End;
 use crate::event::{Event, Failure};
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::wire::registry::NotifyType;
 
-impl IkeSa {
+impl Core {
     pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
         if ctx.wants.has(&self.connection.name, name) {
             let mut ended = self.ending(Some(name), &reason, false, None);

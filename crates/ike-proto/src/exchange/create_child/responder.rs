@@ -8,6 +8,7 @@ use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
@@ -60,7 +61,7 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
         let State::Established(established) = &self.state else { return Ok(()) };
-        if self.is_held() {
+        if self.core.is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
@@ -88,7 +89,7 @@ impl IkeSa {
             Answer::Accept => {}
             Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
             Answer::ChildSaNotFound => {
-                self.respond_child_sa_not_found(ctx, rekeys);
+                self.core.respond_child_sa_not_found(ctx, rekeys);
                 return Ok(());
             }
         }
@@ -129,7 +130,7 @@ impl IkeSa {
             let link = self.start_chain(ctx, what, shared, (ni, &nr), ppk);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
-            self.respond(ctx, &payloads);
+            self.core.respond(ctx, &payloads);
             self.note_crossed(old, None, ni, &nr);
             return Ok(());
         }
@@ -138,19 +139,6 @@ impl IkeSa {
         self.note_crossed(old, Some(new), ni, &nr);
         self.install_then_respond(ctx, ready, reply);
         Ok(())
-    }
-
-    /// Answers that the child in REKEY_SA does not exist.
-    fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
-        //= RFC 7296 §2.25
-        //# The SA that the
-        //# initiator attempted to rekey is indicated by the SPI field in the
-        //# Notify payload, which is copied from the SPI field in the REKEY_SA
-        //# notification.
-        if let Some(notify) = rekeys {
-            let reply = Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
-            self.respond(ctx, &[Payload::Notify(reply)]);
-        }
     }
 
     /// Records the peer's rekey if this end is rekeying the same child. The response to ours will decide.
@@ -180,7 +168,7 @@ impl IkeSa {
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let kind = self.no_room(&ready.child);
-            return self.respond_without_child(
+            return self.core.respond_without_child(
                 ctx,
                 &reply,
                 kind,
@@ -214,7 +202,7 @@ impl IkeSa {
         let Responding { child, reply, .. } = responding;
         match result {
             Ok(()) => {
-                self.respond(ctx, &reply.payloads());
+                self.core.respond(ctx, &reply.payloads());
                 self.child_installed(ctx, child);
             }
             Err(error) => {
@@ -224,8 +212,51 @@ impl IkeSa {
                     failed.map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.no_room(failed));
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
-                self.respond_without_child(ctx, &reply, kind, &name, failure);
+                self.core.respond_without_child(ctx, &reply, kind, &name, failure);
             }
+        }
+    }
+
+    /// Removes what a failed installation may have left. Returns the child's name.
+    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
+        let State::Established(established) = &mut self.state else { return String::new() };
+        if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
+            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
+        {
+            offer.crossed = None;
+        }
+        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+            return String::new();
+        };
+        let child = established.children.swap_remove(index);
+        self.core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
+        ctx.ids.esp.remove(&child.spi_in);
+        let mut batch =
+            vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
+        match established.heir(&child) {
+            None => batch.insert(0, Command::RemovePolicy(child.policy)),
+            Some(other) if other.carries() && child.routed => {
+                other.routed = true;
+                ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
+            }
+            Some(_) => {}
+        }
+        ctx.data_plane(batch);
+        child.config.name.clone()
+    }
+}
+
+impl Core {
+    /// Answers that the child in REKEY_SA does not exist.
+    fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
+        //= RFC 7296 §2.25
+        //# The SA that the
+        //# initiator attempted to rekey is indicated by the SPI field in the
+        //# Notify payload, which is copied from the SPI field in the REKEY_SA
+        //# notification.
+        if let Some(notify) = rekeys {
+            let reply = Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
+            self.respond(ctx, &[Payload::Notify(reply)]);
         }
     }
 
@@ -249,34 +280,6 @@ impl IkeSa {
             None => self.respond(ctx, &[refusal]),
         }
         self.child_failed(ctx, name, reason);
-    }
-
-    /// Removes what a failed installation may have left. Returns the child's name.
-    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
-        let State::Established(established) = &mut self.state else { return String::new() };
-        if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
-            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
-        {
-            offer.crossed = None;
-        }
-        let Some(index) = established.children.iter().position(|child| child.id == id) else {
-            return String::new();
-        };
-        let child = established.children.swap_remove(index);
-        self.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
-        ctx.ids.esp.remove(&child.spi_in);
-        let mut batch =
-            vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        match established.heir(&child) {
-            None => batch.insert(0, Command::RemovePolicy(child.policy)),
-            Some(other) if other.carries() && child.routed => {
-                other.routed = true;
-                ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
-            }
-            Some(_) => {}
-        }
-        ctx.data_plane(batch);
-        child.config.name.clone()
     }
 }
 

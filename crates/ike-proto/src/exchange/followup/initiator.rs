@@ -55,7 +55,7 @@ impl IkeSa {
             OurOffer::Child(offer) => &offer.ppks,
             OurOffer::Ike(offer) => &offer.ppks,
         };
-        if let Err(reason) = self.ppk_taken(offered, &parsed) {
+        if let Err(reason) = self.core.ppk_taken(offered, &parsed) {
             // The chain would lead to an SA that this end refuses.
             return self.refuse_ppk(ctx, what, payloads, reason, true);
         }
@@ -144,7 +144,7 @@ impl IkeSa {
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        self.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        self.core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
         followup.ke = Some(ke);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(Initiated::Followup(Box::new(followup)));
@@ -210,7 +210,7 @@ impl IkeSa {
                 self.send_followup(ctx, followup, link.data);
             }
             None if rest.is_empty() => {
-                self.forgotten = 0;
+                self.core.forgotten = 0;
                 match decode_payloads(response.first, &response.octets, 0) {
                     Ok(created) => {
                         let done = self.complete_offer(ctx, what, &created, &shared);
@@ -237,13 +237,13 @@ impl IkeSa {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
         }
-        self.forgotten = self.forgotten.saturating_add(if late { 1 } else { IN_TIME });
+        self.core.forgotten = self.core.forgotten.saturating_add(if late { 1 } else { IN_TIME });
         //= RFC 9370 §2.2.4
         //# If the initiator continues to receive
         //# STATE_NOT_FOUND notifications after several retries, it MUST treat
         //# this situation as a fatal error and delete the IKE SA by sending a
         //# DELETE payload.
-        if self.forgotten >= MAX_FORGOTTEN {
+        if self.core.forgotten >= MAX_FORGOTTEN {
             let reason = Failure::Peer(error);
             self.enqueue_urgent(Task::DeleteIke { reason, request: None });
         }

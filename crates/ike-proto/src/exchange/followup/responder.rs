@@ -10,6 +10,7 @@ use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::MixedPpk;
 use crate::exchange::rekey_ike::Successor;
 use crate::exchange::{Payloads, Refusal, required};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{Reply, State};
@@ -49,7 +50,7 @@ impl IkeSa {
         let mut rest: Vec<_> = selected.additional().collect();
         let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
         let nonces = (ni.to_vec(), nr.to_vec());
-        let (expires, latest) = self.chain_life(ctx, selected.ke, method);
+        let (expires, latest) = self.core.chain_life(ctx, selected.ke, method);
         let mut link = [0; 8];
         ctx.rng.fill(&mut link);
         let State::Established(established) = &mut self.state else { return link };
@@ -153,14 +154,14 @@ impl IkeSa {
             return Ok(self.finish_chain(ctx, chain, (method, public))?);
         }
         chain.method = chain.rest.remove(0);
-        (chain.expires, chain.latest) = self.chain_life(ctx, method, chain.method);
+        (chain.expires, chain.latest) = self.core.chain_life(ctx, method, chain.method);
         chain.answered = ctx.now.mono;
         ctx.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),
         ];
-        self.respond(ctx, &reply);
+        self.core.respond(ctx, &reply);
         if let State::Established(established) = &mut self.state {
             established.theirs.push(chain);
         }
@@ -206,28 +207,11 @@ impl IkeSa {
                     started,
                 };
                 let new = self.successor(ctx, new)?;
-                self.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
+                self.core.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
                 self.hand_over(ctx, new, ni, nr);
             }
         }
         Ok(())
-    }
-
-    /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
-    /// extended. The time on the path of that answer and of the request for `next` does not count.
-    fn chain_life(
-        &self,
-        ctx: &Context<'_>,
-        answered: KeMethodId,
-        next: KeMethodId,
-    ) -> (Instant, Instant) {
-        let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
-        let back = lengths(answered).map_or(0, |lengths| lengths.responder);
-        let here = lengths(next).map_or(0, |lengths| lengths.initiator);
-        let life = chain_life(ctx.config);
-        let latest = ctx.now.mono + life * CHAIN_TIMES;
-        let expires = ctx.now.mono + life + self.window.rtt().cost(back + here);
-        (expires.min(latest), latest)
     }
 
     /// Handles a fragment of an IKE_FOLLOWUP_KE request: the path is slow, and the peer continues. Only the
@@ -259,7 +243,26 @@ impl IkeSa {
     fn arm_chains(&mut self) {
         let State::Established(established) = &self.state else { return };
         let first = established.theirs.iter().map(|chain| chain.expires).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
+    }
+}
+
+impl Core {
+    /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
+    /// extended. The time on the path of that answer and of the request for `next` does not count.
+    fn chain_life(
+        &self,
+        ctx: &Context<'_>,
+        answered: KeMethodId,
+        next: KeMethodId,
+    ) -> (Instant, Instant) {
+        let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
+        let back = lengths(answered).map_or(0, |lengths| lengths.responder);
+        let here = lengths(next).map_or(0, |lengths| lengths.initiator);
+        let life = chain_life(ctx.config);
+        let latest = ctx.now.mono + life * CHAIN_TIMES;
+        let expires = ctx.now.mono + life + self.channel.window.rtt().cost(back + here);
+        (expires.min(latest), latest)
     }
 }
 

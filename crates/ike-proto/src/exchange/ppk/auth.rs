@@ -6,7 +6,7 @@ use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
 use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
 use crate::event::{Event, Failure};
 use crate::exchange::Payloads;
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::wire::registry::NotifyType;
 
@@ -41,7 +41,7 @@ impl PpkChoice<'_> {
     }
 }
 
-impl IkeSa {
+impl Core {
     // ---- initiator ----
 
     /// True if IKE_AUTH offers a PPK that the peer may decline. Then NO_PPK_AUTH is made before
@@ -61,8 +61,8 @@ impl IkeSa {
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
         let found = usable(config, &self.connection.ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy("the PPK is not configured any more"))?;
-        let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
-        let unmixed = self.session.keys.replace_auth_keys(mixed);
+        let mixed = self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
+        let unmixed = self.channel.session.keys.replace_auth_keys(mixed);
         let data = wire_id(&id);
         self.ppk = PpkStage::Offered(id, Box::new(unmixed));
         Ok(Some(data))
@@ -94,7 +94,7 @@ impl IkeSa {
         if self.connection.requires_ppk() {
             return Err(Failure::Policy("the peer did not take the PPK"));
         }
-        self.session.keys.replace_auth_keys(*unmixed);
+        self.channel.session.keys.replace_auth_keys(*unmixed);
         Ok(())
     }
 
@@ -112,8 +112,9 @@ impl IkeSa {
             PpkChoice::Settled => AuthData::Payload,
             PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
             PpkChoice::Use(id, key) => {
-                let mixed = self.session.keys.mixed_in_auth(self.session.prf, &key.secret);
-                self.session.keys.replace_auth_keys(mixed);
+                let mixed =
+                    self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
+                self.channel.session.keys.replace_auth_keys(mixed);
                 self.ppk = PpkStage::Used(id);
                 AuthData::Payload
             }

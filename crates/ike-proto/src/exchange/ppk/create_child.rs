@@ -5,9 +5,9 @@ use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -17,45 +17,6 @@ const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
 pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
 
 impl IkeSa {
-    // ---- initiator ----
-
-    /// The PPKs to offer with the nonce `ni`.
-    pub(crate) fn ppks_for_create_child(
-        &self,
-        config: &EndpointConfig,
-        ni: &[u8],
-    ) -> Vec<OfferedPpk> {
-        let ppk = &self.connection.ppk;
-        if ppk.rekey == PpkRekey::No {
-            return Vec::new();
-        }
-        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
-        super::offer(config, ppk, self.session.prf, &[ni, &spi_i, &spi_r])
-    }
-
-    /// True if no PPK can be offered, and one is required.
-    pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
-        offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
-    }
-
-    /// The result of the offered PPKs in the response. The error says why its SA cannot be used.
-    pub(crate) fn ppk_taken(
-        &self,
-        offered: &[OfferedPpk],
-        payloads: &Payloads<'_, '_>,
-    ) -> Result<Option<MixedPpk>, Failure> {
-        match super::taken(offered, payloads) {
-            Ok(Some(ppk)) => {
-                let keys = &self.session.keys;
-                let sk_d = keys.mixed_in_create_child(self.session.prf, &ppk.key.secret);
-                Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
-            }
-            Ok(None) if self.connection.ppk.rekey == PpkRekey::Require => Err(REQUIRED),
-            Ok(None) => Ok(None),
-            Err(NotOffered) => Err(Failure::Policy("the peer names a PPK that was not offered")),
-        }
-    }
-
     /// Handles a response that is valid except that its PPK is not ours: gives up its SA. `chained` if no SA is
     /// made yet, because additional key exchanges were to come, or because no SA was requested.
     pub(crate) fn refuse_ppk(
@@ -76,7 +37,7 @@ impl IkeSa {
                 if !chained {
                     self.enqueue_urgent(Task::DeleteSpi(offer.spi_in));
                 }
-                self.child_failed(ctx, &offer.config.name, reason);
+                self.core.child_failed(ctx, &offer.config.name, reason);
                 if let Some(old) = offer.rekeys {
                     self.rearm_rekey(ctx, old);
                 }
@@ -88,7 +49,7 @@ impl IkeSa {
                 // The peer has moved the children to its new SA: both SAs end.
                 let made = self.complete_rekey_ike(ctx, &offer, &Payloads(payloads), &[], None);
                 if let Ok((new, _)) = made {
-                    self.discard_successor(ctx, new);
+                    self.core.discard_successor(ctx, new);
                 }
                 self.enqueue_urgent(Task::DeleteIke { reason, request: None });
             }
@@ -107,13 +68,14 @@ impl IkeSa {
         if !matches!(self.state, State::Established(_)) {
             return Ok(None);
         }
-        let ppk = &self.connection.ppk;
-        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
-        let prf = self.session.prf;
-        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.connection.takes_ppk(id);
+        let ppk = &self.core.connection.ppk;
+        let (spi_i, spi_r) = (self.core.spi_i.to_be_bytes(), self.core.spi_r.to_be_bytes());
+        let prf = self.core.channel.session.prf;
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.core.connection.takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
-                let sk_d = self.session.keys.mixed_in_create_child(prf, &common.key.secret);
+                let sk_d =
+                    self.core.channel.session.keys.mixed_in_create_child(prf, &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
             //= RFC 9867 §3.2
@@ -123,6 +85,47 @@ impl IkeSa {
             //# notification.
             None if ppk.rekey == PpkRekey::Require => Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
             None => Ok(None),
+        }
+    }
+}
+
+impl Core {
+    // ---- initiator ----
+
+    /// The PPKs to offer with the nonce `ni`.
+    pub(crate) fn ppks_for_create_child(
+        &self,
+        config: &EndpointConfig,
+        ni: &[u8],
+    ) -> Vec<OfferedPpk> {
+        let ppk = &self.connection.ppk;
+        if ppk.rekey == PpkRekey::No {
+            return Vec::new();
+        }
+        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        super::offer(config, ppk, self.channel.session.prf, &[ni, &spi_i, &spi_r])
+    }
+
+    /// True if no PPK can be offered, and one is required.
+    pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
+        offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
+    }
+
+    /// The result of the offered PPKs in the response. The error says why its SA cannot be used.
+    pub(crate) fn ppk_taken(
+        &self,
+        offered: &[OfferedPpk],
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<MixedPpk>, Failure> {
+        match super::taken(offered, payloads) {
+            Ok(Some(ppk)) => {
+                let keys = &self.channel.session.keys;
+                let sk_d = keys.mixed_in_create_child(self.channel.session.prf, &ppk.key.secret);
+                Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
+            }
+            Ok(None) if self.connection.ppk.rekey == PpkRekey::Require => Err(REQUIRED),
+            Ok(None) => Ok(None),
+            Err(NotOffered) => Err(Failure::Policy("the peer names a PPK that was not offered")),
         }
     }
 }

@@ -97,16 +97,16 @@ pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
 /// which the peers authenticated. Otherwise they have to authenticate again.
 pub(crate) fn may_grant<'a>(ctx: &Context<'a>, sa: &IkeSa) -> Option<&'a ConnectionConfig> {
     let State::Established(established) = &sa.state else { return None };
-    let (then, now) = (&sa.connection, ctx.lookup.connection(&sa.connection.name)?);
+    let (then, now) = (&sa.core.connection, ctx.lookup.connection(&sa.core.connection.name)?);
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);
     let Authenticated { local, remote, secrets, .. } = &*established.authenticated;
-    let used = Used { local, remote, ppk: sa.ppk.used() };
+    let used = Used { local, remote, ppk: sa.core.ppk.used() };
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.config, now)
-        && *secrets == print(ctx, sa.session.prf, used);
+        && *secrets == print(ctx, sa.core.channel.session.prf, used);
     kept.then_some(now)
 }
 

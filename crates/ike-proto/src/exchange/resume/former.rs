@@ -48,13 +48,13 @@ impl Former {
             return None;
         }
         Some(Self {
-            spis: (sa.spi_i, sa.spi_r),
-            proposal: sa.session.selected.to_wire(Spi::None),
-            sk_d: sa.session.keys.d.duplicate(),
+            spis: (sa.core.spi_i, sa.core.spi_r),
+            proposal: sa.core.channel.session.selected.to_wire(Spi::None),
+            sk_d: sa.core.channel.session.keys.d.duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
-            ppk: sa.ppk.used().cloned(),
-            full_transcript: sa.extensions.full_transcript,
+            ppk: sa.core.ppk.used().cloned(),
+            full_transcript: sa.core.extensions.full_transcript,
         })
     }
 

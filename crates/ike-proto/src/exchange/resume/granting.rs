@@ -8,12 +8,12 @@ use super::former::{Former, Held};
 use super::responder::seconds;
 use super::ticket::TicketState;
 use crate::exchange::{OwnedNotifies, Payloads};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// The longest lifetime that is accepted.
@@ -34,22 +34,10 @@ fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
 }
 
 impl IkeSa {
-    /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
-    pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
-        self.ticketed.then_some((self.spi_i, self.spi_r))
-    }
-
-    // ---- client ----
-
-    /// True if this end requests tickets.
-    pub(crate) fn wants_ticket(&self) -> bool {
-        self.extensions.client && self.connection.session_resumption
-    }
-
     /// Requests a ticket by a request of its own.
     pub(crate) fn send_ticket_request(&mut self, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        self.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        self.core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
         if let State::Established(established) = &mut self.state {
             established.ours = Some(Initiated::TicketRequest);
         }
@@ -62,15 +50,15 @@ impl IkeSa {
         payloads: &Payloads<'_, '_>,
         at_once: bool,
     ) {
-        if !self.wants_ticket() {
+        if !self.core.wants_ticket() {
             return;
         }
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
                 true if at_once => self.enqueue(Task::RequestTicket),
-                true => self.ask_again(ctx.now.mono),
+                true => self.core.ask_again(ctx.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
-                false => ctx.effects.push_back(Effect::NoTicket(self.id)),
+                false => ctx.effects.push_back(Effect::NoTicket(self.core.id)),
             }
             return;
         };
@@ -78,29 +66,24 @@ impl IkeSa {
             return;
         };
         let now = ctx.now.mono;
-        let vips = match &self.assigned {
+        let vips = match &self.core.assigned {
             Some(assigned) if assigned.0.ours => assigned.0.addresses.clone(),
             _ => Vec::new(),
         };
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
-            secrets: fits::secrets(ctx.config, ctx.lookup, self.session.prf, &former),
+            secrets: fits::secrets(ctx.config, ctx.lookup, self.core.channel.session.prf, &former),
             former,
-            connection: self.connection.clone(),
-            remote: self.path.remote.ip().to_canonical(),
-            reauth_by: self.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            connection: self.core.connection.clone(),
+            remote: self.core.channel.path.remote.ip().to_canonical(),
+            reauth_by: self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
-        ctx.effects.push_back(Effect::Ticket(self.id, Box::new(held)));
+        ctx.effects.push_back(Effect::Ticket(self.core.id, Box::new(held)));
         //= RFC 5723 §4.1
         //# or when the ticket lifetime is about to expire
-        self.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
-    }
-
-    /// Asks the gateway again later, because it may have a ticket then.
-    pub(crate) fn ask_again(&mut self, now: Instant) {
-        self.timers.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
+        self.core.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
     }
 
     /// Renews the ticket, which is about to expire.
@@ -129,12 +112,12 @@ impl IkeSa {
 
     /// A ticket for this SA.
     fn grant(&mut self, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-        if self.extensions.client {
+        if self.core.extensions.client {
             return None;
         }
         let connection = fits::may_grant(ctx, self)?;
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
-        let reauth = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
+        let reauth = self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
         let State::Established(established) = &self.state else { return None };
         if established.ike_activity() == IkeActivity::Closing {
             return None;
@@ -148,27 +131,47 @@ impl IkeSa {
         //# of the IKE SA lifetime (per the gateway's local policy) and its re-
         //# authentication time
         let ends = [Timer::HardLifeIke, Timer::Authorization].map(TimerKey::Ike);
-        let ends = ends.into_iter().map(|timer| self.timers.get(timer)).chain([reauth]);
+        let ends =
+            ends.into_iter().map(|timer| self.core.channel.timers.get(timer)).chain([reauth]);
         let left = ends.flatten().map(|at| at.saturating_duration_since(now));
         let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
         let former = Former::of(self)?;
         let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
         let ticket = TicketState {
-            connection: self.connection.name.clone(),
+            connection: self.core.connection.name.clone(),
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
-            ends_by: self.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
-            secrets: fits::secrets(ctx.config, ctx.lookup, self.session.prf, &former),
+            ends_by: self.core.channel.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
+            secrets: fits::secrets(ctx.config, ctx.lookup, self.core.channel.session.prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
         };
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
-        self.ticketed = true;
-        if let Some(assigned) = self.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            ctx.registry.lend((self.spi_i, self.spi_r), &assigned.0.addresses);
+        self.core.ticketed = true;
+        if let Some(assigned) = self.core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
+            ctx.registry.lend((self.core.spi_i, self.core.spi_r), &assigned.0.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
+    }
+}
+
+impl Core {
+    /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
+    pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
+        self.ticketed.then_some((self.spi_i, self.spi_r))
+    }
+
+    // ---- client ----
+
+    /// True if this end requests tickets.
+    pub(crate) fn wants_ticket(&self) -> bool {
+        self.extensions.client && self.connection.session_resumption
+    }
+
+    /// Asks the gateway again later, because it may have a ticket then.
+    pub(crate) fn ask_again(&mut self, now: Instant) {
+        self.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
     }
 }
 

@@ -175,11 +175,12 @@ impl IkeSa {
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
         //# other similar operations.
         if let Some(id) = &held.former.ppk {
-            self.ppk = PpkStage::Used(id.clone());
+            self.core.ppk = PpkStage::Used(id.clone());
         }
         let Some(id) = held.former.local_id().cloned() else { return };
-        let octets = self.own_covered(&waiting.transcript, &id).octets;
-        let data = auth_by(self.session.prf, &self.session.keys.pi, &octets);
+        let octets = self.core.own_covered(&waiting.transcript, &id).octets;
+        let data =
+            auth_by(self.core.channel.session.prf, &self.core.channel.session.keys.pi, &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
         self.send_auth_request(ctx, Some(own));
@@ -206,7 +207,8 @@ impl IkeSa {
         if held.former.remote_id() != Some(&id.to_owned()) {
             return self.reject_responder(ctx, Failure::Authentication);
         }
-        let (prf, key) = (self.session.prf, self.session.keys.pr.duplicate());
+        let (prf, key) =
+            (self.core.channel.session.prf, self.core.channel.session.keys.pr.duplicate());
         let verdict = self.with_twins(ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let Ok(evidence) = verdict else {
             return self.reject_responder(ctx, Failure::Authentication);
@@ -215,7 +217,7 @@ impl IkeSa {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        (self.twins, self.genuine) = (Vec::new(), true);
+        (self.core.twins, self.core.genuine) = (Vec::new(), true);
         self.auth_round_done(ctx, payloads);
     }
 }

@@ -184,11 +184,12 @@ impl IkeSa {
         {
             return Err(failed());
         }
-        let (prf, key) = (self.session.prf, self.session.keys.pi.duplicate());
+        let (prf, key) =
+            (self.core.channel.session.prf, self.core.channel.session.keys.pi.duplicate());
         let verdict = self.verify_waiting(*id, |octets| verify_by(prf, &key, octets, auth.data));
         let evidence = verdict.map_err(|_| failed())?;
         let State::ExpectAuthRequest(waiting) = &self.state else { return Err(failed()) };
-        let keys = &self.session.keys;
+        let keys = &self.core.channel.session.keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
@@ -197,8 +198,8 @@ impl IkeSa {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
-        ctx.effects.push_back(Effect::TicketOver(self.id, Some(*spis)));
-        let octets = self.own_covered(&waiting.transcript, own_id).octets;
+        ctx.effects.push_back(Effect::TicketOver(self.core.id, Some(*spis)));
+        let octets = self.core.own_covered(&waiting.transcript, own_id).octets;
         let data = auth_by(prf, &keys.pr, &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
@@ -207,7 +208,7 @@ impl IkeSa {
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
-            self.ppk = PpkStage::Used(id.clone());
+            self.core.ppk = PpkStage::Used(id.clone());
         }
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(failed()) };
         waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);

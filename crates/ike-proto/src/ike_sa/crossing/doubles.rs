@@ -11,6 +11,7 @@ use super::{IkeSa, is_redundant};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, State};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
@@ -63,15 +64,52 @@ impl IkeSa {
         if child.ours && all.iter().any(|other| child.doubles(other)) {
             own.push(id);
         }
-        self.look_for_doubles(ctx, own);
+        self.core.look_for_doubles(ctx, own);
     }
 
+    /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
+    /// end these for a rule of its own, which does not know of this end's.
+    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
+        let State::Established(established) = &self.state else { return };
+        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+        let others = established.children.iter().filter(|other| gone.is_like(other));
+        for other in others {
+            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
+            let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
+            let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
+            self.core.channel.timers.set(key, ctx.now.mono + wait);
+        }
+    }
+
+    /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
+    /// ends have ended both, and one is to be up again.
+    pub(crate) fn stood_in(&self, id: ChildSaId) -> Option<Effect> {
+        let State::Established(established) = &self.state else { return None };
+        let child = established.children.iter().find(|child| child.id == id)?;
+        let for_it = |other: &ChildSa| {
+            child.is_like(other)
+                && other.phase != Phase::Rekeyed
+                && established.reason_to_delete(other.id) == Some(&Failure::Replaced)
+        };
+        let ended =
+            self.core.channel.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
+        let stood_in =
+            child.phase == Phase::Installed && (ended || established.children.iter().any(for_it));
+        stood_in.then(|| Effect::BringBack {
+            connection: self.core.connection.name.clone(),
+            child: child.config.name.clone(),
+            ends: (self.core.channel.path.local.ip(), self.core.channel.path.remote.ip()),
+        })
+    }
+}
+
+impl Core {
     /// The children `own`, which this end has asked for, have doubles.
     pub(super) fn look_for_doubles(&mut self, ctx: &Context<'_>, own: Vec<ChildSaId>) {
         for id in own {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            if self.timers.get(key).is_none() {
-                self.timers.set(key, ctx.now.mono + PATIENCE);
+            if self.channel.timers.get(key).is_none() {
+                self.channel.timers.set(key, ctx.now.mono + PATIENCE);
             }
         }
     }
@@ -117,7 +155,7 @@ impl IkeSa {
                 return Fate::Ends;
             }
             // The peer's Delete for its own one may be on a path that is dead.
-            let heard = self.last_heard >= since + PATIENCE;
+            let heard = self.channel.last_heard >= since + PATIENCE;
             match late && settled {
                 true if heard => return Fate::Ends,
                 true => fate = Fate::AsksFirst,
@@ -126,39 +164,5 @@ impl IkeSa {
             }
         }
         fate
-    }
-
-    /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
-    /// end these for a rule of its own, which does not know of this end's.
-    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
-        let State::Established(established) = &self.state else { return };
-        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let others = established.children.iter().filter(|other| gone.is_like(other));
-        for other in others {
-            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
-            let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
-            let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
-            self.timers.set(key, ctx.now.mono + wait);
-        }
-    }
-
-    /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
-    /// ends have ended both, and one is to be up again.
-    pub(crate) fn stood_in(&self, id: ChildSaId) -> Option<Effect> {
-        let State::Established(established) = &self.state else { return None };
-        let child = established.children.iter().find(|child| child.id == id)?;
-        let for_it = |other: &ChildSa| {
-            child.is_like(other)
-                && other.phase != Phase::Rekeyed
-                && established.reason_to_delete(other.id) == Some(&Failure::Replaced)
-        };
-        let ended = self.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
-        let stood_in =
-            child.phase == Phase::Installed && (ended || established.children.iter().any(for_it));
-        stood_in.then(|| Effect::BringBack {
-            connection: self.connection.name.clone(),
-            child: child.config.name.clone(),
-            ends: (self.path.local.ip(), self.path.remote.ip()),
-        })
     }
 }

@@ -10,16 +10,16 @@ use crate::child::{ChildSa, Phase};
 use crate::dataplane::Command;
 use crate::endpoint::aftermath::{End, Wishes, after};
 use crate::event::{ChildSaId, Event, Failure};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 
 impl IkeSa {
     /// Handles that a child is in the data plane. Its lifetime begins.
     pub(crate) fn child_installed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = self.id;
+        let ike = self.core.id;
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
             return;
@@ -39,12 +39,12 @@ impl IkeSa {
         if !config.life_time.is_zero() {
             child.expires_at = Some(ctx.now.mono + config.life_time);
         }
-        arm_child(&mut self.timers, child, ctx.now.mono);
+        arm_child(&mut self.core.channel.timers, child, ctx.now.mono);
         let policy = child.policy;
         match replaces {
             None => {
                 ctx.event(Event::ChildUp { ike, child: id });
-                self.tell_carried(ctx, &config.name);
+                self.core.tell_carried(ctx, &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
@@ -57,7 +57,7 @@ impl IkeSa {
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
                 if !established.children.iter().any(|child| child.id == old) {
                     // Its end has had the child started again, and its traffic kept in.
-                    self.tell_carried(ctx, &config.name);
+                    self.core.tell_carried(ctx, &config.name);
                 }
                 self.retire(ctx, old, id);
             }
@@ -69,14 +69,6 @@ impl IkeSa {
         }
         self.judge_crossing(ctx, id);
         self.judge_double(ctx, id);
-    }
-
-    /// A child of this name is up.
-    fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
-        if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
-            let (connection, child) = (self.connection.name.clone(), Some(name.to_owned()));
-            ctx.effects.push_back(Effect::Carried { connection, child });
-        }
     }
 
     /// Makes the policy of `child` send by this child.
@@ -95,7 +87,7 @@ impl IkeSa {
             return;
         };
         child.phase = Phase::Rekeyed;
-        self.timers.clear_child(old);
+        self.core.channel.timers.clear_child(old);
         // If an operator ends the old child, the command is about the traffic, which `new` carries now. Any other
         // reason is about the old SA alone: its lifetime, its counters, its state in the data plane.
         let queue = std::mem::take(&mut established.queue);
@@ -118,7 +110,7 @@ impl IkeSa {
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = self.id;
+        let ike = self.core.id;
         let State::Established(established) = &mut self.state else { return };
         let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
         let routed = established.routes(child);
@@ -156,14 +148,14 @@ impl IkeSa {
         if let Some(new) = established.replacement_of(id) {
             self.activate(ctx, new);
         }
-        let ike = self.id;
+        let ike = self.core.id;
         let State::Established(established) = &mut self.state else { return };
         let Some(index) = established.children.iter().position(|child| child.id == id) else {
             return;
         };
         let child = established.children.remove(index);
         established.children.shrink_to_fit();
-        self.timers.clear_child(id);
+        self.core.channel.timers.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
         self.drop_chains(ctx, |chain| chain.child().is_some_and(|new| new.replaces == Some(id)));
         if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {
@@ -191,7 +183,7 @@ impl IkeSa {
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        let held = (!shared && self.holds(ctx, &child, reason)).then_some(child.policy);
+        let held = (!shared && self.core.holds(ctx, &child, reason)).then_some(child.policy);
         match held {
             // In a batch of its own: only batches of removals are repeated until they succeed.
             Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
@@ -206,14 +198,14 @@ impl IkeSa {
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.
         // Of several children of this name the last one counts: as long as another exists, nothing follows.
-        let ended = self.ending(Some(&name), reason, true, held);
+        let ended = self.core.ending(Some(&name), reason, true, held);
         ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
 
     /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
     /// completely, and goes on with the old child. So does this end.
     fn go_back(&mut self, ctx: &mut Context<'_>, new: &ChildSa) {
-        let ike = self.id;
+        let ike = self.core.id;
         let State::Established(established) = &mut self.state else { return };
         let left = established.children.iter().filter(|old| {
             old.line == new.line
@@ -225,7 +217,7 @@ impl IkeSa {
         let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
         let Some(old) = established.children.iter_mut().find(|old| old.id == id) else { return };
         old.phase = Phase::Installed;
-        arm_child(&mut self.timers, old, ctx.now.mono);
+        arm_child(&mut self.core.channel.timers, old, ctx.now.mono);
         ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
     }
 
@@ -236,18 +228,21 @@ impl IkeSa {
         let outbound = child.has_outbound().then(|| child.outbound());
         let (id, inbound) = (child.id, child.inbound());
         established.lingering.push(Lingering { child: id, inbound, outbound, until });
-        self.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
+        self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Sets the rekey timer of `child` again after a failed rekey.
     pub(crate) fn rearm_rekey(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
-        self.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+        self.core.channel.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
         // The hard limit has waited for this rekey.
         let State::Established(established) = &self.state else { return };
         let mut old = established.children.iter().filter(|old| old.id == child);
         if old.any(|old| old.expires_at.is_some_and(|at| at <= ctx.now.mono)) {
-            self.timers.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
+            self.core
+                .channel
+                .timers
+                .set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
         }
     }
 
@@ -259,14 +254,16 @@ impl IkeSa {
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews = established.queue.iter().any(rekeys)
             || !matches!(established.activity(child), ChildActivity::Idle);
-        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, self.grace(ctx, soft)));
+        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, self.core.grace(ctx, soft)));
         match grace {
             Some((_, until)) if until > ctx.now.mono => {
-                self.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
+                self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
             // begun.
-            Some((soft, _)) if self.last_heard <= soft && self.holds_or_starts(ctx, child) => {
+            Some((soft, _))
+                if self.core.channel.last_heard <= soft && self.holds_or_starts(ctx, child) =>
+            {
                 self.expire(ctx)
             }
             _ => self.expire_child(ctx, id),
@@ -300,8 +297,8 @@ impl IkeSa {
     }
 
     fn holds_or_starts(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let wanted = ctx.wants.has(&self.connection.name, &child.config.name);
-        let wishes = Wishes::of(&self.connection, Some(&child.config), wanted, 0);
+        let wanted = ctx.wants.has(&self.core.connection.name, &child.config.name);
+        let wishes = Wishes::of(&self.core.connection, Some(&child.config), wanted, 0);
         let State::Established(established) = &self.state else { return false };
         established.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
     }
@@ -332,5 +329,15 @@ impl IkeSa {
         };
         ctx.change(vec![policy], sends, Vec::new());
         ctx.data_plane(vec![removal]);
+    }
+}
+
+impl Core {
+    /// A child of this name is up.
+    fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
+        if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
+            let (connection, child) = (self.connection.name.clone(), Some(name.to_owned()));
+            ctx.effects.push_back(Effect::Carried { connection, child });
+        }
     }
 }

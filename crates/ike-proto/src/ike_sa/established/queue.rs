@@ -75,15 +75,16 @@ impl IkeSa {
     pub(crate) fn pump(&mut self, ctx: &mut Context<'_>) {
         loop {
             let State::Established(established) = &mut self.state else { return };
-            let sent = established.ours.is_some() || self.window.outstanding().is_some();
+            let sent =
+                established.ours.is_some() || self.core.channel.window.outstanding().is_some();
             if established.queue.is_empty() && !sent && established.delayed.is_empty() {
                 // Nothing that was put off is wanted any more.
-                PutOff::is_not_held(&mut self.put_off);
+                PutOff::is_not_held(&mut self.core.put_off);
             }
             if established.queue.is_empty() || sent {
                 return;
             }
-            if self.timers.get(TimerKey::Ike(Timer::Unseen)).is_some() {
+            if self.core.channel.timers.get(TimerKey::Ike(Timer::Unseen)).is_some() {
                 // The request would overtake the answer that makes the SA at the peer, or that answer is lost.
                 return;
             }
@@ -91,12 +92,12 @@ impl IkeSa {
                 // The initiator has no SA before its IKE_AUTH response.
                 return;
             }
-            let pending = self.pending.as_deref();
+            let pending = self.core.pending.as_deref();
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
             let busy =
                 established.responding.is_some() || !established.installing.is_empty() || answering;
-            let held = self.mobike.as_ref().is_some_and(|mobike| mobike.held);
+            let held = self.core.channel.mobike.as_ref().is_some_and(|mobike| mobike.held);
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
             if held
@@ -118,7 +119,7 @@ impl IkeSa {
                 return;
             }
             let Some(task) = established.queue.pop_front() else { return };
-            let ready = self.take_ready(&task);
+            let ready = self.core.take_ready(&task);
             if ready.is_empty() {
                 self.start(ctx, task);
                 continue;
@@ -150,14 +151,14 @@ impl IkeSa {
             // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
-            let held = &mut self.put_off.get_or_insert_default().held_since;
+            let held = &mut self.core.put_off.get_or_insert_default().held_since;
             let since = *held.get_or_insert(ctx.now.mono);
             self.is_put_off(ctx.now.mono, since);
             return self.retry_later(ctx, task);
         }
         if let Task::CreateChild { config, packet: None, request, join: None, .. } = &task
             && alive
-            && !ctx.wants.has_several(&self.connection.name, &config.name)
+            && !ctx.wants.has_several(&self.core.connection.name, &config.name)
         {
             // The peer may have made it, or have begun to, while the task waited.
             if established.has_one(&config.name) {
@@ -196,7 +197,7 @@ impl IkeSa {
             }
             Task::CreateChild { request, config, .. } => {
                 // The IKE SA of the child is about to end.
-                let ended = self.ending(Some(&config.name), &Failure::NotFound, false, None);
+                let ended = self.core.ending(Some(&config.name), &Failure::NotFound, false, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
                 ctx.done(request, Err(Failure::NotFound));
             }
@@ -255,14 +256,14 @@ impl IkeSa {
             config: &config,
             rekeys: None,
             joins,
-            dynamic: self.dynamic(),
+            dynamic: self.core.dynamic(),
             packet,
-            ike_method: Some(self.session.selected.ke),
+            ike_method: Some(self.core.channel.session.selected.ke),
             ordinal,
             request,
             retry,
         };
-        match offer(ctx, self.id, self.path, &spec) {
+        match offer(ctx, self.core.id, self.core.channel.path, &spec) {
             Ok(offer) => self.send_offer(ctx, offer),
             Err(NoOffer::Ask(exchange)) => {
                 let task = Task::CreateChild { config, packet, request, retry, join: asked };
@@ -270,7 +271,7 @@ impl IkeSa {
             }
             Err(NoOffer::Failed(failure)) => {
                 ctx.done(request, Err(failure.clone()));
-                self.child_failed(ctx, &config.name, failure);
+                self.core.child_failed(ctx, &config.name, failure);
             }
         }
     }
@@ -309,11 +310,11 @@ impl IkeSa {
             }
             Some(Initiated::TicketRequest) => self.take_ticket(ctx, &Payloads(payloads), false),
             Some(Initiated::Liveness) => {
-                self.take_token(payloads);
+                self.core.take_token(payloads);
                 self.on_mapping_seen(payloads);
             }
             Some(Initiated::Mobility(sent)) => {
-                self.take_token(payloads);
+                self.core.take_token(payloads);
                 self.on_mobility_response(ctx, &sent, payloads);
             }
             Some(Initiated::Redirect(request)) => {
@@ -331,7 +332,7 @@ impl IkeSa {
         if !established.ours.as_ref().is_some_and(offers) {
             return;
         }
-        PutOff::is_not_held(&mut self.put_off);
+        PutOff::is_not_held(&mut self.core.put_off);
         let payloads = Payloads(payloads);
         if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
             // The last exchange of the chain will show it.
@@ -340,13 +341,13 @@ impl IkeSa {
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
         if put_off {
             let now = ctx.now.mono;
-            let refused = &mut self.put_off.get_or_insert_default().refused;
+            let refused = &mut self.core.put_off.get_or_insert_default().refused;
             let before = refused.filter(|(_, last)| now < *last + FORGOTTEN);
             let since = before.map_or(now, |(since, _)| since);
             *refused = Some((since, now));
             self.is_put_off(now, since);
         } else {
-            self.put_off = None;
+            self.core.put_off = None;
         }
     }
 
@@ -369,6 +370,6 @@ impl IkeSa {
         let State::Established(established) = &mut self.state else { return };
         established.delayed.push((at, task));
         let first = established.delayed.iter().map(|(at, _)| *at).min();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
     }
 }

@@ -5,56 +5,35 @@ use std::time::{Duration, Instant};
 use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
 use crate::ike_sa::standby::STANDBY;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 
 /// How long a hard limit waits for a peer that does not answer.
 const SILENT_GRACE: Duration = Duration::from_secs(5);
 
 impl IkeSa {
-    /// Sets the timers of an established SA.
-    pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
-        let connection = self.connection.clone();
-        let now = ctx.now.mono;
-        self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
-        let mut longest = Duration::ZERO;
-        for (timer, time) in
-            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
-        {
-            if !time.is_zero() {
-                longest = longest.max(time);
-                let at = now + ctx.jittered(time, connection.rand_time);
-                self.timers.set(TimerKey::Ike(timer), at);
-            }
-        }
-        if !longest.is_zero() {
-            let at = now + longest + connection.over_time;
-            self.timers.set(TimerKey::Ike(Timer::HardLifeIke), at);
-        }
-        if !connection.dpd_delay.is_zero() {
-            self.timers.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
-        }
-    }
-
     /// Keeps the time of the reauthentication: a resumption does not postpone it.
     pub(crate) fn keep_reauth_time(&mut self) {
         let State::Established(established) = &self.state else { return };
         let resumed = established.authenticated.resumed.as_ref();
         let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
-            let armed = self.timers.get(TimerKey::Ike(Timer::ReauthIke));
-            self.timers.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
+            let armed = self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
+            self.core
+                .channel
+                .timers
+                .set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
             self.await_reauthentication_by(by);
         }
         // It does not postpone the end of an authorization either.
         if let Some(by) = ends_by {
             let end = TimerKey::Ike(Timer::Authorization);
-            let armed = self.timers.get(end);
-            self.timers.set(end, armed.map_or(by, |at| at.min(by)));
+            let armed = self.core.channel.timers.get(end);
+            self.core.channel.timers.set(end, armed.map_or(by, |at| at.min(by)));
         }
     }
 
@@ -70,9 +49,9 @@ impl IkeSa {
             Timer::ReauthIke if may_reauthenticate => {
                 established.soft_at.get_or_insert(now);
                 established.renewing = true;
-                ctx.effects.push_back(Effect::Reauthenticate(self.id));
+                ctx.effects.push_back(Effect::Reauthenticate(self.core.id));
             }
-            Timer::ReauthIke => self.await_reauthentication(now),
+            Timer::ReauthIke => self.core.await_reauthentication(now),
             Timer::HardLifeIke | Timer::Authorization => self.on_life_over(ctx, timer),
             Timer::Dpd => self.on_dpd(ctx),
             Timer::RetryTemporaryFailure => {
@@ -81,7 +60,7 @@ impl IkeSa {
                 established.queue.extend(due.into_iter().map(|(_, task)| task));
                 let next = later.iter().map(|(at, _)| *at).min();
                 established.delayed = later;
-                self.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+                self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
             }
             Timer::Ticket => self.renew_ticket(),
             Timer::Followup => self.expire_chains(ctx),
@@ -101,13 +80,6 @@ impl IkeSa {
         }
     }
 
-    /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
-    /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
-    pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
-        let schedule = ctx.config.retransmission.longest();
-        soft + if self.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
-    }
-
     /// Handles the hard limit of the IKE SA. A renewal in progress has until the end of the `grace`.
     fn on_life_over(&mut self, ctx: &mut Context<'_>, timer: Timer) {
         let State::Established(established) = &self.state else { return };
@@ -115,9 +87,9 @@ impl IkeSa {
         let renews = established.renewing
             || established.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
             || established.queue.iter().any(rekeys);
-        let grace = established.soft_at.map(|soft| self.grace(ctx, soft));
+        let grace = established.soft_at.map(|soft| self.core.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
-            return self.timers.set(TimerKey::Ike(timer), until);
+            return self.core.channel.timers.set(TimerKey::Ike(timer), until);
         }
         self.expire(ctx);
     }
@@ -127,10 +99,10 @@ impl IkeSa {
         let State::Established(established) = &self.state else { return };
         if established.phase == IkePhase::Alive {
             for name in self.names_of_children() {
-                let ended = self.ending(Some(&name), &Failure::Expired, true, None);
+                let ended = self.core.ending(Some(&name), &Failure::Expired, true, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
             }
-            let ended = self.ending(None, &Failure::Expired, true, None);
+            let ended = self.core.ending(None, &Failure::Expired, true, None);
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
         let State::Established(established) = &mut self.state else { return };
@@ -148,23 +120,23 @@ impl IkeSa {
         let due = std::mem::take(&mut established.renewing);
         if due && established.phase == IkePhase::Alive {
             let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
-            self.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
+            self.core.channel.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
         }
     }
 
     fn on_dpd(&mut self, ctx: &mut Context<'_>) {
-        let delay = self.connection.dpd_delay;
+        let delay = self.core.connection.dpd_delay;
         if self.may_be_lost_behind_nat(ctx.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
-        let due = self.last_heard + delay;
+        let due = self.core.channel.last_heard + delay;
         if due > ctx.now.mono {
-            return self.timers.set(TimerKey::Ike(Timer::Dpd), due);
+            return self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), due);
         }
-        if self.window.outstanding().is_some() {
+        if self.core.channel.window.outstanding().is_some() {
             // The request in flight is a liveness check as well.
-            return self.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+            return self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
         }
         self.query(ctx, Query::Liveness);
     }
@@ -200,6 +172,39 @@ impl IkeSa {
                 }
             }
         }
+    }
+}
+
+impl Core {
+    /// Sets the timers of an established SA.
+    pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
+        let connection = self.connection.clone();
+        let now = ctx.now.mono;
+        self.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        let mut longest = Duration::ZERO;
+        for (timer, time) in
+            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
+        {
+            if !time.is_zero() {
+                longest = longest.max(time);
+                let at = now + ctx.jittered(time, connection.rand_time);
+                self.channel.timers.set(TimerKey::Ike(timer), at);
+            }
+        }
+        if !longest.is_zero() {
+            let at = now + longest + connection.over_time;
+            self.channel.timers.set(TimerKey::Ike(Timer::HardLifeIke), at);
+        }
+        if !connection.dpd_delay.is_zero() {
+            self.channel.timers.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
+        }
+    }
+
+    /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
+    /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
+    pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
+        let schedule = ctx.config.retransmission.longest();
+        soft + if self.channel.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
     }
 }
 

@@ -27,7 +27,7 @@ impl IkeSa {
         index: usize,
         id: IdData,
     ) {
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         if !is_last(&connection, true, index) {
             let why = "EAP must be in the last round".to_owned();
             return self.close(ctx, Failure::Config(why));
@@ -56,7 +56,7 @@ impl IkeSa {
         match &eap.stage {
             EapStage::Begun(_) if !eap.alone => return false,
             EapStage::Begun(_) => {
-                let round = self.connection.remote.get(waiting.rounds.proven());
+                let round = self.core.connection.remote.get(waiting.rounds.proven());
                 let (id, auth) = match (parsed.id_r(), parsed.auth()) {
                     (Ok(Some(id)), Ok(auth)) => (*id, auth),
                     (Ok(None), _) if parsed.error().is_some() => {
@@ -79,7 +79,7 @@ impl IkeSa {
                     (_, Some(_)) => Some("the responder does not do with EAP alone"),
                 };
                 if let Some(why) = why {
-                    let blame = Blame::of(Some(&self.connection), why);
+                    let blame = Blame::of(Some(&self.core.connection), why);
                     self.disbelieve(ctx, id, Some(blame), Failure::Authentication);
                     return true;
                 }
@@ -118,8 +118,8 @@ impl IkeSa {
         let index = waiting.rounds.local.len();
         let local_id = match index {
             0 => waiting.local_id.clone(),
-            _ => match self.connection.local.get(index) {
-                Some(round) => round_id(&self.connection, round, self.path),
+            _ => match self.core.connection.local.get(index) {
+                Some(round) => round_id(&self.core.connection, round, self.core.channel.path),
                 None => return,
             },
         };
@@ -131,9 +131,9 @@ impl IkeSa {
         }
         eap.stage = EapStage::Talking;
         let failure = packet.first() == Some(&4);
-        let name = self.connection.local.get(index).map(|round| round.name.clone());
+        let name = self.core.connection.local.get(index).map(|round| round.name.clone());
         let name = name.unwrap_or_default();
-        let ticket = self.ask_eap(ctx, &name, local_id, &mut eap, Some(packet));
+        let ticket = self.core.ask_eap(ctx, &name, local_id, &mut eap, Some(packet));
         let state = std::mem::replace(&mut self.state, closed_placeholder());
         if let State::ExpectAuthResponse(mut waiting) = state {
             waiting.eap = Some(eap);
@@ -166,7 +166,7 @@ impl IkeSa {
             Ok(EapAnswer::Send(packet, state)) => {
                 eap.state = state;
                 self.state = State::ExpectAuthResponse(Box::new(waiting));
-                self.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
+                self.core.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
             }
             Ok(EapAnswer::Success(success)) => {
                 self.state = State::ExpectAuthResponse(Box::new(waiting));
@@ -174,9 +174,9 @@ impl IkeSa {
             }
             Ok(EapAnswer::Failure { why, .. }) | Err(why) => {
                 self.state = State::ExpectAuthResponse(Box::new(waiting));
-                let blame = Blame::of(Some(&self.connection), format_args!("EAP: {why}"));
-                let local = local_id(&self.connection, self);
-                self.blame(ctx, (Some(id), Some(local)), blame);
+                let blame = Blame::of(Some(&self.core.connection), format_args!("EAP: {why}"));
+                let local = local_id(&self.core.connection, &self.core);
+                self.core.blame(ctx, (Some(id), Some(local)), blame);
                 let why = Failure::Credentials(format!("EAP: {why}"));
                 if failure {
                     // The responder has completed its part already.
@@ -189,25 +189,28 @@ impl IkeSa {
 
     /// Handles the success of EAP: sends AUTH, with the key of EAP.
     fn confirm_as_initiator(&mut self, ctx: &mut Context<'_>, success: EapSuccess) {
-        let connection = Arc::clone(&self.connection);
+        let connection = Arc::clone(&self.core.connection);
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let index = waiting.rounds.local.len();
         let Some(round) = connection.local.get(index) else { return };
         let first = index == 0;
-        let id =
-            if first { waiting.local_id.clone() } else { round_id(&connection, round, self.path) };
-        let prf = self.session.prf;
+        let id = if first {
+            waiting.local_id.clone()
+        } else {
+            round_id(&connection, round, self.core.channel.path)
+        };
+        let prf = self.core.channel.session.prf;
         let EapSuccess { msk, method, .. } = success;
         //= RFC 8784 §3
         //# The general rule for using a PPK in the IKE_AUTH exchange, which
         //# covers the EAP authentication case too, is that the initiator
         //# includes a PPK_IDENTITY (and optionally a NO_PPK_AUTH) notification
         //# in the request message containing the AUTH payload.
-        let unmixed = (first && self.may_go_without_ppk()).then(|| {
-            let covered = self.own_covered(&waiting.transcript, &id);
+        let unmixed = (first && self.core.may_go_without_ppk()).then(|| {
+            let covered = self.core.own_covered(&waiting.transcript, &id);
             auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets)
         });
-        if first && let Err(failure) = self.mix_ppk_in_auth(ctx.config) {
+        if first && let Err(failure) = self.core.mix_ppk_in_auth(ctx.config) {
             return self.close(ctx, failure);
         }
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
@@ -218,9 +221,9 @@ impl IkeSa {
             eap.stage = EapStage::Through(msk.as_ref().map(Secret::duplicate), own.clone());
         }
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        let covered = self.own_covered(&waiting.transcript, &own.id);
+        let covered = self.core.own_covered(&waiting.transcript, &own.id);
         let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
-        let ppk_id = match &self.ppk {
+        let ppk_id = match &self.core.ppk {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
@@ -228,7 +231,7 @@ impl IkeSa {
         let mut payloads = vec![Payload::Auth(auth)];
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(unmixed.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
-        self.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        self.core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
     }
 
     /// Handles the responder's AUTH with the key of EAP.
@@ -238,16 +241,16 @@ impl IkeSa {
             Ok(Some(auth)) => auth,
             _ => return self.eap_refused(ctx, &parsed),
         };
-        if matches!(self.ppk, PpkStage::Offered(..))
-            && let Err(failure) = self.settle_ppk(&parsed)
+        if matches!(self.core.ppk, PpkStage::Offered(..))
+            && let Err(failure) = self.core.settle_ppk(&parsed)
         {
             return self.reject_responder(ctx, failure);
         }
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Some(eap) = waiting.eap.take() else { return };
         let EapStage::Through(msk, own) = &eap.stage else { return };
-        let prf = self.session.prf;
-        let key = key(prf, msk.as_ref(), &self.session.keys.pr);
+        let prf = self.core.channel.session.prf;
+        let key = key(prf, msk.as_ref(), &self.core.channel.session.keys.pr);
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let verdict = match right {
@@ -258,7 +261,7 @@ impl IkeSa {
         };
         let Ok(evidence) = verdict else {
             let why = "AUTH does not verify by the key of EAP";
-            let blame = Blame::of(Some(&self.connection), why);
+            let blame = Blame::of(Some(&self.core.connection), why);
             return self.disbelieve(ctx, eap.id(), Some(blame), Failure::Authentication);
         };
         if eap.alone {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::{Prf, Secret};
 use crate::event::{Ticket, UsedAuth};
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::keys::signed_octets::padded;
 use crate::question::{Answer, EapAnswer, EapMessage, EapState, EapSuccess, Question};
@@ -130,7 +130,7 @@ fn key(prf: &dyn Prf, msk: Option<&Secret>, sk_p: &Secret) -> Secret {
     padded(prf, msk.unwrap_or(sk_p))
 }
 
-impl IkeSa {
+impl Core {
     fn ask_eap(
         &mut self,
         ctx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl IkeSa {
         let named = |other: &Arc<ConnectionConfig>| {
             Some((other.name.clone(), other.remote.last()?.name.clone()))
         };
-        let path = if self.initiator { self.path } else { self.answer_to() };
+        let path = if self.initiator { self.channel.path } else { self.answer_to() };
         let message = EapMessage {
             connection: self.connection.name.clone(),
             round: round.to_owned(),

@@ -13,10 +13,10 @@ use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{Failure, UsedAuth, UsedEap};
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::question::{Answer, EapAnswer, EapSuccess};
@@ -42,7 +42,7 @@ impl IkeSa {
         if fresh && !self.hold(ctx, opened) {
             return self.close(ctx, no_room());
         }
-        self.connection = Arc::clone(connection);
+        self.core.connection = Arc::clone(connection);
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
         waiting.connections = Arc::from([Arc::clone(connection)]);
         if fresh {
@@ -97,7 +97,7 @@ impl IkeSa {
             }
             _ => match parsed.fatal_in_auth() {
                 Some(kind) => {
-                    self.respond(ctx, &[]);
+                    self.core.respond(ctx, &[]);
                     self.close(ctx, Failure::Peer(kind));
                 }
                 None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
@@ -110,10 +110,10 @@ impl IkeSa {
         let State::ExpectAuthRequest(mut waiting) = self.take_state() else { return };
         let Some(mut eap) = waiting.eap.take() else { return };
         let index = waiting.rounds.proven();
-        let name = self.connection.remote.get(index).map(|round| round.name.clone());
-        let local = local_id(&self.connection, self);
+        let name = self.core.connection.remote.get(index).map(|round| round.name.clone());
+        let local = local_id(&self.core.connection, &self.core);
         let name = name.unwrap_or_default();
-        let ticket = self.ask_eap(ctx, &name, local, &mut eap, packet);
+        let ticket = self.core.ask_eap(ctx, &name, local, &mut eap, packet);
         waiting.eap = Some(eap);
         let asked = AwaitEap { ticket, waiting: *waiting, failure: false };
         self.state = State::AwaitPeerPacket(Box::new(asked));
@@ -146,7 +146,7 @@ impl IkeSa {
                     return self.next_auth_response(ctx);
                 }
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
-                self.respond(ctx, &[Payload::Eap(&packet)]);
+                self.core.respond(ctx, &[Payload::Eap(&packet)]);
             }
             Ok(EapAnswer::Success(EapSuccess {
                 packet: Some(packet),
@@ -156,12 +156,12 @@ impl IkeSa {
                 authorization,
             })) if !begun => {
                 let wanted = authorization.as_ref().and_then(|a| a.connection.as_ref());
-                if let Some(name) = wanted.filter(|name| **name != self.connection.name) {
+                if let Some(name) = wanted.filter(|name| **name != self.core.connection.name) {
                     eap.chosen = eap.others.iter().find(|other| other.name == *name).cloned();
                     if eap.chosen.is_none() {
                         self.state = State::ExpectAuthRequest(Box::new(waiting));
                         let why = "it is good for another connection".to_owned();
-                        return self.eap_failed(ctx, id, None, why);
+                        return self.core.eap_failed(ctx, id, None, why);
                     }
                 }
                 let known = identity.filter(|id| !id.is_empty() && id.len() <= MAX_ID_LEN);
@@ -171,24 +171,85 @@ impl IkeSa {
                 let used = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
                 eap.stage = EapStage::Through(msk, used);
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
-                self.respond(ctx, &[Payload::Eap(&packet)]);
+                self.core.respond(ctx, &[Payload::Eap(&packet)]);
             }
             Ok(EapAnswer::Success(_)) => {
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
                 let why = "EAP: success out of place".to_owned();
-                self.eap_failed(ctx, id, None, why);
+                self.core.eap_failed(ctx, id, None, why);
             }
             Ok(EapAnswer::Failure { packet, why }) => {
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
-                self.eap_failed(ctx, id, packet, why);
+                self.core.eap_failed(ctx, id, packet, why);
             }
             Err(why) => {
                 self.state = State::ExpectAuthRequest(Box::new(waiting));
-                self.eap_failed(ctx, id, None, why);
+                self.core.eap_failed(ctx, id, None, why);
             }
         }
     }
 
+    /// Handles the initiator's AUTH with the key of EAP.
+    fn on_initiator_confirms(
+        &mut self,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        auth: &Auth<'_>,
+    ) {
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        let index = waiting.rounds.proven();
+        let Some(mut eap) = waiting.eap.take() else { return };
+        if let Some(chosen) = eap.chosen.take() {
+            waiting.connections = Arc::from([Arc::clone(&chosen)]);
+            self.core.connection = chosen;
+        }
+        let connection = Arc::clone(&self.core.connection);
+        let EapStage::Through(msk, used_eap) = &eap.stage else { return };
+        let ids = || (Some(eap.id.clone()), None);
+        let taken = match index {
+            0 => self.core.take_ppk_in_auth(ctx.config, &connection, parsed),
+            _ => Ok(AuthData::Payload),
+        };
+        let data = match taken {
+            Ok(AuthData::Payload) => auth.data,
+            Ok(AuthData::NoPpkAuth(data)) => data,
+            Err(why) => return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why)),
+        };
+        let prf = self.core.channel.session.prf;
+        let theirs = key(prf, msk.as_ref(), &self.core.channel.session.keys.pi);
+        let verdict = self.verify_waiting(eap.id(), |octets| verify_by(prf, &theirs, octets, data));
+        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        let right = auth.method == AuthMethod::PSK
+            && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
+        let Some(evidence) = verdict.ok().filter(|_| right) else {
+            let why = "AUTH does not verify by the key of EAP";
+            return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
+        };
+        // This end's AUTH again, or for the first time.
+        let last = waiting.rounds.local.last().map(|own| own.id.clone());
+        let id = last.unwrap_or_else(|| local_id(&connection, &self.core));
+        let covered = self.core.own_covered(&waiting.transcript, &id);
+        let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
+        let mut own = OwnAuth::without(id);
+        let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
+        let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
+        own.used = UsedAuth { eap: shown, ..used(own.used.id, AuthMethod::PSK) };
+        (own.data, own.named) = (data, true);
+        let ppk = (index == 0 && self.core.took_ppk_in_auth()).then(Vec::new);
+        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
+        waiting.rounds.prove(used_eap.clone(), evidence);
+        if eap.alone {
+            waiting.rounds.local.push(own.used.clone());
+        }
+        if !waiting.rounds.are_complete(&connection) {
+            return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+        }
+        let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
+        self.configure_peer(ctx, reply, ppk);
+    }
+}
+
+impl Core {
     /// Tells the peer about the failure, and ends the SA.
     fn eap_failed(
         &mut self,
@@ -205,66 +266,7 @@ impl IkeSa {
             packet.iter().map(|packet| Payload::Eap(packet)).collect();
         payloads.push(failed.payload());
         self.respond(ctx, &payloads);
-        self.close(ctx, Failure::Authentication);
-    }
-
-    /// Handles the initiator's AUTH with the key of EAP.
-    fn on_initiator_confirms(
-        &mut self,
-        ctx: &mut Context<'_>,
-        parsed: &Payloads<'_, '_>,
-        auth: &Auth<'_>,
-    ) {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        let index = waiting.rounds.proven();
-        let Some(mut eap) = waiting.eap.take() else { return };
-        if let Some(chosen) = eap.chosen.take() {
-            waiting.connections = Arc::from([Arc::clone(&chosen)]);
-            self.connection = chosen;
-        }
-        let connection = Arc::clone(&self.connection);
-        let EapStage::Through(msk, used_eap) = &eap.stage else { return };
-        let ids = || (Some(eap.id.clone()), None);
-        let taken = match index {
-            0 => self.take_ppk_in_auth(ctx.config, &connection, parsed),
-            _ => Ok(AuthData::Payload),
-        };
-        let data = match taken {
-            Ok(AuthData::Payload) => auth.data,
-            Ok(AuthData::NoPpkAuth(data)) => data,
-            Err(why) => return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why)),
-        };
-        let prf = self.session.prf;
-        let theirs = key(prf, msk.as_ref(), &self.session.keys.pi);
-        let verdict = self.verify_waiting(eap.id(), |octets| verify_by(prf, &theirs, octets, data));
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        let right = auth.method == AuthMethod::PSK
-            && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
-        let Some(evidence) = verdict.ok().filter(|_| right) else {
-            let why = "AUTH does not verify by the key of EAP";
-            return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
-        };
-        // This end's AUTH again, or for the first time.
-        let last = waiting.rounds.local.last().map(|own| own.id.clone());
-        let id = last.unwrap_or_else(|| local_id(&connection, self));
-        let covered = self.own_covered(&waiting.transcript, &id);
-        let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
-        let mut own = OwnAuth::without(id);
-        let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
-        let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
-        own.used = UsedAuth { eap: shown, ..used(own.used.id, AuthMethod::PSK) };
-        (own.data, own.named) = (data, true);
-        let ppk = (index == 0 && self.took_ppk_in_auth()).then(Vec::new);
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        waiting.rounds.prove(used_eap.clone(), evidence);
-        if eap.alone {
-            waiting.rounds.local.push(own.used.clone());
-        }
-        if !waiting.rounds.are_complete(&connection) {
-            return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
-        }
-        let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
-        self.configure_peer(ctx, reply, ppk);
+        self.end(Failure::Authentication);
     }
 }
 
