@@ -6,11 +6,13 @@
 //! * [`fragments`]: fragments, genuine and not, to one endpoint.
 //! * [`fragment_ack`]: acknowledgements of fragments, genuine and not, and fragments to acknowledge.
 //! * [`endpoint_script`]: two endpoints, an attacker, and operators who do as the input says.
+//! * [`configuration`]: configuration files of either syntax.
 //! * [`stream`]: TCP streams of IKE and ESP, taken apart.
 //! * [`seeds`]: inputs to begin with.
 
 mod input;
 
+pub mod configuration;
 pub mod endpoint_script;
 pub mod esp;
 pub mod fragment_ack;

@@ -25,6 +25,21 @@ pub fn messages() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Seeds of target `configuration`: the examples of the daemon, and one in the syntax of swanctl.conf(5).
+pub fn configurations() -> Vec<Vec<u8>> {
+    const CONF: &str = "connections { c { local { auth = psk\n id = a }\n remote { auth = psk\n id = b }\n\
+                        children { net { remote_ts = 10.1.0.0/16 } } } }\n\
+                        base { secret = 0x0102 }\nsecrets { ike-c : base { } }\n";
+    let toml = [
+        include_str!("../../crates/ike-daemon/examples/gateway.toml"),
+        include_str!("../../crates/ike-daemon/examples/host-to-host.toml"),
+        include_str!("../../crates/ike-daemon/examples/post-quantum.toml"),
+        include_str!("../../crates/ike-daemon/examples/site-to-site.toml"),
+    ];
+    let toml = toml.into_iter().map(|text| [b"t", text.as_bytes()].concat());
+    toml.chain([[b"s", CONF.as_bytes()].concat()]).collect()
+}
+
 /// The datagrams of a client that has lost its IKE SA, and resumes it.
 fn resumption() -> Vec<Vec<u8>> {
     let mut setup = Setup::new(4);

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+#[path = "../../fuzz/src/configuration.rs"]
+mod configuration;
 #[path = "../../fuzz/src/endpoint_script.rs"]
 mod endpoint_script;
 #[path = "../../fuzz/src/esp.rs"]
@@ -61,6 +63,14 @@ fn streams_are_taken_apart() {
     assert!(2 * whole > seeds.len(), "{whole} of {}", seeds.len());
 }
 
+/// Fault: in `Overlay::read`, read `document.common`.
+#[test]
+fn configurations_are_read() {
+    let seeds = seeds::configurations();
+    let read: Vec<_> = seeds.iter().filter_map(|seed| configuration::run(seed)).collect();
+    assert!(read.len() > 2 && read.iter().all(|connections| *connections > 0), "{read:?}");
+}
+
 /// Every target's folder in `fuzz/found`, and no other.
 #[test]
 fn what_was_found_stays_mended() {
@@ -74,6 +84,7 @@ fn what_was_found_stays_mended() {
             println!("{}", path.display());
             let input = fs::read(path).expect("an input");
             match name.as_str() {
+                "configuration" => _ = configuration::run(&input),
                 "endpoint_script" => drop(endpoint_script::run(&input)),
                 "esp" => drop(esp_packets::run(&input)),
                 "fragment_ack" => drop(fragment_ack::run(&input)),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ike_proto::crypto::{Secret, SecureRandom};
 use zeroize::Zeroizing;
 
-use crate::config::secrets::hex;
+use ike_config::hex;
 
 /// Octets of a secret (RFC 6290 §5.1).
 const LENGTH: usize = 32;

@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("endpoint_script", ike_fuzz::seeds::scripts()),
         ("esp", ike_fuzz::seeds::esp()),
         ("stream", ike_fuzz::seeds::streams()),
+        ("configuration", ike_fuzz::seeds::configurations()),
     ] {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

@@ -29,6 +29,42 @@ fn backends_do_without_the_engine() {
     }
 }
 
+/// Text becomes settings without a runtime, without cryptography and without the services that take the settings.
+///
+/// Fault: in `crates/ike-config/Cargo.toml`, add `pki.workspace = true` or `tokio.workspace = true` to
+/// `[dependencies]`.
+#[test]
+fn settings_need_neither_a_runtime_nor_cryptography() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--edges", "normal,build", "--prefix", "none"])
+        .args(["--package", "ike-config"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let built: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(built.contains("ike-proto") && built.contains("toml"), "{built:?}");
+    for banned in [
+        "aws-lc-rs",
+        "aws-lc-sys",
+        "ike-daemon",
+        "ike-eap",
+        "ike-pki",
+        "ike-routes",
+        "mio",
+        "nix",
+        "pq-kem",
+        "rustix",
+        "rustls",
+        "socket2",
+        "tokio",
+        "ureq",
+    ] {
+        assert!(!built.contains(banned), "ike-config depends on {banned}");
+    }
+}
+
 /// A circle of test dependencies alone builds, but compiles its crates twice.
 ///
 /// Fault: in `crates/pq-kem/Cargo.toml`, add `ike-proto.workspace = true` to `[dev-dependencies]`.

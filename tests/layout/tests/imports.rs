@@ -12,6 +12,7 @@ const CRATES: &[&str] = &[
     "benches",
     "crates/eap",
     "crates/esp",
+    "crates/ike-config",
     "crates/ike-daemon",
     "crates/ike-proto",
     "crates/ike-wire",

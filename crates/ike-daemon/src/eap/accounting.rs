@@ -16,6 +16,8 @@ use ike_proto::{Endpoint, Event, IkeSaId, IkeStatus};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use ike_config::AccountingConfig;
+
 use self::account::{Account, Cause, Told, attributes};
 use super::grants;
 use super::radius::RadiusConfig;
@@ -27,19 +29,6 @@ mod plane;
 #[cfg(test)]
 pub(super) use dynamic::known;
 pub(crate) use plane::Accounted;
-
-/// `accounting` and its like.
-#[derive(Debug, Clone)]
-pub(crate) struct AccountingConfig {
-    /// `accounting_interval`; none: no interim updates.
-    pub(crate) interval: Option<Duration>,
-    /// `accounting_close_on_timeout`.
-    pub(crate) close_on_timeout: bool,
-    /// `accounting_requires_vip`.
-    pub(crate) requires_vip: bool,
-    /// `accounting_send_class`.
-    pub(crate) send_class: bool,
-}
 
 /// An ESP SA of a session, and what was seen of it last.
 struct Tracked {
@@ -123,7 +112,7 @@ impl Accounting {
         match event {
             Event::IkeUp(ike) => {
                 let wanted = |radius: &Arc<RadiusConfig>| {
-                    radius.accounting.is_some() || radius.dae.is_some()
+                    radius.options.accounting.is_some() || radius.options.dae.is_some()
                 };
                 let radius = radius().filter(wanted)?;
                 self.begin(radius, &endpoint.ike_sa(*ike)?);
@@ -218,8 +207,8 @@ impl Accounting {
         let addresses = status.assignment.as_ref().map_or(&[][..], |given| &given.addresses);
         let granted = grants::of_sa(status);
         let told = |options: &AccountingConfig| !(options.requires_vip && addresses.is_empty());
-        let mut options = radius.accounting.clone().filter(told);
-        if options.is_none() && radius.dae.is_none() {
+        let mut options = radius.options.accounting.clone().filter(told);
+        if options.is_none() && radius.options.dae.is_none() {
             return;
         }
         let mut attributes = attributes(status, addresses);

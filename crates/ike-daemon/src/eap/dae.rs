@@ -2,7 +2,6 @@
 //! not signed by the secret gets no answer and leaves no state. Requests are handled one after the other.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::sync::Arc;
@@ -11,31 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::eap::accounting::attribute as accounting;
 use ::eap::dynamic::{DynamicRequest, ErrorCause, Wish};
 use ::eap::radius::{MAX_PACKET, Unfit, attribute};
-use ike_proto::crypto::Secret;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
+use ike_config::DaeConfig;
+
 use super::accounting::Accounting;
 use super::radius::RadiusConfig;
-
-/// `[charon.plugins.eap-radius.dae]`, if it is enabled.
-pub(crate) struct DaeConfig {
-    /// `listen` and `port`; taken at the start.
-    pub(crate) listen: SocketAddr,
-    pub(crate) secret: Secret,
-    /// `clients`: addresses that may send requests, besides the servers.
-    pub(crate) clients: Vec<IpAddr>,
-    /// `require_message_authenticator`.
-    pub(crate) demanded: bool,
-    /// `require_event_timestamp`.
-    pub(crate) stamped: bool,
-}
-
-impl fmt::Debug for DaeConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DaeConfig(at {})", self.listen)
-    }
-}
 
 /// A socket that waits for requests.
 #[derive(Debug)]
@@ -108,7 +89,7 @@ async fn answer(
     sessions: &Accounting,
     answered: &mut Answered,
 ) -> Option<Vec<u8>> {
-    let dae = radius.dae.as_ref()?;
+    let dae = radius.options.dae.as_ref()?;
     // Before anything is computed for it.
     if !is_known(radius, dae, from.ip()) {
         if answered.may_warn() {
@@ -175,7 +156,7 @@ async fn answer(
 
 /// True if the address is that of a server, or of another client that may ask.
 fn is_known(radius: &RadiusConfig, dae: &DaeConfig, from: IpAddr) -> bool {
-    let servers = radius.servers.iter();
+    let servers = radius.options.servers.iter();
     let servers = servers.flat_map(|server| [server.address.ip(), server.accounting.ip()]);
     let mut known = servers.chain(dae.clients.iter().copied());
     known.any(|address| address.to_canonical() == from.to_canonical())
@@ -212,7 +193,7 @@ impl<'a> Wanted<'a> {
                 attribute::EVENT_TIMESTAMP => return Err(ErrorCause::InvalidAttributeValue),
                 attribute::NAS_IDENTIFIER => {
                     let own = |name: &str| name.as_bytes() == value;
-                    if !radius.servers.iter().any(|server| own(&server.nas_identifier)) {
+                    if !radius.options.servers.iter().any(|server| own(&server.nas_identifier)) {
                         return Err(ErrorCause::NasIdentificationMismatch);
                     }
                 }

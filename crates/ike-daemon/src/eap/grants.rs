@@ -5,22 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ::eap::radius::{Response, all, attribute, of_vendor};
+use ike_config::GroupSources;
 use ike_proto::IkeStatus;
 use ike_proto::wire::payload::Attribute;
-
-/// `class_group` and `filter_id`: what tells of groups.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct GroupSources {
-    pub(crate) class: bool,
-    pub(crate) filter_id: bool,
-}
-
-impl GroupSources {
-    /// True if a peer may be in a group at all.
-    pub(crate) fn any(self) -> bool {
-        self.class || self.filter_id
-    }
-}
 
 /// What is in one Access-Accept.
 #[derive(Debug, Default, PartialEq, Eq)]

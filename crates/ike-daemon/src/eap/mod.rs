@@ -24,29 +24,8 @@ use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{EapAnswer, EapMessage, EapState, EapSuccess, OwnedCert, PeerCredentials};
 use zeroize::Zeroizing;
 
+use ike_config::{EapId, EapMethod, EapSecret, TlsOptions, Way};
 use radius::RadiusConfig;
-
-/// What `auth = "eap-…"` names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// `eap`: whatever method the other end asks for.
-    Any,
-    /// One method.
-    One(EapType),
-    /// `eap-dynamic`: every method there is, as the peer prefers.
-    Dynamic,
-    /// `eap-radius`: a server decides.
-    Radius,
-}
-
-/// `eap_id` and `aaa_id`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EapId {
-    /// `%any`: it is asked for, or may be anything.
-    Any,
-    /// This one.
-    Exact(String),
-}
 
 /// A round by EAP.
 #[derive(Debug, Clone)]
@@ -66,13 +45,6 @@ pub(crate) struct Round {
 /// Passwords by EAP identity.
 #[derive(Default)]
 pub(crate) struct EapSecrets(pub(crate) Vec<EapSecret>);
-
-/// One password.
-pub(crate) struct EapSecret {
-    /// Whose it is; none: on this end as peer, whoever it is.
-    pub(crate) ids: Vec<Vec<u8>>,
-    pub(crate) password: Zeroizing<Vec<u8>>,
-}
 
 impl EapSecrets {
     /// The password of `identity`; one that names nobody counts if `or_any`.
@@ -102,18 +74,6 @@ impl Secrets for EapSecrets {
         let whole = self.find(identity, false).is_some() || self.find(account, false).is_none();
         if whole { identity } else { account }.to_vec()
     }
-}
-
-/// Settings of the TLS methods.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TlsOptions {
-    pub(crate) tls: TlsLimits,
-    pub(crate) ttls: TlsLimits,
-    /// `phase2_method` of eap-ttls.
-    pub(crate) phase2: Option<EapType>,
-    /// `version_min` and `version_max` of `[charon.tls]`: whether 1.2 and 1.3 are used.
-    pub(crate) no_tls12: bool,
-    pub(crate) no_tls13: bool,
 }
 
 /// All that is configured of EAP.
@@ -156,7 +116,7 @@ impl EapBook {
 
     /// Where RADIUS servers may ask about sessions, if they may.
     pub(crate) fn listens_for_dae(&self) -> Option<SocketAddr> {
-        Some(self.radius.as_ref()?.dae.as_ref()?.listen)
+        Some(self.radius.as_ref()?.options.dae.as_ref()?.listen)
     }
 
     /// What is to be done about `message`. The error says why nothing can be.
@@ -256,6 +216,23 @@ pub(crate) fn random() -> Fill {
     })
 }
 
+/// The number of a method.
+fn eap_type(method: EapMethod) -> EapType {
+    match method {
+        EapMethod::Md5 => EapType::MD5,
+        EapMethod::Gtc => EapType::GTC,
+        EapMethod::Tls => EapType::TLS,
+        EapMethod::Ttls => EapType::TTLS,
+        EapMethod::Mschapv2 => EapType::MSCHAPV2,
+    }
+}
+
+/// Limits as the methods take them.
+fn limits(limits: ike_config::TlsLimits) -> TlsLimits {
+    let ike_config::TlsLimits { fragment_size, max_messages } = limits;
+    TlsLimits { fragment_size, max_messages }
+}
+
 /// What a conversation is made by.
 pub(crate) struct Setup<'a> {
     book: &'a EapBook,
@@ -274,7 +251,7 @@ impl Setup<'_> {
     fn kinds(&self) -> Vec<EapType> {
         let tls = !self.round.credentials.is_empty();
         match self.round.way {
-            Way::One(kind) => vec![kind],
+            Way::One(method) => vec![eap_type(method)],
             // Neither MD5 nor a password in clear unless they are asked for by name.
             _ => {
                 let all = [EapType::TLS, EapType::TTLS, EapType::MSCHAPV2];
@@ -350,7 +327,7 @@ impl Setup<'_> {
                 Some(parsed)
             }
         };
-        let limits = if shows { self.book.options.tls } else { self.book.options.ttls };
+        let limits = limits(if shows { self.book.options.tls } else { self.book.options.ttls });
         let judge = self.judges(ExtendedKeyUsagePolicy::EapServer)(whom);
         tls::client(own, judge, self.book.options, limits)
     }
@@ -366,7 +343,7 @@ impl Setup<'_> {
                 EapType::GTC => Method::Gtc,
                 EapType::TLS => Method::Tls(self.tls_server(true)?),
                 EapType::TTLS => {
-                    let first = self.book.options.phase2.unwrap_or(EapType::MSCHAPV2);
+                    let first = self.book.options.phase2.map_or(EapType::MSCHAPV2, eap_type);
                     let inner = std::iter::once(first)
                         .chain(Self::BY_PASSWORD.into_iter().filter(|other| *other != first));
                     let inner = inner.filter_map(|kind| match kind {
@@ -403,7 +380,7 @@ impl Setup<'_> {
 
     fn tls_server(&self, wants: bool) -> Result<TlsServer, String> {
         let own = tls::own_key(&self.round.credentials)?;
-        let limits = if wants { self.book.options.tls } else { self.book.options.ttls };
+        let limits = limits(if wants { self.book.options.tls } else { self.book.options.ttls });
         let judges = self.judges(ExtendedKeyUsagePolicy::EapPeer);
         let (options, remote_id) = (self.book.options, self.remote_id.clone());
         let asked = self.round.eap_id == Some(EapId::Any);

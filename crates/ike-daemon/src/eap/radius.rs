@@ -15,43 +15,16 @@ use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::accounting::AccountingConfig;
-use super::dae::DaeConfig;
-use super::grants::{Grants, GroupSources};
-use super::{Held, Setup, Way, described, random};
+use ike_config::{RadiusOptions, RadiusServer, Way};
 
-/// One server.
-pub(crate) struct Server {
-    pub(crate) name: String,
-    pub(crate) address: SocketAddr,
-    /// Where accounting goes.
-    pub(crate) accounting: SocketAddr,
-    pub(crate) secret: Secret,
-    pub(crate) nas_identifier: String,
-}
+use super::grants::Grants;
+use super::{Held, Setup, described, random};
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({} at {})", self.name, self.address)
-    }
-}
-
-/// `[charon.plugins.eap-radius]`.
-#[derive(Debug)]
+/// The servers, and what is remembered of them.
+#[derive(Debug, Default)]
 pub(crate) struct RadiusConfig {
-    /// In order of preference.
-    pub(crate) servers: Vec<Server>,
-    pub(crate) retransmit_tries: u32,
-    pub(crate) retransmit_timeout: Duration,
-    pub(crate) retransmit_base: f64,
-    /// `id_prefix`: before the identity.
-    pub(crate) id_prefix: String,
-    /// What servers hear of sessions, if anything.
-    pub(crate) accounting: Option<AccountingConfig>,
-    /// `class_group` and `filter_id`.
-    pub(crate) groups: GroupSources,
-    /// Whether servers may ask about sessions.
-    pub(crate) dae: Option<DaeConfig>,
+    /// `[charon.plugins.eap-radius]`.
+    pub(crate) options: RadiusOptions,
     /// The server that answered last.
     pub(crate) current: AtomicUsize,
     pub(crate) identifier: AtomicU8,
@@ -61,22 +34,10 @@ pub(crate) struct RadiusConfig {
     pub(crate) lines: Mutex<Arc<Lines>>,
 }
 
-impl Default for RadiusConfig {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            retransmit_tries: 4,
-            retransmit_timeout: Duration::from_secs(2),
-            retransmit_base: 1.4,
-            id_prefix: String::new(),
-            accounting: None,
-            groups: GroupSources::default(),
-            dae: None,
-            current: AtomicUsize::new(0),
-            identifier: AtomicU8::new(0),
-            warned: Mutex::default(),
-            lines: Mutex::default(),
-        }
+impl RadiusConfig {
+    /// Nothing is known of the servers of `options` yet.
+    pub(crate) fn new(options: RadiusOptions) -> Self {
+        Self { options, ..Self::default() }
     }
 }
 
@@ -179,8 +140,8 @@ impl RadiusConfig {
         // A port of its own: identifiers need not be shared, and others cannot guess where it waits.
         let socket = UdpSocket::bind(any).await.map_err(failed)?;
         socket.connect(address).await.map_err(failed)?;
-        let mut timeout = self.retransmit_timeout;
-        for _ in 0..=self.retransmit_tries {
+        let mut timeout = self.options.retransmit_timeout;
+        for _ in 0..=self.options.retransmit_tries {
             // What ICMP says about the one before is no reason not to try.
             let _ = socket.send(datagram).await;
             let end = Instant::now() + timeout;
@@ -198,7 +159,7 @@ impl RadiusConfig {
                     return Ok(taken);
                 }
             }
-            timeout = timeout.mul_f64(self.retransmit_base);
+            timeout = timeout.mul_f64(self.options.retransmit_base);
         }
         Err(Unanswered::Server("no answer"))
     }
@@ -372,7 +333,7 @@ impl Session {
     /// Asks the server of this conversation, or at its beginning one after the other.
     async fn ask(&mut self, packet: &[u8]) -> Result<Outcome, String> {
         let config = Arc::clone(&self.config);
-        let count = config.servers.len();
+        let count = config.options.servers.len();
         let first = config.current.load(Ordering::Relaxed);
         let candidates: Vec<usize> = match self.server {
             Some(server) => vec![server],
@@ -380,7 +341,7 @@ impl Session {
         };
         let mut last = "no RADIUS server is configured".to_owned();
         for index in candidates {
-            let Some(server) = config.servers.get(index) else { continue };
+            let Some(server) = config.options.servers.get(index) else { continue };
             match self.exchange(server, packet).await {
                 Ok(outcome) => {
                     self.server = Some(index);
@@ -401,12 +362,12 @@ impl Session {
         Err(last)
     }
 
-    fn request(&self, server: &Server, packet: &[u8]) -> Option<(u8, Vec<u8>, [u8; 16])> {
+    fn request(&self, server: &RadiusServer, packet: &[u8]) -> Option<(u8, Vec<u8>, [u8; 16])> {
         let mut authenticator = [0; 16];
         random()(&mut authenticator);
         let identifier = self.config.identifier.fetch_add(1, Ordering::Relaxed);
         let mut request = Request::new(identifier, authenticator);
-        let user = [self.config.id_prefix.as_bytes(), &self.identity].concat();
+        let user = [self.config.options.id_prefix.as_bytes(), &self.identity].concat();
         request.add(attribute::USER_NAME, &user);
         request.add(attribute::NAS_IDENTIFIER, server.nas_identifier.as_bytes());
         // Virtual, Framed.
@@ -429,7 +390,7 @@ impl Session {
         Some((identifier, datagram, authenticator))
     }
 
-    async fn exchange(&self, server: &Server, packet: &[u8]) -> Result<Outcome, Unanswered> {
+    async fn exchange(&self, server: &RadiusServer, packet: &[u8]) -> Result<Outcome, Unanswered> {
         let (identifier, datagram, authenticator) = self
             .request(server, packet)
             .ok_or(Unanswered::Server("the EAP packet is too long for RADIUS"))?;
@@ -440,7 +401,7 @@ impl Session {
                 Ok(response) => {
                     let mut outcome = Outcome::of(&response, &authenticator, secret);
                     if outcome.code == Code::Accept {
-                        outcome.grants = Grants::of(&response, self.config.groups);
+                        outcome.grants = Grants::of(&response, self.config.options.groups);
                     }
                     Some(outcome)
                 }

@@ -20,7 +20,7 @@ use ::eap::{TlsClient, TlsLimits};
 use ::pki::Credential;
 use ike_proto::crypto as crypto_key;
 
-use super::TlsOptions;
+use ike_config::TlsOptions;
 
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();

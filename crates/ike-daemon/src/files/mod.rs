@@ -1,15 +1,15 @@
 //! Reading files that may hold secrets.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 
-use zeroize::Zeroizing;
+use ike_config::Content;
 
+mod host;
 pub(crate) mod paths;
 
-/// The content of a file; it may be a secret.
-pub(crate) type Content = Zeroizing<Vec<u8>>;
+pub(crate) use host::ThisHost;
 
 /// The names of the files at `path`, in order.
 pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
@@ -29,18 +29,7 @@ pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
 
 /// The content of a regular file of at most `limit` octets.
 pub(crate) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
-    let failed = |why: io::Error| format!("cannot read {path:?}: {why}");
-    let meta = fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(format!("cannot read {path:?}: not a file"));
-    }
-    let mut content = Zeroizing::new(Vec::with_capacity(meta.len().min(limit as u64) as usize + 1));
-    let file = File::open(path).map_err(failed)?;
-    file.take(limit as u64 + 1).read_to_end(&mut content).map_err(failed)?;
-    match content.len() {
-        length if length > limit => Err(format!("{path:?} is longer than {limit} octets")),
-        _ => Ok(content),
-    }
+    ike_config::load_file(&ThisHost, path, limit)
 }
 
 /// True if every user of the system may read the file.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ::pki::{Certificate, HashAndUrl, sha1};
+use ike_config::UrlPrefix;
 use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{OwnedCert, PeerCredentials};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
@@ -21,21 +22,20 @@ use tokio::task::spawn_blocking;
 use crate::fetch::Fetcher;
 use cache::{Cache, Failures, Hash, Thing};
 use pace::Pace;
-pub use place::Prefix;
 use place::{Allowed, Guarded};
 
 /// What may be looked up: `hash_and_url` and `hash_and_url_from` of `[charon]`, and what is here already.
 #[derive(Debug, Clone, Default)]
 pub struct LookupRules {
     on: bool,
-    from: Vec<Prefix>,
+    from: Vec<UrlPrefix>,
     known: Arc<HashMap<Hash, Arc<Certificate>>>,
 }
 
 impl LookupRules {
     /// Certificates are fetched, from URLs with one of these prefixes; without any, from every public
     /// address.
-    pub fn new(from: Vec<Prefix>) -> Self {
+    pub fn new(from: Vec<UrlPrefix>) -> Self {
         Self { on: true, from, known: Arc::default() }
     }
 

@@ -2,55 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use ike_config::{UrlParts, UrlPrefix};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
-
-/// An entry of `hash_and_url_from`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prefix {
-    /// As URLs have it, lower case.
-    host: String,
-    port: u16,
-    /// The beginning of path and query.
-    path: String,
-}
-
-impl Prefix {
-    /// Reads `http://HOST[:PORT]/[PATH]`. Host and port are whole, so that nobody can append to them.
-    pub fn parse(text: &str) -> Option<Self> {
-        let after = text.get(7..).filter(|_| ::pki::Authority::is_usable(text))?;
-        let plain = !text.contains(['@', '#', '?']) && after.contains('/');
-        let (host, port, path) = split(text).filter(|_| plain)?;
-        Some(Self { host, port, path })
-    }
-
-    /// True for URLs that begin with it. What goes up again from its folder does not.
-    fn covers(&self, (host, port, path): &(String, u16, String)) -> bool {
-        let Some(rest) = path.strip_prefix(&self.path) else { return false };
-        let rest = rest.to_ascii_lowercase();
-        let stays = !["..", "%2e", "\\", "%5c"].iter().any(|up| rest.contains(up));
-        *host == self.host && *port == self.port && (stays || self.path == "/")
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        self.host.trim_start_matches('[').trim_end_matches(']').parse().ok()
-    }
-}
-
-/// Host, port, path and query as the client sees them.
-fn split(url: &str) -> Option<(String, u16, String)> {
-    let uri: Uri = url.parse().ok()?;
-    let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"))?;
-    let after = authority.as_str().rsplit('@').next()?.strip_prefix(authority.host())?;
-    let port = if after.is_empty() { 80 } else { authority.port_u16()? };
-    if authority.host().is_empty() {
-        return None;
-    }
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    Some((authority.host().to_ascii_lowercase(), port, path.to_owned()))
-}
 
 /// From which addresses a URL may be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +21,8 @@ pub(super) enum Allowed {
 
 impl Allowed {
     /// What is allowed for `url` if these prefixes are configured; `None`: nothing.
-    pub(super) fn of(url: &str, prefixes: &[Prefix]) -> Option<Self> {
-        let parts = split(url)?;
+    pub(super) fn of(url: &str, prefixes: &[UrlPrefix]) -> Option<Self> {
+        let parts = UrlParts::parse(url)?;
         if prefixes.is_empty() {
             return Some(Self::Public);
         }
@@ -175,31 +131,9 @@ mod tests {
     use super::*;
 
     fn allowed(url: &str, prefixes: &[&str]) -> Option<Allowed> {
-        let prefixes: Vec<_> = prefixes.iter().map(|text| Prefix::parse(text).unwrap()).collect();
+        let prefixes: Vec<_> =
+            prefixes.iter().map(|text| UrlPrefix::parse(text).unwrap()).collect();
         Allowed::of(url, &prefixes)
-    }
-
-    #[test]
-    fn a_prefix_has_a_whole_host_and_port() {
-        for bad in [
-            "http://certs.example.org",
-            "http://certs.example.org:80",
-            "https://certs.example.org/",
-            "ftp://certs.example.org/",
-            "http:///certs/",
-            "http://user@certs.example.org/",
-            "http://certs.example.org/a?b",
-            "http://certs.example.org:port/",
-            "http://certs.example.org:99999/",
-            "certs.example.org/",
-            "http://certs example.org/",
-            "",
-        ] {
-            assert_eq!(Prefix::parse(bad), None, "{bad}");
-        }
-        for good in ["http://certs.example.org/", "HTTP://[2001:db8::1]:8080/certs/"] {
-            assert!(Prefix::parse(good).is_some(), "{good}");
-        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn ok(body: &[u8]) -> Vec<u8> {
 }
 
 fn lookup_from(prefixes: &[&str]) -> Lookup {
-    let prefixes = prefixes.iter().map(|text| Prefix::parse(text).expect("a prefix"));
+    let prefixes = prefixes.iter().map(|text| UrlPrefix::parse(text).expect("a prefix"));
     let patience = [Duration::from_secs(5), Duration::from_millis(500)];
     let lookup = Lookup { patience, ..Lookup::default() };
     lookup.set(LookupRules::new(prefixes.collect()));
@@ -285,7 +285,7 @@ async fn what_is_here_is_not_fetched_and_what_is_of_no_use_is_left_out() {
     let known = &ca.certificate;
     let bundle = ::pki::bundle(std::slice::from_ref(known)).expect("a bundle");
     let web = Web::of_files(vec![bundle.clone(), vec![0x30; 70_000]]);
-    let prefix = Prefix::parse(&format!("http://{}/", web.address)).expect("a prefix");
+    let prefix = UrlPrefix::parse(&format!("http://{}/", web.address)).expect("a prefix");
     let mut rules = LookupRules::new(vec![prefix]);
     rules.know(std::iter::once(known));
     let lookup = web.lookup();

@@ -1,7 +1,5 @@
-//! Manual pages and completions, from the command line's own definition and from `options.txt`, which describes
+//! Manual pages and completions, from the command line's own definition and from `ike_config::options`, which describes
 //! every option of the configuration file. A test compares it with the keys that the file's reader knows.
-
-mod options;
 
 use std::fs;
 use std::io::{self, Write};
@@ -67,7 +65,7 @@ fn options_page() -> Roff {
          <conn>, <child> and <name> stand for names of your choice, <suffix> for anything or nothing. \
          An option that is not known is an error. Relative files begin beside the configuration file.",
     );
-    for section in options::sections() {
+    for section in ike_config::options() {
         page.control("SH", [format!("[{}]", section.path).as_str()]);
         text(&mut page, section.about);
         for option in section.options {

@@ -111,12 +111,12 @@ impl Operator {
     ) -> Result<(), String> {
         let mut state = self.loading.lock().await;
         let base = self.base()?;
-        let difference = state.loaded.difference(&base, kind, name, &table);
-        let known = state.loaded.has(kind, name);
+        let difference = state.loaded.overlay.difference(&base.document, kind, name, &table);
+        let known = state.loaded.overlay.has(kind, name);
         if difference == Some(Difference::None) && known {
             return Ok(());
         }
-        let before = state.loaded.put(kind, name, table, blobs);
+        let before = state.loaded.overlay.put(kind, name, table, blobs);
         let alone = state.loaded.check(&base, kind, name);
         let alone = alone.and_then(|config| match config.unmet(&self.plane).as_slice() {
             [] => Ok(config),
@@ -135,8 +135,8 @@ impl Operator {
         if let Err(why) = outcome {
             state.forget_follow(name);
             match before {
-                Some(before) => _ = state.loaded.restore(kind, name, before),
-                None => _ = state.loaded.remove(kind, name),
+                Some(before) => _ = state.loaded.overlay.restore(kind, name, before),
+                None => _ = state.loaded.overlay.remove(kind, name),
             }
             return Err(why);
         }
@@ -147,7 +147,7 @@ impl Operator {
     /// Takes a loaded section away. What the file has of that name is in force again.
     pub(crate) async fn unload_section(&self, kind: Kind, name: &str) -> Result<(), String> {
         let mut state = self.loading.lock().await;
-        let Some(before) = state.loaded.remove(kind, name) else {
+        let Some(before) = state.loaded.overlay.remove(kind, name) else {
             return Err(format!("there is nothing loaded by the name {name:?}"));
         };
         if kind == Kind::Connection {
@@ -156,7 +156,7 @@ impl Operator {
         }
         if let Err(why) = self.in_force(&mut state).await {
             state.forget_follow(name);
-            state.loaded.restore(kind, name, before);
+            state.loaded.overlay.restore(kind, name, before);
             return Err(why);
         }
         tracing::info!(%name, section = kind.section(), "unloaded by a control client");
@@ -195,7 +195,7 @@ impl Operator {
     }
 
     async fn in_force(&self, state: &mut State) -> Result<(), String> {
-        let quick = state.cost <= QUICK || state.loaded.sections() <= FEW;
+        let quick = state.cost <= QUICK || state.loaded.overlay.sections() <= FEW;
         if quick && !state.waiting {
             return self.now_in_force(state).await;
         }

@@ -23,7 +23,7 @@ use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{WithLinks, XfrmNetlink};
 use xfrm::probe::Features;
 
-use super::{Adopted, Earlier, Plane, adopt};
+use super::{Adopted, Earlier, Plane, adopt, route_options};
 use crate::config::PlaneOptions;
 use crate::net::Ports;
 
@@ -71,7 +71,9 @@ pub(super) fn start(
     xfrm = xfrm.with_installer(offloader);
     let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
     let routes = match options.install_routes {
-        true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
+        true => Some(
+            Routes::start(route_options(&options), leftovers).map_err(|e| explain("routes", &e))?,
+        ),
         false => None,
     };
     let adopted = take_over(&mut xfrm, earlier)?;

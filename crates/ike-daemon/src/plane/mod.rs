@@ -78,6 +78,12 @@ pub fn capabilities(choice: Choice) -> io::Result<Capabilities> {
     }
 }
 
+/// Where routes go, as the crate of routes takes it.
+fn route_options(options: &PlaneOptions) -> routes::RouteOptions {
+    let ike_config::RouteOptions { table, priority, mark } = options.routes;
+    routes::RouteOptions { table, priority, mark }
+}
+
 /// How the sockets must be for this data plane.
 pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     let mark = Some(options.routes.mark);

@@ -8,7 +8,7 @@ use esp::io::{TcpPorts, TunOptions, UserspacePlane};
 use ike_proto::crypto::SecureRandom;
 use tokio::sync::mpsc;
 
-use super::Plane;
+use super::{Plane, route_options};
 use crate::config::PlaneOptions;
 use crate::driver::{Sockets, WAITING};
 use crate::net::Ports;
@@ -30,7 +30,7 @@ impl Plane {
         }
         let clear =
             Some(ClearSockets::open(options.routes.mark).map_err(|e| explain("raw socket", e))?);
-        let routes = options.install_routes.then_some(options.routes);
+        let routes = options.install_routes.then_some(route_options(&options));
         let Ports { ike, nat_t } = sockets.ports();
         let local = sockets.tcp_port().into_iter().collect();
         let tcp = TcpPorts { local, remote: sockets.tcp_remote().to_vec() };

@@ -6,7 +6,6 @@
 
 mod file;
 mod pool;
-mod range;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +15,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ike_config::BY_RADIUS;
+pub use ike_config::{PoolConfig, Range};
 use ike_proto::wire::payload::{Attribute, IdData};
 use ike_proto::wire::registry::IdType;
 use ike_proto::{Answer, Assignment, Lease, LeaseRequest};
@@ -24,21 +25,6 @@ use crate::eap::grants;
 use file::LeaseFile;
 pub use pool::LeaseView;
 use pool::{CLAIMS, Leases};
-pub use range::Range;
-
-/// In `pools` of a connection: the addresses that a RADIUS server grants.
-pub(crate) const BY_RADIUS: &str = "radius";
-
-/// `[pools.<name>]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// Name.
-    pub name: String,
-    /// `addrs`.
-    pub range: Range,
-    /// What peers with an address out of it are told besides.
-    pub attributes: Vec<Attribute>,
-}
 
 /// A pool as VICI's `get-pools` and `ike-daemon leases` show it.
 #[derive(Debug, Clone, PartialEq, Eq)]

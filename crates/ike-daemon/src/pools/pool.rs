@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
 
-use super::range::Range;
+use super::Range;
 
 /// What an address may be had by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

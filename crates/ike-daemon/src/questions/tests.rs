@@ -92,7 +92,7 @@ async fn what_was_fetched_is_kept_when_the_peer_has_proven_itself() {
     answerer.set_policy("c", "r", policy);
     let credentials =
         Credentials::new(answerer, EapBook::default(), Fetcher::new(Duration::from_secs(5)));
-    let prefix = crate::lookup::Prefix::parse(&base).expect("a prefix");
+    let prefix = ike_config::UrlPrefix::parse(&base).expect("a prefix");
     credentials.look_up(LookupRules::new(vec![prefix]));
     let cert = OwnedCert {
         encoding: CertEncoding::HASH_AND_URL_X509,
@@ -216,22 +216,23 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
 /// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
 #[tokio::test]
 async fn radius_exchanges_have_a_limit() {
-    use crate::eap::radius::{EXCHANGES as RADIUS_EXCHANGES, RadiusConfig, Server};
-    use crate::eap::{EapId, Round, Way};
+    use crate::eap::Round;
+    use crate::eap::radius::{EXCHANGES as RADIUS_EXCHANGES, RadiusConfig};
+    use ike_config::{EapId, RadiusOptions, RadiusServer, Way};
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
-    let server = Server {
+    let server = RadiusServer {
         name: "silent".to_owned(),
         address: socket.local_addr().expect("an address"),
         accounting: socket.local_addr().expect("an address"),
         secret: ike_proto::crypto::Secret::copy_from(b"shared"),
         nas_identifier: "gw".to_owned(),
     };
-    let radius = RadiusConfig {
+    let radius = RadiusConfig::new(RadiusOptions {
         servers: vec![server],
         retransmit_tries: 0,
         retransmit_timeout: Duration::from_secs(60),
-        ..RadiusConfig::default()
-    };
+        ..RadiusOptions::default()
+    });
     let round = Round {
         way: Way::Radius,
         eap_id: Some(EapId::Exact("carol".to_owned())),

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use caps::{CapSet, Capability, CapsHashSet};
+use ike_config::SandboxOptions;
 use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     path_beneath_rules,
@@ -30,28 +31,6 @@ const DEVICES: &[&str] = &["/dev/net/tun", "/dev/null", "/dev/urandom", "/dev/ra
 
 /// Rights of this version of Landlock; what later ones have added is left as it is.
 const LANDLOCK: ABI = ABI::V4;
-
-/// `[charon.sandbox]`: the privileges that the daemon drops at its start and cannot regain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SandboxOptions {
-    /// The file has the section: each step must succeed. Without it the daemon drops what the configuration
-    /// does not need, and a step that this kernel lacks is a warning.
-    pub demanded: bool,
-    /// `capabilities`: keep only those that sockets and data planes need.
-    pub capabilities: bool,
-    /// `landlock`: open only files of the system and of the configuration.
-    pub landlock: bool,
-    /// `seccomp`: refuse system calls that this program never makes.
-    pub seccomp: bool,
-    /// `programs`: other programs may be started. `None` allows them if the configuration names one.
-    pub programs: Option<bool>,
-}
-
-impl Default for SandboxOptions {
-    fn default() -> Self {
-        Self { demanded: false, capabilities: true, landlock: true, seccomp: true, programs: None }
-    }
-}
 
 /// Files of this run.
 #[derive(Debug, Clone, Default)]

@@ -13,13 +13,14 @@ mod token;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ike_proto::crypto::SigningKey;
 use serde::{Deserialize, Serialize};
 
 pub use client::Signer;
+pub use ike_config::{Holds, TokenKey};
 pub use local::Local;
 pub(crate) use local::is_of_kind;
 pub(crate) use server::serve_stdin;
@@ -84,30 +85,6 @@ pub enum LoadRequest<'a> {
 
 /// A passphrase or PIN, wiped when it is dropped and never printed.
 pub type Passphrase = ike_proto::crypto::Secret;
-
-/// What a file is to hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Holds {
-    /// A private key of any kind.
-    AnyKey,
-    /// An RSA key.
-    Rsa,
-    /// An ECDSA key.
-    Ecdsa,
-    /// Keys and certificates.
-    Pkcs12,
-}
-
-/// A private key in a PKCS#11 token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenKey {
-    /// The shared library of the module.
-    pub module: PathBuf,
-    /// The slot; else every slot with a token is looked at.
-    pub slot: Option<u64>,
-    /// `CKA_ID` of the key.
-    pub handle: Vec<u8>,
-}
 
 /// What was loaded.
 #[derive(Debug)]

@@ -172,7 +172,8 @@ mod tests {
     use ike_proto::config::RemoteAuth;
 
     use super::*;
-    use crate::eap::{Round, Way};
+    use crate::eap::Round;
+    use ike_config::Way;
 
     #[test]
     fn groups_tell_connections_apart() {

@@ -30,7 +30,7 @@ pub(super) async fn answer(operator: &Operator, name: &str, asked: &Section) -> 
         "load-shared" => result(load_shared(operator, asked).await),
         "unload-shared" => result(unload_shared(operator, asked).await),
         "get-shared" => {
-            operator.loaded(|loaded| Section::new().list("keys", loaded.shared_ids())).await
+            operator.loaded(|loaded| Section::new().list("keys", loaded.overlay.shared_ids())).await
         }
         "clear-creds" => {
             let cleared = operator
@@ -91,7 +91,7 @@ async fn unload(operator: &Operator, kind: Kind, asked: &Section) -> Result<(), 
 }
 
 async fn named(operator: &Operator, kind: Kind, list: &str) -> Section {
-    operator.loaded(|loaded| Section::new().list(list, loaded.names(kind))).await
+    operator.loaded(|loaded| Section::new().list(list, loaded.overlay.names(kind))).await
 }
 
 /// The pools that clients have loaded, for what swanctl finds here it unloads unless it has just loaded it;
@@ -99,8 +99,9 @@ async fn named(operator: &Operator, kind: Kind, list: &str) -> Section {
 async fn pools(operator: &Operator, asked: &Section) -> Section {
     let leases = asked.str("leases") == Some("yes");
     let one = asked.str("name");
-    let names: Vec<String> =
-        operator.loaded(|loaded| loaded.names(Kind::Pool).map(str::to_owned).collect()).await;
+    let names: Vec<String> = operator
+        .loaded(|loaded| loaded.overlay.names(Kind::Pool).map(str::to_owned).collect())
+        .await;
     let all = operator.pools().list(one, leases);
     let shown =
         all.into_iter().filter(|pool| leases || one.is_some() || names.contains(&pool.name));
@@ -257,7 +258,7 @@ async fn load_shared(operator: &Operator, asked: &Section) -> Result<(), String>
     operator
         .load_credential(
             |loaded, base| {
-                let (key, before) = loaded.put_shared(id, kind, table);
+                let (key, before) = loaded.overlay.put_shared(id, kind, table);
                 match loaded.check_shared(base, &key) {
                     Ok(()) => Ok((key, before)),
                     Err(why) => {
@@ -274,23 +275,25 @@ async fn load_shared(operator: &Operator, asked: &Section) -> Result<(), String>
 fn undo_shared(
     loaded: &mut crate::config::loaded::Loaded,
     key: String,
-    before: Option<crate::config::loaded::Secret>,
+    before: Option<crate::config::loaded::LoadedSecret>,
 ) {
     match before {
-        Some(before) => loaded.restore_shared(key, before),
-        None => _ = loaded.remove_shared(&key),
+        Some(before) => loaded.overlay.restore_shared(key, before),
+        None => _ = loaded.overlay.remove_shared(&key),
     }
 }
 
 async fn unload_shared(operator: &Operator, asked: &Section) -> Result<(), String> {
     let id = asked.str("id").ok_or("`id` is missing")?;
-    let remove = |loaded: &mut crate::config::loaded::Loaded, _: &_| match loaded.remove_shared(id)
+    let remove = |loaded: &mut crate::config::loaded::Loaded, _: &_| match loaded
+        .overlay
+        .remove_shared(id)
     {
         Some(secret) => Ok(secret),
         None => Err(format!("no secret with the id {id:?} is loaded")),
     };
     let undo = |loaded: &mut crate::config::loaded::Loaded, secret| {
-        loaded.restore_shared(id.to_owned(), secret);
+        loaded.overlay.restore_shared(id.to_owned(), secret);
     };
     operator.load_credential(remove, undo).await
 }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use ike_proto::config::AuthConfig;
 
 use super::Credentials;
-use crate::config::connection::Rounds;
+use crate::config::rounds::Rounds;
 use crate::eap::EapSecrets;
 
 /// Of the private keys and certificates of `rounds`, the CAs if the peer has to show a certificate, and EAP's

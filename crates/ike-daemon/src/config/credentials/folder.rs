@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ::pki::{Certificate, LoadError, files};
 
-use crate::config::diagnostic::Report;
-use crate::files::{Content, list, load_file};
+use ike_config::{Content, Report};
+
+use crate::files::{list, load_file};
 
 /// A file of one of the folders.
 #[derive(Debug)]
@@ -18,11 +19,11 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The file's content; reports if it cannot be read.
-    pub(super) fn read(&self, report: &mut Report<'_>) -> Option<Content> {
+    pub(super) fn read(&self, report: &mut Report) -> Option<Content> {
         self.read_up_to(LARGEST, report)
     }
 
-    pub(super) fn read_up_to(&self, limit: usize, report: &mut Report<'_>) -> Option<Content> {
+    pub(super) fn read_up_to(&self, limit: usize, report: &mut Report) -> Option<Content> {
         match load_file(&self.path, limit) {
             Ok(content) => Some(content),
             Err(why) => {
@@ -33,7 +34,7 @@ impl Entry {
     }
 
     /// The certificates in it; none, and a report, if it has not one or a bad one.
-    pub(super) fn certificates(&self, report: &mut Report<'_>) -> Vec<Certificate> {
+    pub(super) fn certificates(&self, report: &mut Report) -> Vec<Certificate> {
         let Some(content) = self.read(report) else { return Vec::new() };
         match files::load_certificates(&content) {
             Ok(certificates) => certificates,
@@ -45,14 +46,14 @@ impl Entry {
     }
 
     /// Reports that the content is not what it should be.
-    pub(super) fn wrong(&self, why: LoadError, expected: &str, report: &mut Report<'_>) {
+    pub(super) fn wrong(&self, why: LoadError, expected: &str, report: &mut Report) {
         report.about_file(format!("{}: {why}", self.shown)).expected = Some(expected.to_owned());
     }
 }
 
 /// The files of a folder by name; none if there is no such folder. Hidden ones are left out, as
 /// editors leave such behind.
-pub(super) fn entries(parent: &Path, folder: &str, report: &mut Report<'_>) -> Vec<Entry> {
+pub(super) fn entries(parent: &Path, folder: &str, report: &mut Report) -> Vec<Entry> {
     let path = parent.join(folder);
     match list(&path) {
         Ok(names) => names

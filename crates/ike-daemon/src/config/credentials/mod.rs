@@ -9,10 +9,9 @@ use std::time::SystemTime;
 use ::pki::{Certificate, Credential, Crl, LoadError, MAX_BODY, TrustStore, files};
 use ike_proto::crypto::SigningKey;
 
-use super::diagnostic::Report;
-use super::nearest::nearest;
-use super::section::Text;
-use crate::files::{Content, load_file};
+use ike_config::{Content, KeyFile, Modules, NamedFile, Place, Report, TokenKeyOption, nearest};
+
+use crate::files::load_file;
 use crate::signer::KeySource;
 
 mod fingerprint;
@@ -20,7 +19,6 @@ mod folder;
 mod keys;
 
 pub(crate) use fingerprint::fingerprint;
-pub(crate) use keys::{KeyFile, KeyInToken, Modules, open_token, read_key_files, read_tokens};
 
 use folder::{Entry, entries};
 
@@ -75,9 +73,9 @@ impl Credentials {
     pub(crate) fn load(
         folder: &Path,
         keys_from: Arc<dyn KeySource>,
-        (key_files, tokens): (Vec<KeyFile>, Vec<KeyInToken>),
+        (key_files, tokens): (Vec<KeyFile>, Vec<TokenKeyOption>),
         modules: Modules,
-        report: &mut Report<'_>,
+        report: &mut Report,
     ) -> Self {
         for module in modules.values() {
             if let Err(why) = keys_from.admit(module) {
@@ -124,7 +122,7 @@ impl Credentials {
     }
 
     /// Self-signed CAs are trusted, others link a certificate to one that is.
-    fn ca_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+    fn ca_file(&mut self, entry: &Entry, report: &mut Report) {
         for ca in entry.certificates(report) {
             self.check_validity(&ca, &entry.shown, None, report);
             if let Err(why) = self.add_ca(ca) {
@@ -134,7 +132,7 @@ impl Credentials {
     }
 
     /// OCSP responders that are trusted whoever has certified them.
-    fn responder_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+    fn responder_file(&mut self, entry: &Entry, report: &mut Report) {
         for responder in entry.certificates(report) {
             self.check_validity(&responder, &entry.shown, None, report);
             if let Err(why) = self.trust.revocation.add_responder(Arc::new(responder)) {
@@ -149,13 +147,13 @@ impl Credentials {
     }
 
     /// Warns of CAs that no trust anchor is above: the certificates that they issued are not trusted.
-    pub(crate) fn warn_of_loose_cas(&self, report: &mut Report<'_>) {
+    pub(crate) fn warn_of_loose_cas(&self, report: &mut Report) {
         for ca in self.trust.loose(&[]) {
             report.warn(None, loose(ca));
         }
     }
 
-    fn certificate_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+    fn certificate_file(&mut self, entry: &Entry, report: &mut Report) {
         let loaded = entry.certificates(report);
         if let Some(first) = loaded.first() {
             self.check_validity(first, &entry.shown, None, report);
@@ -172,7 +170,7 @@ impl Credentials {
         self.certificates.push(LoadedCertificate { certificate, others: chain });
     }
 
-    fn crl_file(&mut self, entry: &Entry, report: &mut Report<'_>) {
+    fn crl_file(&mut self, entry: &Entry, report: &mut Report) {
         let Some(content) = entry.read_up_to(MAX_BODY, report) else { return };
         match Crl::load(&content) {
             Ok(crl) if crl.next_update() < self.now => {
@@ -200,21 +198,20 @@ impl Credentials {
     /// The certificates in the file that an option names; the first is the one that is meant.
     pub(crate) fn certificates_named(
         &self,
-        file: Text<'_>,
-        option: &str,
+        file: &NamedFile,
         kind: &'static str,
-        report: &mut Report<'_>,
+        report: &mut Report,
     ) -> Option<Vec<Arc<Certificate>>> {
-        let content = self.named(file, option, kind, report)?;
+        let content = self.named(file, kind, report)?;
         match files::load_certificates(&content) {
             Ok(loaded) => {
                 let first = loaded.first()?;
-                self.check_validity(first, file.text, Some((file.offset, option)), report);
+                self.check_validity(first, &file.name, Some((file.place, &file.option)), report);
                 Some(loaded.into_iter().map(Arc::new).collect())
             }
             Err(why) => {
-                let message = format!("`{option}`, {:?}: {why}", file.text);
-                report.expected(file.offset, message, "X.509 certificates, PEM or DER");
+                let message = format!("`{}`, {:?}: {why}", file.option, file.name);
+                report.expected(file.place, message, "X.509 certificates, PEM or DER");
                 None
             }
         }
@@ -223,41 +220,34 @@ impl Credentials {
     /// The public key in the file that an option names: DER SubjectPublicKeyInfo.
     pub(crate) fn public_key_named(
         &self,
-        file: Text<'_>,
-        option: &str,
-        report: &mut Report<'_>,
+        file: &NamedFile,
+        report: &mut Report,
     ) -> Option<Vec<u8>> {
-        let content = self.named(file, option, PUBKEY, report)?;
+        let content = self.named(file, PUBKEY, report)?;
         match files::load_public_key(&content) {
             Ok(spki) => Some(spki),
             Err(why) => {
-                let message = format!("`{option}`, {:?}: {why}", file.text);
-                report.expected(file.offset, message, "a public key, PEM or DER");
+                let message = format!("`{}`, {:?}: {why}", file.option, file.name);
+                report.expected(file.place, message, "a public key, PEM or DER");
                 None
             }
         }
     }
 
-    fn named(
-        &self,
-        file: Text<'_>,
-        option: &str,
-        kind: &'static str,
-        report: &mut Report<'_>,
-    ) -> Option<Content> {
-        if let Some(blob) = self.blobs.get(file.text) {
+    fn named(&self, file: &NamedFile, kind: &'static str, report: &mut Report) -> Option<Content> {
+        if let Some(blob) = self.blobs.get(&file.name) {
             return Some(Content::new(blob.to_vec()));
         }
-        let path = self.folder.join(kind).join(file.text);
+        let path = self.folder.join(kind).join(&file.name);
         match load_file(&path, folder::LARGEST) {
             Ok(content) => Some(content),
             Err(why) => {
                 let known = folder::names(&self.folder, kind);
-                let message = format!("`{option}`: {why}");
+                let message = format!("`{}`: {why}", file.option);
                 let expected =
                     format!("a file in {kind}/ beside the configuration file, or an absolute path");
-                report.expected(file.offset, message, expected).suggestion =
-                    nearest(file.text, known.iter().map(String::as_str)).map(str::to_owned);
+                report.expected(file.place, message, expected).suggestion =
+                    nearest(&file.name, known.iter().map(String::as_str)).map(str::to_owned);
                 None
             }
         }
@@ -331,8 +321,8 @@ impl Credentials {
         &self,
         certificate: &Certificate,
         shown: &str,
-        option: Option<(usize, &str)>,
-        report: &mut Report<'_>,
+        option: Option<(Place, &str)>,
+        report: &mut Report,
     ) {
         let date = ::pki::issue::date_text;
         let what = if self.now > certificate.not_after() {
@@ -351,7 +341,6 @@ impl Credentials {
     }
 }
 
-/// What a CA certificate is, for messages.
 /// The warning about a CA that no trust anchor is above.
 pub(crate) fn loose(ca: &Certificate) -> String {
     format!(
@@ -362,5 +351,6 @@ pub(crate) fn loose(ca: &Certificate) -> String {
     )
 }
 
+/// What a CA certificate is, for messages.
 pub(crate) const CA: &str =
     "a CA certificate: basicConstraints with CA:TRUE, and keyCertSign if it has keyUsage";

@@ -12,7 +12,9 @@ use ike_proto::dataplane::SaId;
 use ike_proto::{Failure, IkeSaId, IkeStatus};
 use tokio::time::Instant;
 
-use super::{AccountingConfig, lock};
+use ike_config::AccountingConfig;
+
+use super::lock;
 use crate::eap::radius::{Asker, RadiusConfig, Unanswered};
 
 /// Acct-Terminate-Cause (RFC 2866 §5.10).
@@ -108,10 +110,10 @@ impl Account {
     /// Has a server take a request, the one that answers.
     async fn tell_once(&self, status: Status, cause: Option<Cause>) -> Told {
         let config = &self.radius;
-        let count = config.servers.len();
+        let count = config.options.servers.len();
         let first = config.current.load(Ordering::Relaxed);
         let (mut told, mut last) = (Told::Unheard, String::new());
-        for server in (0..count).filter_map(|n| config.servers.get((first + n) % count)) {
+        for server in (0..count).filter_map(|n| config.options.servers.get((first + n) % count)) {
             let identifier = config.identifier.fetch_add(1, Ordering::Relaxed);
             let mut request = AccountingRequest::new(identifier);
             self.fill(&mut request, status, cause);

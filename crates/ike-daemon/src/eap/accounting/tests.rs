@@ -8,7 +8,8 @@ use ike_proto::Failure;
 use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Reply};
 
-use crate::eap::radius::{EXCHANGES, Server};
+use crate::eap::radius::EXCHANGES;
+use ike_config::{RadiusOptions, RadiusServer};
 
 fn account(server: &StdSocket, interval: Option<Duration>) -> Arc<Account> {
     of(radius(server.local_addr().expect("an address"), interval, 100))
@@ -21,8 +22,8 @@ fn radius(address: SocketAddr, interval: Option<Duration>, millis: u64) -> Arc<R
         requires_vip: false,
         send_class: false,
     };
-    Arc::new(RadiusConfig {
-        servers: vec![Server {
+    Arc::new(RadiusConfig::new(RadiusOptions {
+        servers: vec![RadiusServer {
             name: "test".to_owned(),
             address,
             accounting: address,
@@ -33,12 +34,12 @@ fn radius(address: SocketAddr, interval: Option<Duration>, millis: u64) -> Arc<R
         retransmit_timeout: Duration::from_millis(millis),
         retransmit_base: 1.0,
         accounting: Some(options),
-        ..RadiusConfig::default()
-    })
+        ..RadiusOptions::default()
+    }))
 }
 
 fn of(radius: Arc<RadiusConfig>) -> Arc<Account> {
-    let options = radius.accounting.clone();
+    let options = radius.options.accounting.clone();
     Arc::new(Account {
         ike: AtomicU64::new(7),
         id: "1-7".to_owned(),

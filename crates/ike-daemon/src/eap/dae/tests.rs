@@ -1,13 +1,15 @@
 use super::*;
 use crate::eap::accounting::known;
-use crate::eap::radius::{Server, fake};
+use crate::eap::radius::fake;
+use ike_config::{RadiusOptions, RadiusServer};
+use ike_proto::crypto::Secret;
 
 const SECRET: &[u8] = b"dynamic";
 
 fn radius(demanded: bool) -> RadiusConfig {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    RadiusConfig {
-        servers: vec![Server {
+    RadiusConfig::new(RadiusOptions {
+        servers: vec![RadiusServer {
             name: "test".to_owned(),
             address: nowhere,
             accounting: nowhere,
@@ -21,8 +23,8 @@ fn radius(demanded: bool) -> RadiusConfig {
             demanded,
             stamped: false,
         }),
-        ..RadiusConfig::default()
-    }
+        ..RadiusOptions::default()
+    })
 }
 
 /// A request as a server makes it; `mac` says whether with Message-Authenticator.
@@ -141,14 +143,14 @@ async fn what_is_not_signed_or_not_of_this_time_gets_no_answer() {
     assert_eq!(known::ending(&sessions), ["7-1"]);
     // Or with a time stamp alone.
     let mut strict = radius(true);
-    strict.dae.as_mut().expect("it is there").stamped = true;
+    strict.options.dae.as_mut().expect("it is there").stamped = true;
     for (octets, wanted) in [(&good, false), (&stamped(0), true)] {
         let sessions = self::sessions();
         let taken = answer(octets, from, &strict, &sessions, &mut Answered::default()).await;
         assert_eq!((taken.is_some(), !known::ending(&sessions).is_empty()), (wanted, wanted));
     }
     // Without the section nobody is answered.
-    let off = RadiusConfig { dae: None, ..radius(true) };
+    let off = RadiusConfig::new(RadiusOptions { dae: None, ..radius(true).options });
     assert!(answer(&good, from, &off, &sessions, &mut answered).await.is_none());
     assert_eq!(once(&self::sessions(), &stamped(-60)).await, Some((41, None)));
 }

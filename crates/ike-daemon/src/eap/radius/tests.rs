@@ -1,8 +1,8 @@
 use super::*;
 use std::net::UdpSocket as StdSocket;
 
-fn server(name: &str, socket: &StdSocket) -> Server {
-    Server {
+fn server(name: &str, socket: &StdSocket) -> RadiusServer {
+    RadiusServer {
         name: name.to_owned(),
         address: socket.local_addr().expect("an address"),
         accounting: socket.local_addr().expect("an address"),
@@ -11,16 +11,16 @@ fn server(name: &str, socket: &StdSocket) -> Server {
     }
 }
 
-fn session(servers: Vec<Server>) -> Session {
-    let config = RadiusConfig {
+fn session(servers: Vec<RadiusServer>) -> Session {
+    let options = RadiusOptions {
         servers,
         retransmit_tries: 1,
         retransmit_timeout: Duration::from_millis(60),
         retransmit_base: 1.0,
         id_prefix: "vpn-".to_owned(),
-        identifier: AtomicU8::new(7),
-        ..RadiusConfig::default()
+        ..RadiusOptions::default()
     };
+    let config = RadiusConfig { identifier: AtomicU8::new(7), ..RadiusConfig::new(options) };
     let at = |port| SocketAddr::from(([192, 0, 2, 1], port));
     Session {
         config: Arc::new(config),
