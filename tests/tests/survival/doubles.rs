@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{Action, ConnectionConfig, Unique};
+use ike_proto::dataplane::{Flow, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildSaId, Command};
 use ike_tests::network::Fate;
@@ -209,6 +210,47 @@ fn a_child_that_the_peer_makes_meanwhile_is_not_made_again() {
         }
         pair.assert_agreement();
     }
+}
+
+/// The same for a packet that has met a trap: B makes the child while A's request for it waits. Nothing would end a second
+/// one, because neither end has `start_action = start`.
+///
+/// Fault: in `IkeSa::start`, let `there` be false if there is a packet.
+#[test]
+fn a_child_that_takes_the_packet_by_now_is_not_made_again() {
+    let mut setup = Setup::new(10);
+    setup.a.add_child("other", 11, 12);
+    setup.b.add_child("other", 12, 11);
+    setup.both(|side| {
+        side.settings.retransmission.timeout = Some(SECOND);
+        side.settings.retransmission.jitter = 0;
+    });
+    let mut pair = setup.build();
+    pair.establish();
+    let now = pair.now();
+    pair.net.tap(move |packet| {
+        let rekey = packet.from == Some(A) && packet.is(ExchangeType::CREATE_CHILD_SA, false);
+        if rekey && packet.sent < now + 2 * SECOND { Fate::Drop } else { Fate::Pass }
+    });
+    pair.rekey_child(A);
+    let packet = Some(Flow {
+        local: TrafficSelector::host([10, 11, 0, 5].into()),
+        remote: TrafficSelector::host([10, 12, 0, 5].into()),
+    });
+    let (local, remote) = (pair.address(A), pair.address(B));
+    let (connection, child) = ("ab".to_owned(), Some("other".to_owned()));
+    let request = pair.command(A, Command::Initiate { connection, child, local, remote, packet });
+    pair.run_for(SECOND / 2);
+    pair.initiate(B, Some("other"));
+    pair.run_for(SECOND / 2);
+    assert_eq!(others(&pair, A).len(), 1, "{}", pair.story());
+    assert_eq!(pair.hosts[A].done(request), None, "{}", pair.story());
+    pair.run_for(40 * SECOND);
+    assert_eq!(pair.hosts[A].done(request), Some(Ok(())), "{}", pair.story());
+    for host in [A, B] {
+        assert_eq!(others(&pair, host).len(), 1, "{}", pair.story());
+    }
+    pair.assert_agreement();
 }
 
 /// A peer has a second IKE SA beside ours for a while, again and again, and ours is rekeyed meanwhile: what was noted for

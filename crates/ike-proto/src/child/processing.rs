@@ -147,6 +147,20 @@ impl Numbers {
         Ok(processing)
     }
 
+    /// How packets that meet the trap of a child are treated, if this shard has the trap.
+    pub(crate) fn trapped(
+        &self,
+        connection: &ConnectionConfig,
+        config: &ChildConfig,
+    ) -> Option<Arc<Processing>> {
+        if self.traps.is_empty() {
+            return None;
+        }
+        let (_, chosen) = self.traps.get(&(connection.name.clone(), config.name.clone()))?;
+        let ids = self.connections.get(&connection.name);
+        Some(chosen.applied(config, ids.map_or([0; 2], |(_, ids)| ids.values)))
+    }
+
     /// Drops the numbers of a trap that is gone.
     pub(crate) fn forget_trap(&mut self, connection: &str, child: &str) {
         self.traps.remove(&(connection.to_owned(), child.to_owned()));

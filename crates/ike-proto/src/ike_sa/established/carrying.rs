@@ -5,6 +5,7 @@ use super::super::collision::IkeActivity;
 use super::super::state::{Established, IkePhase, Initiated, State, Task};
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
+use crate::dataplane::{Flow, Processing};
 
 impl Established {
     /// True if the IKE SA is not about to end.
@@ -30,6 +31,16 @@ impl Established {
     pub(super) fn has_one(&self, name: &str) -> bool {
         let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
         self.of_name(name).any(up)
+    }
+
+    /// True if there is a child of this name that takes `packet`, which met a trap. `trap` says how the trap treats
+    /// packets, if it belongs to this shard.
+    pub(super) fn has_one_for(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
+        self.of_name(name).any(|child| {
+            matches!(child.phase, Phase::Installing | Phase::Installed)
+                && child.takes(packet)
+                && trap.is_none_or(|trap| child.is_marked_like(trap))
+        })
     }
 
     /// The configurations of children that this end requests, now or later. `rekeys` says whether rekeys count.

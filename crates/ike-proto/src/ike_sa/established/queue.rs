@@ -156,15 +156,25 @@ impl IkeSa {
             self.is_put_off(ctx.now.mono, since);
             return self.retry_later(ctx, task);
         }
-        if let Task::CreateChild { config, packet: None, request, join: None, .. } = &task
+        if let Task::CreateChild { config, packet, request, join: None, .. } = &task
             && alive
             && !ctx.wants.has_several(&self.core.connection.name, &config.name)
         {
             // The peer may have made it, or have begun to, while the task waited.
-            if established.has_one(&config.name) {
+            let there = match packet {
+                None => established.has_one(&config.name),
+                Some(packet) => {
+                    let trap = ctx.ids.numbers.trapped(&self.core.connection, config);
+                    established.has_one_for(&config.name, *packet, trap.as_deref())
+                }
+            };
+            if there {
                 return ctx.done(*request, Ok(()));
             }
-            if established.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono)) {
+            // A packet does not wait for the peer. If two children cross, the rule for that ends one.
+            if packet.is_none()
+                && established.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono))
+            {
                 return self.retry_later(ctx, task);
             }
         }
