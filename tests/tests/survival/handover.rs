@@ -248,6 +248,39 @@ fn what_a_packet_wants_is_made_once() {
     assert_eq!(pair.a().children_up().len(), 1);
 }
 
+/// A host without MOBIKE has moved, and deletes the old IKE SA from an address that is gone. Meanwhile the peer ends the new
+/// one. Nothing but the trap is left then: the next packet brings the child up.
+///
+/// Fault: in `leave_handovers`, do not look at `leaving`.
+#[test]
+fn an_ike_sa_of_a_lost_address_hides_no_trap() {
+    let mut setup = crate::found::wanting(64);
+    let net = setup.a.net();
+    (net.start_action, net.close_action, net.dpd_action) =
+        (Action::Trap, Action::Trap, Action::Trap);
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    let (local, remote) = (address(1), address(2));
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::InstallTrap { connection, child, local, remote });
+    let packet = Some(Flow {
+        local: TrafficSelector::host([10, 1, 0, 9].into()),
+        remote: TrafficSelector::host([10, 2, 0, 9].into()),
+    });
+    let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+    pair.command(A, Command::Initiate { connection, child, local, remote, packet });
+    runs_until(&mut pair, 2 * SECOND, |w| has(w, "net"));
+    pair.roam(A, address(9));
+    runs_until(&mut pair, 10 * SECOND, |w| {
+        w.hosts[A].children_up().iter().any(|up| up.inbound.dst == address(9))
+    });
+    let ikes = pair.b().ikes();
+    let new = ikes.iter().find(|ike| ike.path.remote.ip() == address(9)).map(|ike| ike.id);
+    pair.command(B, Command::TerminateIke(new.expect("the new IKE SA")));
+    pair.run_for(SECOND);
+    assert_eq!(policies(&pair, "net"), [PolicyAction::Trap], "{}", pair.story());
+}
+
 /// The peer has made two children of one name, each for a part of the traffic. `dpd_action` brings the name back: both
 /// parts are dropped until then.
 ///

@@ -12,7 +12,7 @@
 //!
 //! The end that reauthenticates (RFC 7296 §2.8.3) deletes the old IKE SA when each child of it is up on the new IKE SA or
 //! refused there. If nothing comes up for one schedule of retransmissions, it waits no longer. If the new IKE SA ends
-//! before that, the old one stays.
+//! before that, the old one stays. One that this end is deleting already, from an address that is gone, ends with it.
 //!
 //! The peer with `unique = "replace"` ends the old IKE SA by itself. It cannot know which children are still to come.
 //! So it waits until the new IKE SA has all of them, or nothing has come up for [`PATIENCE`].
@@ -67,6 +67,45 @@ pub(super) struct Handovers {
     due: BTreeSet<(Instant, IkeSaId)>,
     /// The deadline that is armed.
     armed: Option<Instant>,
+    /// Old ones that are being deleted.
+    leaving: Leaving,
+}
+
+/// Old IKE SAs that this end is deleting, each with the one of this shard that has taken its place.
+#[derive(Default)]
+struct Leaving {
+    by_old: BTreeMap<IkeSaId, IkeSaId>,
+    by_new: BTreeSet<(IkeSaId, IkeSaId)>,
+}
+
+impl Leaving {
+    /// The old IKE SAs whose place `new` has taken.
+    fn of(&self, new: IkeSaId) -> Vec<IkeSaId> {
+        let range = (new, IkeSaId(0))..=(new, IkeSaId(u64::MAX));
+        self.by_new.range(range).map(|(_, old)| *old).collect()
+    }
+
+    fn insert(&mut self, old: IkeSaId, new: IkeSaId) {
+        self.remove(old);
+        self.by_old.insert(old, new);
+        self.by_new.insert((new, old));
+    }
+
+    fn remove(&mut self, old: IkeSaId) -> Option<IkeSaId> {
+        let new = self.by_old.remove(&old)?;
+        self.by_new.remove(&(new, old));
+        Some(new)
+    }
+
+    /// `from` was rekeyed into `to`.
+    fn rename(&mut self, from: IkeSaId, to: IkeSaId) {
+        if let Some(new) = self.remove(from) {
+            self.insert(to, new);
+        }
+        for old in self.of(from) {
+            self.insert(old, to);
+        }
+    }
 }
 
 impl Handovers {
@@ -299,6 +338,11 @@ impl Endpoint {
             Some(To::Elsewhere) | None => Vec::new(),
         };
         for ike in self.line_from(old) {
+            if let Some(To::Here(new)) = to
+                && self.established(ike).is_some()
+            {
+                self.handovers.leaving.insert(ike, new);
+            }
             self.with_sa(now, ike, |sa, ctx| sa.send_by_others(ctx, &routes));
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
             self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
@@ -326,10 +370,19 @@ impl Endpoint {
                 self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, Duration::ZERO));
             }
         }
+        self.handovers.leaving.remove(ike);
+        for old in self.handovers.leaving.of(ike) {
+            self.handovers.leaving.remove(old);
+            // Not even its Delete leaves from an address that is gone. Its policies would only come before the traps.
+            if self.established(old).is_some_and(|sa| self.is_stranded(sa)) {
+                self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
+            }
+        }
     }
 
     /// `from` was rekeyed into `to`.
     pub(super) fn move_handovers(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
+        self.handovers.leaving.rename(from, to);
         for key in self.handovers.with(from) {
             let Some(handover) = self.handovers.remove(key) else { continue };
             let asks = handover.asked.is_some();
