@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ike_bench::memory::ends::Ends;
 use ike_bench::memory::suite;
-use ike_daemon::driver::PAGE;
 use ike_tests::heap;
+use ike_tokio::PAGE;
 use nix::time::{ClockId, clock_gettime};
 
 #[global_allocator]

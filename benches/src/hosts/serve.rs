@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_daemon::config::Ports;
-use ike_daemon::daemon::{Daemon, Parts, open};
-use ike_daemon::driver::Listen;
-use ike_daemon::plane::Plane;
+use ike_daemon::daemon::{Daemon, Parts, open, os_crypto};
+use ike_tokio::{Listen, Plane};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -48,7 +47,7 @@ pub async fn run(args: &ServeArgs, stop: impl Future<Output = ()>) -> Result<(),
     let counts = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), args.counts_port);
     let listener = TcpListener::bind(counts).await.map_err(|e| format!("TCP {counts}: {e}"))?;
     let (tap, mut messages) = mpsc::unbounded_channel();
-    let crypto = Arc::new(pq_kem::provider());
+    let crypto = os_crypto(pq_kem::provider());
     let daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: Some(tap) }).await;
 
     let names: Vec<_> = suites.iter().map(|suite| suite.name).collect();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ike_daemon::driver::{Direction, Message};
 use ike_proto::wire::registry::ExchangeType;
+use ike_tokio::{Direction, Message};
 
 /// Datagrams of IKE, and their octets without UDP and IP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,14 +1,12 @@
 //! `ike-bench links --to HOST`: handshakes with a responder over real sockets, one after the other.
 
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ike_daemon::config::Ports;
-use ike_daemon::daemon::{Daemon, Parts, open};
-use ike_daemon::driver::{Listen, Message};
+use ike_daemon::daemon::{Daemon, Parts, open, os_crypto};
 use ike_daemon::operator::Target;
-use ike_daemon::plane::Plane;
+use ike_tokio::{Listen, Message, Plane};
 use tokio::sync::mpsc;
 
 use super::ToArgs;
@@ -103,7 +101,7 @@ impl Initiator {
         let (sockets, plane) =
             open(&Listen::default(), any, |_| Ok(Plane::none())).map_err(|e| e.to_string())?;
         let (tap, messages) = mpsc::unbounded_channel();
-        let crypto = Arc::new(pq_kem::provider());
+        let crypto = os_crypto(pq_kem::provider());
         let daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: Some(tap) }).await;
         let counts = Counts::open(host, args).await?;
         // Host names are resolved in the background at first.

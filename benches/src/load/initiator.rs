@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use ike_daemon::plane::NoPlane;
 use ike_proto::config::EndpointConfig;
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::{DataPlane as _, apply_all};
 use ike_proto::{
     Command, Endpoint, Event, IkeSaId, Input, Now, Output, Path, RequestId, TransmitKind,
 };
+use ike_tokio::NoPlane;
 use pki::Answerer;
 
 /// What all handshakes of an initiator from one socket have in common.

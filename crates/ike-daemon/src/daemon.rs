@@ -7,26 +7,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::EndpointConfig;
+use ike_proto::Registry;
 use ike_proto::crypto::CryptoProvider;
-use ike_proto::dataplane::Capabilities;
-use ike_proto::{Endpoint, Registry};
-use tokio::sync::{Notify, mpsc};
+use ike_tokio::{
+    Answerer, Builder, Crypto, Drivers, Listen, Lost, Message, NoPlane, Plane, Sockets, Wanted,
+};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Hosts, Ports};
 use crate::control::server::ControlSocket;
-use crate::driver::{
-    Acquire, Alarm, Answerer, Driver, Listen, Message, Seat, Sockets, Why, part, run_on_thread,
-    seats,
-};
 use crate::eap::accounting::{Accounted, Accounting};
 use crate::eap::dae::DaeSocket;
 use crate::exporter::MetricsSocket;
 use crate::fetch::Fetcher;
 use crate::metrics::{Counted, Metered, Meters};
 use crate::operator::{Operator, Target, endpoint_config};
-use crate::plane::{NoPlane, Plane};
 use crate::questions::Credentials;
 use crate::roam;
 use crate::system::System;
@@ -55,7 +51,7 @@ pub struct Parts {
     /// Data plane.
     pub plane: Plane,
     /// Cryptography.
-    pub crypto: Arc<CryptoProvider>,
+    pub crypto: Crypto,
     /// Told every IKE message.
     pub tap: Option<mpsc::UnboundedSender<Message>>,
 }
@@ -65,11 +61,9 @@ pub struct Parts {
 pub struct Daemon {
     operator: Operator,
     ports: Ports,
-    lost: Arc<Notify>,
-    alarm: Alarm,
     system: System,
     accounting: Accounting,
-    drivers: Vec<JoinHandle<()>>,
+    drivers: Drivers,
     tasks: Vec<JoinHandle<()>>,
     meters: Option<Meters>,
     /// Writes what is left at the end.
@@ -110,7 +104,6 @@ impl Daemon {
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;
         }
-        let (lost, alarm) = (Arc::clone(&plane.lost), Alarm::default());
         let registry = Registry::default();
         let void_tickets = config.void_tickets.clone().and_then(|path| {
             let shown = path.display().to_string();
@@ -120,20 +113,25 @@ impl Daemon {
             };
             kept.inspect_err(told).ok()
         });
-        let shared = Shared {
-            crypto,
-            capabilities,
-            registry,
-            tap,
-            alarm: alarm.clone(),
-            services: Services {
-                credentials: credentials.clone(),
-                system: system.clone(),
-                accounting: accounting.clone(),
-                meters: meters.clone(),
-            },
+        let mut answerer: Arc<dyn Answerer> = Arc::new(credentials.clone());
+        if let Some(meters) = &meters {
+            answerer = Arc::new(Counted::new(answerer, meters.clone()));
+        }
+        let services = Services {
+            credentials: credentials.clone(),
+            system: system.clone(),
+            accounting: accounting.clone(),
+            meters: meters.clone(),
         };
-        let (seats, handle, acquires) = seats(sockets.shards(), plane, &endpoint_config);
+        let mut builder = Builder::new(endpoint_config, crypto, sockets)
+            .plane(plane)
+            .registry(registry)
+            .answerer(answerer)
+            .observer(Arc::new(services));
+        if let Some(tap) = tap {
+            builder = builder.tap(tap);
+        }
+        let handle = builder.handle().clone();
         let operator = Operator::new(handle, config, ports, credentials, capabilities);
         accounting.ask(operator.handle().clone());
         let (closing, sessions) = (operator.clone(), accounting.clone());
@@ -150,13 +148,9 @@ impl Daemon {
                 });
             }
         };
-        let alone = seats.len() == 1;
-        let drivers = seats.into_iter().zip(sockets.split()).map(|(seat, sockets)| {
-            shared.clone().drive(endpoint_config.clone(), sockets, seat, alone)
-        });
-        let drivers = drivers.collect();
+        let (drivers, wanted) = builder.start();
         let tasks = vec![
-            tokio::spawn(watch(acquires, operator.clone())),
+            tokio::spawn(watch(wanted, operator.clone())),
             tokio::spawn(close),
             tokio::spawn(refresh(operator.clone())),
             tokio::spawn(roam::watch(operator.handle().clone(), table)),
@@ -165,8 +159,6 @@ impl Daemon {
         Self {
             operator,
             ports,
-            lost,
-            alarm,
             system,
             accounting,
             drivers,
@@ -186,13 +178,9 @@ impl Daemon {
         self.ports
     }
 
-    /// Returns when there is nothing left to do but to end, and says why: the data plane has lost what it
-    /// works with, as its device, or a shard has ended though nobody asked it to.
-    pub async fn lost(&self) -> &'static str {
-        tokio::select! {
-            () = self.lost.notified() => "the data plane has lost its device",
-            () = self.alarm.0.notified() => "a shard has ended",
-        }
+    /// Returns when the drivers cannot go on, and says why: there is nothing left to do but to end.
+    pub async fn lost(&self) -> Lost {
+        self.drivers.lost().await
     }
 
     /// Serves the control socket as long as the daemon runs. `config_file` is what a reload reads.
@@ -248,18 +236,7 @@ impl Daemon {
         if !confirmed {
             let _ = tokio::time::timeout(CLEAN_UP, handle.stop()).await;
         }
-        // The last one empties the data plane; they end by themselves.
-        let drivers = std::mem::take(&mut self.drivers);
-        let aborts: Vec<_> = drivers.iter().map(JoinHandle::abort_handle).collect();
-        let all = async {
-            for driver in drivers {
-                let _ = driver.await;
-            }
-        };
-        if tokio::time::timeout(CLEAN_UP, all).await.is_err() {
-            for driver in aborts {
-                driver.abort();
-            }
+        if !self.drivers.ended(CLEAN_UP).await {
             tracing::warn!("the data plane does not answer: it may not be empty");
         }
         self.accounting.finish(CLEAN_UP).await;
@@ -298,59 +275,9 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.accounting.forget();
-        for task in self.drivers.iter().chain(&self.tasks) {
+        for task in &self.tasks {
             task.abort();
         }
-    }
-}
-
-/// What all shards have the same of.
-#[derive(Clone)]
-struct Shared {
-    crypto: Arc<CryptoProvider>,
-    capabilities: Capabilities,
-    registry: Registry,
-    tap: Option<mpsc::UnboundedSender<Message>>,
-    alarm: Alarm,
-    services: Services,
-}
-
-impl Shared {
-    /// Runs the driver of a seat: the only one in this runtime, one of several on a thread of its own.
-    fn drive(
-        self,
-        config: EndpointConfig,
-        sockets: Sockets,
-        seat: Seat,
-        alone: bool,
-    ) -> JoinHandle<()> {
-        let shard = seat.shard();
-        let alarm = self.alarm.clone();
-        let make = move |sockets| {
-            let Self { crypto, capabilities, registry, tap, alarm: _, services } = self;
-            let rng = Box::new(pq_kem::os_random());
-            let config = part(&config, shard);
-            let endpoint = Endpoint::shard(config, crypto, rng, capabilities, registry);
-            let mut answerer: Arc<dyn Answerer> = Arc::new(services.credentials.clone());
-            if let Some(meters) = &services.meters {
-                answerer = Arc::new(Counted::new(answerer, meters.clone()));
-            }
-            let mut driver = Driver::new(endpoint, sockets, seat, answerer);
-            driver.set_observer(Box::new(services));
-            if let Some(tap) = tap {
-                driver.set_tap(tap);
-            }
-            driver
-        };
-        if alone {
-            return tokio::spawn(alarm.watch(make(sockets).run()));
-        }
-        let make = move || Ok(make(sockets.moved()?));
-        run_on_thread(shard.index, alarm.clone(), make).unwrap_or_else(|error| {
-            tracing::error!(%error, shard = shard.index, "no thread for a shard");
-            alarm.0.notify_one();
-            tokio::spawn(async {})
-        })
     }
 }
 
@@ -358,6 +285,11 @@ impl fmt::Debug for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Daemon({:?})", self.ports)
     }
+}
+
+/// `provider` with the random source of the system.
+pub fn os_crypto(provider: CryptoProvider) -> Crypto {
+    Crypto { provider: Arc::new(provider), random: || Box::new(pq_kem::os_random()) }
 }
 
 /// Sockets that suit the data plane, and the data plane.
@@ -372,14 +304,16 @@ pub fn open(
 }
 
 /// Brings up what traffic wants, and what is to be there again.
-async fn watch(mut acquires: mpsc::UnboundedReceiver<Acquire>, operator: Operator) {
-    while let Some(Acquire { connection, why }) = acquires.recv().await {
-        match why {
-            Why::Packet { child, packet } => operator.acquire(connection, child, packet),
-            Why::Restart { child, local, remote } => {
+async fn watch(mut wanted: mpsc::UnboundedReceiver<Wanted>, operator: Operator) {
+    while let Some(wanted) = wanted.recv().await {
+        match wanted {
+            Wanted::Packet { connection, child, packet } => {
+                operator.acquire(connection, child, packet);
+            }
+            Wanted::Restart { connection, child, local, remote } => {
                 operator.restart(connection, child, local, remote);
             }
-            Why::Ends { shard, ticket, last } => {
+            Wanted::Ends { connection, shard, ticket, last } => {
                 operator.answer_ends(connection, shard, ticket, last);
             }
         }

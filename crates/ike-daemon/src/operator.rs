@@ -8,14 +8,14 @@ use std::time::Duration;
 use ike_proto::config::{Action, AddressSpec, EndpointConfig, QcdConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{Answer, ChildSaId, ChildState, Command, IkeSaId, IkeState, Ticket};
+use ike_tokio::{Handle, IkeView, PolicyView};
 use tokio::sync::watch;
 
 use crate::config::{Config, Ends, HostSpec, Hosts, Ports};
-pub use crate::driver::Target;
-use crate::driver::{Handle, IkeView, PolicyView};
 use crate::eap::radius::RadiusConfig;
 use crate::pools::Pools;
 use crate::questions::Credentials;
+pub use ike_tokio::Target;
 
 mod loading;
 mod reloading;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use ike_tokio::Handle;
 use routes::HostWatch;
-
-use crate::driver::Handle;
 
 /// Tells the engines of this host's addresses, now and whenever they, links or routes change. `table` is
 /// the daemon's own routing table.

@@ -16,8 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::{Registry, Void};
-
-use crate::driver::now;
+use ike_tokio::now;
 
 /// How long changes are collected. Who crashes within that forgets them.
 const COLLECT: Duration = Duration::from_secs(1);
@@ -162,7 +161,7 @@ mod tests {
             let kept = VoidTickets::keep_in(path.clone(), registry.clone()).expect("kept");
             let known: Vec<_> = registry.void_since(0).1.iter().map(|(spis, _)| *spis).collect();
             for spis in add {
-                registry.make_void(*spis, crate::driver::now(), until);
+                registry.make_void(*spis, ike_tokio::now(), until);
             }
             drop(kept);
             known

@@ -65,6 +65,21 @@ fn settings_need_neither_a_runtime_nor_cryptography() {
     }
 }
 
+/// A program can have the runtime without the daemon and its parts.
+///
+/// Fault: in `crates/ike-tokio/Cargo.toml`, add `pki.workspace = true` to `[dependencies]`.
+#[test]
+fn the_runtime_needs_the_engine_and_data_planes_alone() {
+    let packages = workspace();
+    let built: BTreeSet<_> = packages["ike-tokio"]
+        .iter()
+        .filter(|dependency| !dependency.for_tests)
+        .map(|dependency| dependency.on.as_str())
+        .collect();
+    assert_eq!(built, BTreeSet::from(["ike-esp", "ike-proto", "xfrm"]));
+    assert!(!needed(&packages, "ike-tokio").contains("ike-daemon"));
+}
+
 /// A circle of test dependencies alone builds, but compiles its crates twice.
 ///
 /// Fault: in `crates/pq-kem/Cargo.toml`, add `ike-proto.workspace = true` to `[dev-dependencies]`.

@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "crates/ike-config",
     "crates/ike-daemon",
     "crates/ike-proto",
+    "crates/ike-tokio",
     "crates/ike-wire",
     "crates/ipsec-types",
     "crates/pki",

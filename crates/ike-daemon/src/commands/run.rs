@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_tokio::Sockets;
+use ike_tokio::net::files;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -12,12 +14,10 @@ use super::watchdog;
 use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::control::server::{self, ControlSocket};
-use crate::daemon::{Daemon, Parts, open};
-use crate::driver::Sockets;
+use crate::daemon::{Daemon, Parts, open, os_crypto};
 use crate::eap::dae::DaeSocket;
 use crate::exit::Status;
 use crate::exporter::MetricsSocket;
-use crate::net::files;
 use crate::operator::Operator;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
@@ -191,8 +191,13 @@ async fn serve(
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
     }
+    let mut crypto = pq_kem::provider();
+    // For old peers; the engine takes such a signature only where `auth` names SHA-1.
+    crypto.verifiers.push(&pq_kem::sign::RsaSha1);
+    crypto.ke = pq_kem::ke::renumbered(crypto.ke, config.endpoint.frodokem);
+    let crypto = os_crypto(crypto);
     let earlier = if args.keep_sas { Earlier::Keep(&config) } else { Earlier::Remove };
-    let start = |sockets: &Sockets| plane::start(choice, sockets, options, earlier);
+    let start = |sockets: &Sockets| plane::start(choice, sockets, &crypto, options, earlier);
     let (sockets, plane) = open(&listen, config.ports, start)?;
     let unmet = config.unmet(&plane.capabilities());
     if !unmet.is_empty() {
@@ -209,11 +214,6 @@ async fn serve(
             "this data plane has no ESP in TCP: peers over TCP need separate_transports"
         );
     }
-    let mut crypto = pq_kem::provider();
-    // For old peers; the engine takes such a signature only where `auth` names SHA-1.
-    crypto.verifiers.push(&pq_kem::sign::RsaSha1);
-    crypto.ke = pq_kem::ke::renumbered(crypto.ke, config.endpoint.frodokem);
-    let crypto = Arc::new(crypto);
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));
     if let Some(vici) = vici {
@@ -246,8 +246,8 @@ async fn serve(
                 tokio::spawn(reload(daemon.operator().clone(), args.config.clone()));
             }
             () = either(&mut terminate, &mut interrupt) => break None,
-            why = daemon.lost() => break Some(why),
-            why = &mut signer_lost => break Some(why),
+            why = daemon.lost() => break Some(why.to_string()),
+            why = &mut signer_lost => break Some(why.to_owned()),
         }
     };
     notify::stopping();

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::driver::Tally;
+use ike_tokio::Tally;
+
 use crate::operator::Operator;
 use crate::service::notify;
 

@@ -21,11 +21,11 @@ pub(crate) mod loaded;
 mod rounds;
 mod ticket_keys;
 
-pub use crate::net::Ports;
 pub use ike_config::{
     ConfigError, Diagnostic, Ends, HostSpec, Hosts, MetricsListen, MetricsOptions, PlaneOptions,
     RemoteAccess, Resolve, SandboxOptions, TcpOptions,
 };
+pub use ike_tokio::Ports;
 pub use ticket_keys::make_ticket_key;
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.

@@ -7,9 +7,8 @@ use ike_proto::dataplane::{Encapsulation, HwOffload, Mark, Mode, TrafficSelector
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, IntegId, KeMethodId, PrfId};
 use ike_proto::{Assignment, ChildState, IkeState, Transport, UsedAuth};
+use ike_tokio::{ChildView, IkeView};
 use serde::{Deserialize, Serialize};
-
-use crate::driver::{ChildView, IkeView};
 
 /// An IKE SA. Times are in seconds unless the name says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,8 +16,8 @@ use super::leases::Pool;
 use super::protocol::{LONGEST_REQUEST, Request, Response};
 use super::sas::IkeSa;
 use crate::config;
-use crate::net::local::LocalSocket;
-use crate::net::places::Place;
+use crate::local::LocalSocket;
+use crate::local::Place;
 use crate::operator::{Operator, Target};
 use crate::service::notify;
 

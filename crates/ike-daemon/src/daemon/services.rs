@@ -2,8 +2,8 @@
 
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Endpoint, Event, Transmit};
+use ike_tokio::{Observer, PlaneHandle, Work};
 
-use crate::driver::{Observer, PlaneHandle, Work};
 use crate::eap::accounting::Accounting;
 use crate::metrics::Meters;
 use crate::questions::Credentials;

@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esp::io::MemoryHost;
+use ike_tokio::{Listen, Message, Plane, Sockets};
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config, Ports};
 use crate::control::sas::IkeSa;
-use crate::daemon::{Daemon, Parts, open};
-use crate::driver::{Listen, Message, Sockets};
+use crate::daemon::{Daemon, Parts, open, os_crypto};
 use crate::operator::Target;
-use crate::plane::Plane;
 
 mod report;
 mod suite;
@@ -123,9 +121,10 @@ impl Stage {
             shards: 1,
         };
         let any = Ports { ike: 0, nat_t: 0 };
+        let crypto = os_crypto(pq_kem::provider());
         let mut hosts = Vec::new();
         let mut plane = |sockets: &Sockets| {
-            let (plane, host, _) = Plane::memory(sockets, QUEUE)?;
+            let (plane, host, _) = Plane::memory(sockets, &crypto, QUEUE)?;
             hosts.push(host);
             Ok(plane)
         };
@@ -228,7 +227,7 @@ async fn start(
     plane: Plane,
     tap: Option<mpsc::UnboundedSender<Message>>,
 ) -> Daemon {
-    let crypto = Arc::new(pq_kem::provider());
+    let crypto = os_crypto(pq_kem::provider());
     Daemon::start(Parts { config, sockets, plane, crypto, tap }).await
 }
 

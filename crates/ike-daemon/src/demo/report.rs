@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use ike_tokio::{Direction, Message};
 use serde::Serialize;
 
 use super::traffic::{Throughput, Traffic};
 use crate::control::sas::{ChildSa, IkeSa};
 use crate::control::suite;
-use crate::driver::{Direction, Message};
 
 /// What happened.
 #[derive(Debug, Default, Serialize)]

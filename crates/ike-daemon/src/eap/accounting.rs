@@ -13,6 +13,7 @@ use ::eap::accounting::Status;
 use ::eap::radius::attribute;
 use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Endpoint, Event, IkeSaId, IkeStatus};
+use ike_tokio::{Handle, PlaneHandle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -21,7 +22,6 @@ use ike_config::AccountingConfig;
 use self::account::{Account, Cause, Told, attributes};
 use super::grants;
 use super::radius::RadiusConfig;
-use crate::driver::{Handle, PlaneHandle};
 
 mod account;
 mod dynamic;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ike_proto::config::Action;
+use ike_tokio::{CHILD_STATES, Counts, IKE_STATES, Values};
 use prometheus::{Encoder, TextEncoder};
 
 use crate::config::Config;
-use crate::driver::{CHILD_STATES, Counts, IKE_STATES, Values};
 use crate::metrics::{Make, Meters};
 use crate::operator::Operator;
 

@@ -18,9 +18,9 @@ use tokio::sync::Mutex;
 
 use super::scrape;
 use crate::config::MetricsListen;
+use crate::local::LocalSocket;
+use crate::local::{Place, Places};
 use crate::metrics::Meters;
-use crate::net::local::LocalSocket;
-use crate::net::places::{Place, Places};
 use crate::operator::Operator;
 
 /// Clients at a time. Of more, the one that is idle longest gives way, while it sends its request or takes

@@ -86,11 +86,11 @@ impl Visit for Line {
 fn group(target: &str) -> &'static str {
     let has = |part: &str| target.contains(part);
     match () {
-        () if has("::driver::log") => "IKE",
-        () if has("::driver::control") => "KNL",
-        () if has("::driver")
+        () if has("ike_tokio::driver::log") => "IKE",
+        () if has("ike_tokio::plane") => "KNL",
+        () if has("ike_tokio")
             || has("::questions")
-            || has("::net")
+            || has("::local")
             || has("::operator::resolve") =>
         {
             "NET"

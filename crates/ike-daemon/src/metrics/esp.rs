@@ -179,7 +179,7 @@ mod tests {
             IntCounterVec::new(Opts::new(name, "test"), &["connection", "direction"]).unwrap()
         };
         let esp = Esp::new(made("bytes"), made("packets"));
-        let start = crate::driver::now().mono;
+        let start = ike_tokio::now().mono;
         assert!(esp.due(start).is_some());
         assert!(esp.due(start).is_none(), "one at a time");
         esp.sampled(start, Duration::from_secs(1));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ike_proto::{Answer, Question};
+use ike_tokio::{Answerer, Work};
 
 use super::Meters;
-use crate::driver::{Answerer, Work};
 
 /// Passes questions on and counts them.
 pub(crate) struct Counted {

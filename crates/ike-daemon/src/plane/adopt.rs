@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ike_proto::config::{AddressSpec, ChildConfig, TsSpec};
 use ike_proto::dataplane::{Mode, TrafficSelector};
+use ike_tokio::Adopted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xfrm::plane::Orphan;
 use xfrm::policy::PolicyDirection;
 use xfrm::selector::{Port, Prefix};
 
 use crate::config::{Config, HostSpec};
-use crate::driver::Adopted;
 
 /// What a child without `life_time` has, if nobody brings it up again.
 const LIFE: Duration = Duration::from_secs(66 * 60);

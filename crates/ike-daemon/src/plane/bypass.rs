@@ -472,7 +472,7 @@ mod tests {
 
     impl DataPlane for Told {
         fn capabilities(&self) -> Capabilities {
-            crate::plane::NoPlane::CAPABILITIES
+            ike_tokio::NoPlane::CAPABILITIES
         }
 
         fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -11,6 +11,7 @@ use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicySpec,
     Reply, TrafficSelector,
 };
+use ike_tokio::{Adopted, Plane, Ports};
 use routes::{Leftovers, Routes, Via};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -23,9 +24,8 @@ use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{WithLinks, XfrmNetlink};
 use xfrm::probe::Features;
 
-use super::{Adopted, Earlier, Plane, adopt, route_options};
+use super::{Earlier, adopt, route_options};
 use crate::config::PlaneOptions;
-use crate::net::Ports;
 
 /// The kernel with its events.
 type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;

@@ -4,19 +4,17 @@ use std::io;
 use std::sync::Arc;
 
 use ike_proto::dataplane::Capabilities;
+use ike_tokio::{Crypto, Listen, NoPlane, Plane, Sockets, UserspaceOptions};
 use xfrm::probe::Features;
 
 use crate::config::{Config, PlaneOptions};
-use crate::driver::{Listen, Sockets};
 use bypass::Bypass;
 
 mod adopt;
 mod bypass;
 mod kernel;
 mod kind;
-mod userspace;
 
-pub use crate::driver::{Adopted, NoPlane, Plane};
 pub use kind::DataPlaneKind;
 
 /// Which data plane it is to be.
@@ -73,7 +71,7 @@ pub fn choose(kind: DataPlaneKind) -> io::Result<Choice> {
 pub fn capabilities(choice: Choice) -> io::Result<Capabilities> {
     match choice {
         Choice::Kernel(features) => kernel::capabilities(features),
-        Choice::Userspace => Ok(esp::Plane::CAPABILITIES),
+        Choice::Userspace => Ok(Plane::USERSPACE),
         Choice::None => Ok(NoPlane::CAPABILITIES),
     }
 }
@@ -98,6 +96,7 @@ pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
 pub fn start(
     choice: Choice,
     sockets: &Sockets,
+    crypto: &Crypto,
     options: PlaneOptions,
     earlier: Earlier<'_>,
 ) -> io::Result<Plane> {
@@ -107,7 +106,15 @@ pub fn start(
             io::ErrorKind::InvalidInput,
             "--keep-sas needs the kernel data plane: no other has SAs that outlive this process",
         )),
-        (Choice::Userspace, _) => Plane::userspace(sockets, options),
+        (Choice::Userspace, _) => {
+            let options = UserspaceOptions {
+                mark: options.routes.mark,
+                routes: options.install_routes.then(|| route_options(&options)),
+                overlap: options.overlap,
+                queues: options.tun_queues.into(),
+            };
+            Plane::userspace(sockets, crypto, options)
+        }
         (Choice::None, _) => return Ok(Plane::none()),
     }?;
     if !options.bypass_lan {

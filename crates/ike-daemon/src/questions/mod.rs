@@ -9,10 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
 use ike_proto::{Answer, EapMessage, PeerCredentials, Question};
+use ike_tokio::Work;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
-use crate::driver::{self, Work};
 use crate::eap::radius::{Lines, RadiusConfig};
 use crate::eap::{self, EapBook, Turn};
 use crate::fetch::Fetcher;
@@ -302,7 +302,7 @@ impl Credentials {
     }
 }
 
-impl driver::Answerer for Credentials {
+impl ike_tokio::Answerer for Credentials {
     fn answer_at_once(&self, question: &Question) -> Option<Answer> {
         self.at_once(question)
     }

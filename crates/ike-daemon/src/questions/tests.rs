@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId, Ticket};
 use ike_tests::{Seeded, World};
+use ike_tokio::Answerer as _;
 
 use super::*;
-use crate::driver::Answerer as _;
 
 const STRANGERS: u8 = 24;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use ike_tokio::PAGE;
 use vici::Section;
 
 use super::log::Log;
@@ -10,7 +11,6 @@ use super::session::{LIST_CONN, LIST_SA, Session};
 use super::{list, load, show};
 use crate::config::HostSpec;
 use crate::control::server::{NotReloaded, reload};
-use crate::driver::PAGE;
 use crate::operator::{Operator, Target};
 
 /// Answers the command `name`; `None` if there is no such command. The error ends the connection.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ike_proto::config::{AddressSpec, AuthConfig, ConnectionConfig, IdMatch, TsSpec};
 use ike_proto::dataplane::Mode;
+use ike_tokio::IkeView;
 use serde_json::Value as Json;
 use vici::{Section, Value};
 
 use crate::config::HostSpec;
 use crate::control::sas::IkeSa;
-use crate::driver::IkeView;
 use crate::eap::EapBook;
 
 /// An IKE SA without its children: `<name> = { … }` of `list-sa`.

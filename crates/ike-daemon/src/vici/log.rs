@@ -3,12 +3,12 @@
 use std::io;
 
 use ike_proto::{ChildSaId, Event, IkeSaId};
+use ike_tokio::IkeView;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use vici::Section;
 
 use super::session::{CONTROL_LOG, Outlet};
-use crate::driver::IkeView;
 use crate::operator::Operator;
 
 /// Who sends a client what happens.

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use vici::{LONGEST_SEGMENT, Packet};
 
 use super::session::Session;
-use crate::net::local::LocalSocket;
-use crate::net::places::Place;
+use crate::local::LocalSocket;
+use crate::local::Place;
 use crate::operator::Operator;
 
 /// Clients at a time. Of more, the one gives way that is idle longest: it has no request under way, and has not

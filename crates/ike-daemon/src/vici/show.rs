@@ -6,12 +6,12 @@ use std::io;
 use ike_proto::crypto::CipherSuite;
 use ike_proto::dataplane::{Mode, PolicyAction, TrafficSelector};
 use ike_proto::wire::registry::{EncrId, IntegId};
+use ike_tokio::PolicyView;
 use vici::Section;
 
 use super::commands::result;
 use super::list::key;
 use super::session::{LIST_AUTHORITY, LIST_CERT, LIST_POLICY, Session};
-use crate::driver::PolicyView;
 
 /// Answers the command `name`; `None` if it is none of these. The error ends the connection.
 pub(super) async fn answer(

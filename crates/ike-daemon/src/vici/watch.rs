@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ike_proto::{ChildSaId, Event, IkeSaId};
+use ike_tokio::IkeView;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use vici::Section;
 
 use super::session::Outlet;
 use super::{alert, list};
-use crate::driver::IkeView;
 use crate::operator::Operator;
 
 /// All of them.

@@ -2,15 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::MemoryHost;
 use ike_daemon::config::{self, Config, Ports};
 use ike_daemon::control::sas::IkeSa;
-use ike_daemon::daemon::{Daemon, Parts, open};
-use ike_daemon::driver::{Listen, Sockets};
-use ike_daemon::plane::Plane;
+use ike_daemon::daemon::{Daemon, Parts, open, os_crypto};
+use ike_tokio::{Listen, Plane, Sockets};
 
 /// The shared key of all tests.
 pub const PSK: &str = "0x5e17a3c0ffee42421234567890abcdefdeadbeefcafef00d0123456789abcdef";
@@ -62,7 +60,7 @@ impl Pair {
         let mut plane = |sockets: &Sockets| match carrier {
             Carrier::None => Ok(planes.map_or_else(Plane::none, |planes| planes())),
             Carrier::Memory => {
-                let (plane, host, _) = Plane::memory(sockets, 256)?;
+                let (plane, host, _) = Plane::memory(sockets, &os_crypto(pq_kem::provider()), 256)?;
                 hosts.push(host);
                 Ok(plane)
             }
@@ -107,7 +105,7 @@ impl Pair {
 }
 
 pub async fn start(config: Config, sockets: Sockets, plane: Plane) -> Daemon {
-    let crypto = Arc::new(pq_kem::provider());
+    let crypto = os_crypto(pq_kem::provider());
     Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await
 }
 

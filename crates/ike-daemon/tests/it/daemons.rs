@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::common::{Carrier, Pair, list, packet, until};
 use ike_daemon::control::sas::IkeSa;
 use ike_daemon::operator::Target;
-use ike_daemon::plane::{NoPlane, Plane};
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, PolicySpec,
     Reply,
 };
+use ike_tokio::{NoPlane, Plane};
 use xfrm::{CommandKind, Fault, Faulty};
 
 pub(crate) fn net() -> Target {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Ports};
 use ike_daemon::daemon::{Daemon, open};
-use ike_daemon::driver::{Listen, Sockets};
 use ike_daemon::operator::Target;
-use ike_daemon::plane::Plane;
+use ike_tokio::{Listen, Plane, Sockets};
 
 use crate::common::{ANY, PSK, list, start, tempdir, until};
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Carrier, PSK, Pair};
 use ike_daemon::operator::Target;
-use ike_daemon::plane::{NoPlane, Plane};
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use ike_tokio::{NoPlane, Plane};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Where all log lines go.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use esp::io::MemoryHost;
 use ike_daemon::config::Config;
 use ike_daemon::control::sas::IkeSa;
-use ike_daemon::daemon::{Daemon, open};
-use ike_daemon::driver::{Listen, Sockets};
-use ike_daemon::plane::Plane;
+use ike_daemon::daemon::{Daemon, open, os_crypto};
 use ike_proto::config::{ConnectionConfig, SeparateTransports, TcpUse};
+use ike_tokio::{Listen, Plane, Sockets};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
@@ -43,7 +42,7 @@ async fn ends(configure: impl FnOnce(&mut ConnectionConfig, u16, u16)) -> Ends {
     };
     let mut hosts = Vec::new();
     let mut memory = |sockets: &Sockets| {
-        let (plane, host, _) = Plane::memory(sockets, 256)?;
+        let (plane, host, _) = Plane::memory(sockets, &os_crypto(pq_kem::provider()), 256)?;
         hosts.push(host);
         Ok(plane)
     };

@@ -259,7 +259,7 @@ struct Counters(HashMap<SaId, Usage>);
 
 impl DataPlane for Counters {
     fn capabilities(&self) -> Capabilities {
-        crate::driver::NoPlane::CAPABILITIES
+        ike_tokio::NoPlane::CAPABILITIES
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

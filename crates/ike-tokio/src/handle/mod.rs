@@ -1,0 +1,340 @@
+//! The handle by which a program talks to its drivers.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_proto::config::{EndpointConfig, Shard};
+use ike_proto::dataplane::{SaId, Usage};
+use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+use crate::report::{AT_A_TIME, Counters, IkeView, PolicyView, ShardState, Tally};
+use crate::shards::{home, part};
+use crate::target::Target;
+
+mod request;
+
+pub(crate) use request::Request;
+
+/// What became of a command.
+pub type Outcome = Result<(), Failure>;
+
+/// IKE SAs that a driver describes at a time.
+pub const PAGE: usize = 64;
+
+/// The drivers have stopped, or have stopped taking requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the IKE service is stopping")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// A handle to the drivers of all shards. Clones are handles to the same drivers.
+#[derive(Clone)]
+pub struct Handle {
+    shards: Arc<[mpsc::Sender<Request>]>,
+    events: broadcast::Sender<Event>,
+    counters: Arc<Counters>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        shards: Arc<[mpsc::Sender<Request>]>,
+        events: broadcast::Sender<Event>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { shards, events, counters }
+    }
+
+    /// The counters, for the drivers to count by.
+    pub(crate) fn shared_counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What was received, sent and done.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Feeds the engine a command and waits for its end.
+    pub async fn command(&self, command: Command) -> Result<Outcome, Stopped> {
+        let index = match &command {
+            Command::Initiate { connection, remote, .. }
+            | Command::Ensure { connection, remote, .. } => {
+                self.shard_with(connection, *remote).await?
+            }
+            Command::InstallTrap { connection, .. }
+            | Command::UninstallTrap { connection, .. }
+            | Command::Want { connection, .. } => home(self.count(), connection),
+            Command::Unwant { connection, child } => return self.unwant(connection, child).await,
+            Command::TerminateIke(IkeSaId(number))
+            | Command::ForgetIke(IkeSaId(number))
+            | Command::RekeyIke(IkeSaId(number))
+            | Command::Redirect(IkeSaId(number), _)
+            | Command::LimitAuthentication(IkeSaId(number), _)
+            | Command::Reauthenticate(IkeSaId(number))
+            | Command::TerminateChild(ChildSaId(number))
+            | Command::RekeyChild(ChildSaId(number)) => Shard::of_number(self.count(), *number),
+            Command::ForgetTickets(connection) => return self.forget_tickets(connection).await,
+            Command::Reload(config) => return self.reload(config).await,
+            Command::Shutdown => return self.shutdown().await.map(Ok),
+        };
+        self.ask(index, |answer| Request::Command(command, answer)).await
+    }
+
+    /// Describes the SAs, some at a time, so that nobody waits for all of them.
+    pub async fn list(&self) -> Result<Vec<IkeView>, Stopped> {
+        let mut all = Vec::new();
+        for page in self.ids().await?.chunks(PAGE) {
+            all.extend(self.views(page).await?);
+        }
+        Ok(all)
+    }
+
+    /// Counts all SAs, a few at a time; and what each shard says of itself.
+    pub async fn census(&self) -> Result<(Tally, Vec<ShardState>), Stopped> {
+        let mut shards = self.all(Request::State).await?;
+        let mut tally = Tally::default();
+        for (index, shard) in (0..).zip(&mut shards) {
+            for few in std::mem::take(&mut shard.ids).chunks(AT_A_TIME) {
+                let counted = self.ask(index, |answer| Request::Census(few.to_vec(), answer));
+                tally.add(counted.await?);
+            }
+        }
+        Ok((tally, shards))
+    }
+
+    /// The counters of these ESP SAs, in their order.
+    pub async fn usage(&self, ids: Vec<SaId>) -> Result<Vec<Usage>, Stopped> {
+        self.ask(0, |answer| Request::Usage(ids, answer)).await
+    }
+
+    /// Returns when every shard has had its turn, and the data plane after it.
+    pub async fn pulse(&self) -> Result<(), Stopped> {
+        self.all(Request::Pulse).await.map(drop)
+    }
+
+    /// Describes one IKE SA, if it is there.
+    pub async fn view(&self, id: IkeSaId) -> Result<Option<IkeView>, Stopped> {
+        self.ask(Shard::of_number(self.count(), id.0), |answer| Request::View(id, answer)).await
+    }
+
+    /// The numbers of all IKE SAs, in order: to describe many of them by [`views`](Self::views), some at a
+    /// time, holds up nobody.
+    pub async fn ids(&self) -> Result<Vec<IkeSaId>, Stopped> {
+        let mut ids: Vec<_> = self.all(Request::Ids).await?.into_iter().flatten().collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// How many IKE SAs there are, and how many of them are not established yet.
+    pub async fn sa_counts(&self) -> Result<(usize, usize), Stopped> {
+        let counts = self.all(Request::Count).await?;
+        Ok(counts.into_iter().fold((0, 0), |(all, open), (a, o)| (all + a, open + o)))
+    }
+
+    /// Describes those of `ids` that are still there, in order.
+    pub async fn views(&self, ids: &[IkeSaId]) -> Result<Vec<IkeView>, Stopped> {
+        let mut views = Vec::with_capacity(ids.len());
+        for shard in 0..self.count() {
+            let of = |id: &&IkeSaId| Shard::of_number(self.count(), id.0) == shard;
+            let ids: Vec<_> = ids.iter().filter(of).copied().collect();
+            if !ids.is_empty() {
+                views.extend(self.ask(shard, |answer| Request::Views(ids, answer)).await?);
+            }
+        }
+        views.sort_by_key(|view: &IkeView| view.status.id);
+        Ok(views)
+    }
+
+    /// The policies that are of no Child SA.
+    pub async fn policies(&self) -> Result<Vec<PolicyView>, Stopped> {
+        Ok(self.all(Request::Policies).await?.into_iter().flatten().collect())
+    }
+
+    /// Lets the traffic of children that are not up, and were to come up again, go where the system sends
+    /// it; the number of these children.
+    pub async fn lift(&self, target: Target) -> Result<usize, Stopped> {
+        self.ask(0, |answer| Request::Lift(target, answer)).await
+    }
+
+    /// Tells all shards what this host's addresses are.
+    pub async fn network(&self, addresses: Arc<[IpAddr]>) -> Result<(), Stopped> {
+        self.all(|answer| Request::Network(Arc::clone(&addresses), answer)).await.map(drop)
+    }
+
+    /// Deletes every SA at the peers, waits until they have confirmed it or given up, and stops.
+    pub async fn shutdown(&self) -> Result<(), Stopped> {
+        self.all(Request::Shutdown).await.map(drop)
+    }
+
+    /// Stops without waiting for the peers any longer, and empties the data plane.
+    pub async fn stop(&self) -> Result<(), Stopped> {
+        for shard in self.shards.iter() {
+            // One that has stopped already is none the worse.
+            let _ = shard.send(Request::Stop).await;
+        }
+        Ok(())
+    }
+
+    /// Stops without a word to the peers, and leaves the data plane as it is.
+    pub async fn leave(&self) -> Result<(), Stopped> {
+        self.all(Request::Leave).await.map(drop)
+    }
+
+    /// Events from now on.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+
+    fn count(&self) -> u8 {
+        u8::try_from(self.shards.len()).unwrap_or(u8::MAX)
+    }
+
+    /// The shard that has an IKE SA of `connection` with the peer at `remote`; else the one where it is
+    /// begun.
+    async fn shard_with(&self, connection: &str, remote: IpAddr) -> Result<u8, Stopped> {
+        let home = home(self.count(), connection);
+        if self.count() == 1 {
+            return Ok(home);
+        }
+        let serve = self.all(|answer| Request::Serves(connection.to_owned(), remote, answer));
+        let serving: Vec<_> =
+            (0..).zip(serve.await?).filter_map(|(index, serves)| serves.then_some(index)).collect();
+        let first = serving.first().copied();
+        Ok(if serving.contains(&home) { home } else { first.unwrap_or(home) })
+    }
+
+    /// Any shard may want it.
+    async fn unwant(&self, connection: &str, child: &Option<String>) -> Result<Outcome, Stopped> {
+        let outcomes = self.all(|answer| {
+            let (connection, child) = (connection.to_owned(), child.clone());
+            Request::Command(Command::Unwant { connection, child }, answer)
+        });
+        let outcomes = outcomes.await?;
+        Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
+    }
+
+    /// If a shard has the child up, or makes it, that shard wants it from now on; the result says whether there is one.
+    /// The shard that wanted it until now does not see how it ends there.
+    pub async fn want_where_carried(&self, connection: &str, child: &str) -> Result<bool, Stopped> {
+        let carries =
+            self.all(|answer| Request::Carries(connection.to_owned(), child.to_owned(), answer));
+        let shards: Vec<_> = (0..)
+            .zip(carries.await?)
+            .filter_map(|(index, carries)| carries.then_some(index))
+            .collect();
+        for index in &shards {
+            let (connection, child) = (connection.to_owned(), child.to_owned());
+            let want = Command::Want { connection, child };
+            // It fails if a reload has taken the child away: then nobody wants it.
+            let _ = self.ask(*index, |answer| Request::Command(want, answer)).await?;
+        }
+        Ok(!shards.is_empty())
+    }
+
+    /// How long until the child is started again; `None` if it is not wanted.
+    pub async fn starts_in(
+        &self,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<Option<Duration>, Stopped> {
+        let all = self.all(|answer| {
+            Request::StartsIn(connection.to_owned(), child.map(str::to_owned), answer)
+        });
+        Ok(all.await?.into_iter().flatten().min())
+    }
+
+    /// Gives a shard's engine the answer to its question.
+    pub async fn answer(&self, shard: u8, ticket: Ticket, answer: Answer) {
+        if let Some(line) = self.shards.get(usize::from(shard)) {
+            // One that has ended needs none.
+            let _ = line.send(Request::Answer(ticket, answer)).await;
+        }
+    }
+
+    /// Any shard may have some.
+    async fn forget_tickets(&self, connection: &str) -> Result<Outcome, Stopped> {
+        let outcomes = self
+            .all(|answer| Request::Command(Command::ForgetTickets(connection.to_owned()), answer));
+        let outcomes = outcomes.await?;
+        Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
+    }
+
+    async fn reload(&self, config: &EndpointConfig) -> Result<Outcome, Stopped> {
+        let outcomes = self.each(|shard, answer| {
+            let command = Command::Reload(Box::new(part(config, shard)));
+            Request::Command(command, answer)
+        });
+        Ok(outcomes.await?.into_iter().collect())
+    }
+
+    /// Asks every shard; the answers in their order.
+    async fn all<T: Send + 'static>(
+        &self,
+        request: impl Fn(oneshot::Sender<T>) -> Request,
+    ) -> Result<Vec<T>, Stopped> {
+        self.each(|_, answer| request(answer)).await
+    }
+
+    async fn each<T: Send + 'static>(
+        &self,
+        request: impl Fn(Shard, oneshot::Sender<T>) -> Request,
+    ) -> Result<Vec<T>, Stopped> {
+        let mut waiting = Vec::new();
+        for (shard, line) in Shard::all(self.count()).zip(self.shards.iter()) {
+            let (sender, receiver) = oneshot::channel();
+            // One that has ended does not answer; the others hear of it all the same.
+            let _ = line.send(request(shard, sender)).await;
+            waiting.push(receiver);
+        }
+        let mut answers = Vec::new();
+        for receiver in waiting {
+            answers.push(receiver.await.map_err(|_| Stopped));
+        }
+        answers.into_iter().collect()
+    }
+
+    async fn ask<T>(
+        &self,
+        index: u8,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Stopped> {
+        let (sender, receiver) = oneshot::channel();
+        let line = self.shards.get(usize::from(index)).ok_or(Stopped)?;
+        line.send(request(sender)).await.map_err(|_| Stopped)?;
+        receiver.await.map_err(|_| Stopped)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_shard_that_has_ended_keeps_nothing_from_the_others() {
+        let (lines, mut ends): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel(1)).unzip();
+        let handle = Handle::new(lines.into(), broadcast::channel(1).0, Arc::default());
+        drop(ends.remove(0));
+        let asked = tokio::spawn(async move { handle.shutdown().await });
+        for end in &mut ends {
+            let Some(Request::Shutdown(answer)) = end.recv().await else { panic!("not asked") };
+            assert!(!asked.is_finished(), "the last one is waited for");
+            let _ = answer.send(());
+        }
+        assert_eq!(asked.await.ok(), Some(Err(Stopped)), "not all have confirmed");
+    }
+}

@@ -1,0 +1,92 @@
+//! The asynchronous runtime of IKE: sockets, timers, shards and TCP connections around the engine [`ike_proto`].
+//!
+//! A [`Builder`] takes a configuration, cryptography and bound [`Sockets`], and starts one driver for each shard. A
+//! [`Handle`] gives commands and reports SAs and events. Nothing here reads a file or knows an option by name.
+//!
+//! The program decides about three things:
+//!
+//! - A [`Plane`] carries traffic: ESP in this process ([`Plane::userspace`]), a data plane of the program's own
+//!   ([`Plane::new`]), or none.
+//! - An [`Answerer`] has the credentials that the engine does not have. Without one, [`NoCredentials`] serves peers that
+//!   authenticate by pre-shared keys.
+//! - An [`Observer`] hears of events and messages.
+//!
+//! # Contract
+//!
+//! - Everything runs in the tokio runtime in which [`Sockets::bind`] and [`Builder::start`] are called. With several
+//!   shards each driver has a thread and a runtime of its own.
+//! - A driver executes the engine's outputs in their order: an SA is in the data plane before the peer hears of it.
+//! - A driver waits for [`Answerer::answer_at_once`] and for an [`Observer`], and peers wait meanwhile. A slow answer
+//!   belongs in [`Answerer::answer`], which the driver runs as a task.
+//! - A command is finished when [`Handle::command`] returns. A [`Handle`] gives no answer after the drivers have ended,
+//!   but [`Stopped`].
+//! - Connections that traffic wants ([`Wanted`]) are started by the program, because it knows the names of hosts.
+//! - [`Handle::shutdown`] tells the peers. A dropped [`Drivers`] tells them nothing.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey};
+//! use ike_proto::crypto::Secret;
+//! use ike_tokio::{Builder, Crypto, Listen, Ports, Sockets};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut site = ConnectionConfig::new("site");
+//! site.children.push(Arc::new(ChildConfig::new("net")));
+//! let mut config = EndpointConfig::default();
+//! config.connections.push(Arc::new(site));
+//! let secret = Secret::copy_from(b"correct horse battery staple");
+//! config.secrets.push(Arc::new(PreSharedKey { ids: Vec::new(), secret }));
+//!
+//! let crypto = Crypto {
+//!     provider: Arc::new(pq_kem::provider()),
+//!     random: || Box::new(pq_kem::os_random()),
+//! };
+//! let sockets = Sockets::bind(&Listen::default(), Ports::default())?;
+//! let (drivers, _wanted) = Builder::new(config, crypto, sockets).start();
+//! let mut events = drivers.handle().events();
+//! while let Ok(event) = events.recv().await {
+//!     println!("{event:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod clock;
+mod crypto;
+mod delegate;
+mod driver;
+mod handle;
+pub mod net;
+mod plane;
+mod report;
+mod shards;
+mod sockets;
+mod start;
+mod streams;
+mod target;
+
+pub use clock::now;
+pub use crypto::Crypto;
+pub use delegate::{Answerer, NoCredentials, Observer, Work};
+pub use driver::Wanted;
+pub use handle::{Handle, Outcome, PAGE, Stopped};
+pub use net::Ports;
+pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, UserspaceOptions};
+pub use report::{
+    CHILD_STATES, ChildView, Counters, Counts, Direction, IKE_STATES, IkeView, Message, PolicyView,
+    ShardState, Tally, Values,
+};
+pub use sockets::{Listen, Sockets};
+pub use start::{Builder, Drivers, Lost};
+pub use target::Target;
+
+/// Tests count what is allocated.
+#[cfg(test)]
+#[global_allocator]
+static HEAP: ike_tests::heap::Counting = ike_tests::heap::Counting;

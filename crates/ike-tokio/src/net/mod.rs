@@ -1,0 +1,13 @@
+//! Sockets and addresses: the part of the system's network that a driver needs.
+
+mod ancillary;
+pub mod files;
+pub(crate) mod marker;
+pub mod path_mtu;
+mod ports;
+pub mod socket;
+pub(crate) mod source;
+mod steering;
+pub(crate) mod stream;
+
+pub use ports::Ports;
